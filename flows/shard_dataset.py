@@ -1,0 +1,130 @@
+"""The flow `shard-dataset`: source files in, a published dataset out."""
+
+import os
+import platform
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from prefect import flow, get_run_logger
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed, State
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from flows.look_ahead import done_in_any_order
+from streaming_ext.errors import ShardmillError
+from tasks.core.config import ShardConfig
+from tasks.core.plan import check_sources, make_plan, remove_scratch
+from tasks.core.pool import WorkerPool
+from tasks.core.progress import watched
+from tasks.core.report import FailedFile, PartTimes, RunReport, installed_versions, save_report
+from tasks.core.storage import open_storage
+from tasks.publish import publish
+from tasks.run import Part, Run
+
+LOOK_AHEAD_FILES = 2  # beside one a worker: enough that no worker waits, and little scratch
+_MAX_THREADS = 4096  # of the task runner; it starts them as they are needed
+
+
+@flow(
+    name="shard-dataset",
+    flow_run_name="shard {config.output}",
+    task_runner=ThreadPoolTaskRunner(max_workers=_MAX_THREADS),  # type: ignore[arg-type]
+    persist_result=False,
+)
+def shard_dataset(config: ShardConfig) -> State[Any]:
+    """Shard source files into a tokenized MDS dataset with a holdout split.
+
+    Run again after any stop: parts that are recorded are kept, the rest is done, and the bytes
+    are those of an undisturbed run.
+    """
+    progress = watched()
+    progress.enter("looking at the sources")
+    sources = check_sources(config)
+    storage = open_storage(config.output)
+    storage.create()
+    with storage.exclusive() as lock:
+        progress.enter("preparing the tokenizer")
+        plan = make_plan(config, storage, sources)
+        if plan.published:
+            return Completed(message=f"{storage} is whole already; nothing to do.")
+        with WorkerPool(config.workers, inherited=[lock]) as pool:
+            report = shard(Run(plan, storage, pool, progress))
+        storage.close()
+        remove_scratch(plan)
+    progress.report = report
+    if report.failed:
+        reasons = "; ".join(f"{failed.source}: {failed.reason}" for failed in report.failed[:3])
+        return Failed(
+            message=f"{len(report.failed)} of {report.files} files failed: {reasons}"
+            + ("; ..." if len(report.failed) > 3 else "")
+        )
+    return Completed(
+        message=f"{report.files} files, {report.tokens:,} tokens new in {report.output}, "
+        f"{report.megabytes_per_second:.1f} MB/s"
+    )
+
+
+def shard(run: Run) -> RunReport:
+    """Do all parts that are missing, publish if none failed, and report.
+
+    Raises:
+        ShardmillError: a fault that every other part would meet too.
+    """
+    logger = get_run_logger()
+    plan = run.plan
+    parts = [Part(number, plan.sources[number]) for number in plan.todo]
+    began, clock = datetime.now(UTC), time.monotonic()
+    run.progress.begin(files=len(parts), source_bytes=sum(part.source.size for part in parts))
+    run.progress.enter("sharding")
+    done: list[PartTimes] = []
+    failed: list[FailedFile] = []
+    at_once = plan.config.workers + LOOK_AHEAD_FILES
+    for part, states in done_in_any_order(run, parts, at_once=at_once):
+        fault = _first_fault(part, states)
+        run.progress.finish(part.number, failed=fault is not None)
+        if fault is None:
+            done.append(states["write"].result())
+        else:
+            failed.append(fault)
+            logger.error("%s: %s failed: %s", fault.source, fault.step, fault.reason)
+    if not failed:
+        run.progress.enter("publishing")
+        publish(run)
+    report = RunReport(
+        run=str(flow_run.id),
+        began=began,
+        seconds=time.monotonic() - clock,
+        host=platform.node(),
+        cores=os.cpu_count(),
+        workers=plan.config.workers,
+        versions=installed_versions(),
+        engine=plan.config.engine,
+        output=str(run.storage),
+        files=len(plan.sources),
+        files_skipped=len(plan.sources) - len(parts),
+        files_done=len(done),
+        failed=tuple(failed),
+        text_bytes=sum(times.text_bytes for times in done),
+        tokens=sum(times.tokens for times in done),
+        shard_bytes=sum(times.shard_bytes for times in done),
+        published=not failed,
+        parts=tuple(sorted(done, key=lambda times: times.part)),
+    )
+    save_report(report, run.storage)
+    return report
+
+
+def _first_fault(part: Part, states: dict[str, State[Any]]) -> FailedFile | None:
+    """Which step of a part failed and why; a fault that is not of the part itself is raised."""
+    for step, state in states.items():
+        if state.is_completed():
+            continue
+        try:
+            state.result()
+        except ShardmillError as error:
+            if error.fatal:
+                raise
+            reason = str(error)
+            return FailedFile(part=part.number, source=part.source.url, step=step, reason=reason)
+    return None

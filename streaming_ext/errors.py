@@ -1,0 +1,67 @@
+"""Every error that Shardmill raises on purpose, as one tree; callers catch by type.
+
+`transient` says whether the same work may succeed when it is simply done again, `fatal` whether
+every other file of the run would meet the same fault.
+"""
+
+
+class ShardmillError(Exception):
+    """Base of all errors with a message meant for the user: no traceback is needed to act on it."""
+
+    transient = False
+    fatal = False
+
+
+class UsageError(ShardmillError):
+    """The request itself is wrong: an argument, a configuration, a name that matches nothing."""
+
+
+class ConfigMismatchError(UsageError):
+    """What is asked for contradicts what is already there; the message lists field by field."""
+
+
+class TokenizerError(UsageError):
+    """A tokenizer cannot be found, read or trusted."""
+
+
+class SourceError(ShardmillError):
+    """A source file cannot be read: missing, truncated, corrupt, or not what its listing said."""
+
+
+class EngineMismatchError(ShardmillError):
+    """The fast tokenizer engine and the reference disagree on a document."""
+
+
+class WorkerDiedError(ShardmillError):
+    """A worker process ended in the middle of a job, usually killed for memory."""
+
+    transient = True
+
+
+class StoppedError(ShardmillError):
+    """The run is being stopped: the work in hand was given up, not failed."""
+
+
+class StorageError(ShardmillError):
+    """Storage does not do what is asked; `fatal`, since every other file goes to the same place."""
+
+    fatal = True
+
+
+class TransientStorageError(StorageError):
+    """Storage fails in a way that passes: throttling, a cut connection, a time-out."""
+
+    transient = True
+    fatal = False
+
+
+class DatasetError(ShardmillError):
+    """A dataset on storage is missing, unfinished or damaged."""
+
+
+class NotADatasetError(DatasetError):
+    """There is no published dataset at this place."""
+
+
+class CorruptDatasetError(DatasetError):
+    """A file of a published dataset is not the one that its manifest describes."""

@@ -1,0 +1,1 @@
+"""Thin Prefect tasks: one file a step of the pipeline."""

@@ -1,0 +1,101 @@
+"""The one configuration of a run: the same object in command line, YAML and flow parameters."""
+
+import os
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator
+
+from streaming_ext.errors import UsageError
+from streaming_ext.format import MAX_SHARD_BYTES, Compression
+from streaming_ext.manifest import DatasetSpec, TokenizerIdentity
+
+
+class ShardConfig(BaseModel):
+    """What to shard, into what, and with which means.
+
+    Only the sources and what `spec` takes decide the bytes of the dataset; `workers`, `scratch`
+    and `engine` never do.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sources: Annotated[
+        tuple[str, ...],
+        Field(min_length=1, description="Parquet files, folders, glob or brace patterns."),
+    ]
+    output: Annotated[str, Field(min_length=1, description="Folder of the dataset to make.")]
+    tokenizer: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="tiktoken encoding (gpt2), .tiktoken rank file, tokenizer.json, "
+            "or Hugging Face repository.",
+        ),
+    ]
+    eot_token: Annotated[
+        str | None, Field(description="End-of-text token, where the tokenizer does not tell.")
+    ] = None
+    pattern: Annotated[
+        str | None,
+        Field(
+            description="Pretokenization of a .tiktoken file whose name does not tell: the name "
+            "of an encoding (gpt2) or a regular expression."
+        ),
+    ] = None
+    text_column: Annotated[str, Field(description="Column that holds the documents.")] = "text"
+    sequence_length: Annotated[int, Field(gt=0, le=2**24, description="Tokens a sample.")] = 2048
+    holdout_fraction: Annotated[
+        float, Field(ge=0, lt=1, description="Share of the documents kept out of training.")
+    ] = 0.001
+    holdout_seed: Annotated[
+        int, Field(ge=0, lt=2**64, description="Seed that decides which documents those are.")
+    ] = 0
+    shard_size: Annotated[
+        ByteSize,
+        Field(ge=1024, le=MAX_SHARD_BYTES, description="Upper bound of an uncompressed shard."),
+    ] = ByteSize(64 * 2**20)
+    compression: Annotated[
+        str, Field(description="Codec and level of the shards: zstd:1, gz:6, bz2, none.")
+    ] = "zstd:1"
+    workers: Annotated[
+        int,
+        Field(gt=0, le=1024, description="Worker processes.", default_factory=os.cpu_count),
+    ]
+    scratch: Annotated[
+        str | None,
+        Field(description="Folder for work in progress; default: beside a local output."),
+    ] = None
+    max_files: Annotated[
+        int | None, Field(gt=0, description="Take only the first so many source files.")
+    ] = None
+    engine: Annotated[
+        Literal["auto", "reference"],
+        Field(description="Tokenize with the fast engine where it is exact, or never."),
+    ] = "auto"
+
+    @field_validator("compression")
+    @classmethod
+    def _known_compression(cls, text: str) -> str:
+        try:
+            Compression.parse(text)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        return text
+
+    def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
+        """The part of the configuration that decides the bytes.
+
+        Raises:
+            UsageError: a shard of this size holds no sample.
+        """
+        spec = DatasetSpec(
+            text_column=self.text_column,
+            sequence_length=self.sequence_length,
+            holdout_fraction=self.holdout_fraction,
+            holdout_seed=self.holdout_seed,
+            shard_size=int(self.shard_size),
+            compression=self.compression,
+            tokenizer=tokenizer,
+        )
+        _ = spec.shard_format.samples_per_shard
+        return spec

@@ -1,0 +1,125 @@
+"""What a worker process is asked to do, and what it answers: the messages on its pipes."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from streaming_ext.layout import Split
+from streaming_ext.manifest import DatasetSpec, PartSummary, SourceIdentity
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TokenizeJob(_Message):
+    """Tokenize one source file into a token file a split on scratch.
+
+    Attributes:
+        source_url, source_size: the file as it was listed.
+        local_path: where its bytes lie.
+        scratch: folder that the result goes to, replaced if it exists.
+        tokenizer_folder: what `Tokenizer.save` wrote.
+    """
+
+    job: Literal["tokenize"] = "tokenize"
+    part: int
+    source_url: str
+    source_size: int
+    local_path: str
+    scratch: str
+    tokenizer_folder: str
+    engine: Literal["auto", "reference"]
+    spec: DatasetSpec
+
+
+class WriteJob(_Message):
+    """Write one tokenized part to the output and record it."""
+
+    job: Literal["write"] = "write"
+    part: int
+    scratch: str
+    output: str
+    spec: DatasetSpec
+
+
+Job = Annotated[TokenizeJob | WriteJob, Field(discriminator="job")]
+
+
+class Progress(_Message):
+    """How far the job in hand is.
+
+    Attributes:
+        fraction: of the job, in [0, 1].
+        text_bytes, tokens: done so far in this job; only while tokenizing.
+    """
+
+    fraction: float
+    text_bytes: int = 0
+    tokens: int = 0
+
+
+class TokenizedSplit(_Message):
+    """One split's token file: documents, and tokens with their end-of-text ids."""
+
+    documents: int
+    tokens: int
+
+
+class TokenizedPart(_Message):
+    """A part on scratch; see `PartRecord` for the words.
+
+    Attributes:
+        audited_documents: documents tokenized twice and compared.
+        engine: which engine it was.
+        seconds: time the tokenizing took.
+    """
+
+    part: int
+    source: SourceIdentity
+    rows: int
+    null_documents: int
+    empty_documents: int
+    text_bytes: int
+    splits: dict[Split, TokenizedSplit]
+    audited_documents: int
+    engine: str
+    seconds: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all splits."""
+        return sum(split.tokens for split in self.splits.values())
+
+    @property
+    def progress(self) -> Progress:
+        """How far tokenizing is: done."""
+        return Progress(fraction=1.0, text_bytes=self.text_bytes, tokens=self.tokens)
+
+
+class WrittenPart(_Message):
+    """A part on the output, recorded."""
+
+    summary: PartSummary
+    shards: int
+    shard_bytes: int
+    seconds: float
+
+
+class Failure(_Message):
+    """Why a job failed: the name of an error of `streaming_ext.errors`, or `InternalError`."""
+
+    error: str
+    message: str
+
+
+class Answer(_Message):
+    """One line from a worker; exactly one of the fields is there."""
+
+    progress: Progress | None = None
+    tokenized: TokenizedPart | None = None
+    written: WrittenPart | None = None
+    failure: Failure | None = None
+
+
+JOB: TypeAdapter[TokenizeJob | WriteJob] = TypeAdapter(Job)

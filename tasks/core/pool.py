@@ -1,0 +1,178 @@
+"""The supervisor of worker processes: hands out jobs, notices deaths, and leaves no process behind."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from typing import IO
+
+from streaming_ext import errors
+from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
+from tasks.core.jobs import Answer, Failure, Job, Progress
+
+_STDERR_TAIL_BYTES = 2000
+_END_SECONDS = 5.0
+
+
+class InternalError(ShardmillError):
+    """A defect of Shardmill itself: an exception that nobody expected, with its traceback."""
+
+
+class _Worker:
+    """One child process and its pipes."""
+
+    def __init__(self, inherited: Sequence[int]) -> None:
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in kill)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tasks.core.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            pass_fds=inherited,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def run(self, job: Job, on_progress: Callable[[Progress], None]) -> Answer:
+        """Do one job; blocks.
+
+        Raises:
+            WorkerDiedError: the process ended before it answered.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None  # noqa: S101  (both are pipes)
+        assert stdout is not None  # noqa: S101
+        try:
+            stdin.write(job.model_dump_json().encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError as error:
+            raise WorkerDiedError(self._how_it_ended()) from error
+        while line := stdout.readline():
+            answer = Answer.model_validate_json(line)
+            if answer.progress is None:
+                return answer
+            on_progress(answer.progress)
+        raise WorkerDiedError(self._how_it_ended())
+
+    def _how_it_ended(self) -> str:
+        code = self._process.wait()
+        if code == -signal.SIGKILL:
+            return "the worker process was killed by SIGKILL, as the system does when memory is out"
+        if code < 0:
+            return f"the worker process was killed by {signal.Signals(-code).name}"
+        self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, self._stderr.tell() - _STDERR_TAIL_BYTES))
+        said = self._stderr.read().decode(errors="replace").strip()
+        return f"the worker process ended with exit code {code}: {said or 'it said nothing'}"
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+
+    def reap(self) -> None:
+        """Collect the process after `kill`, and close its pipes."""
+        self._process.wait(_END_SECONDS)
+        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    pass  # the unsent rest of a job for a process that is gone
+
+
+class WorkerPool:
+    """Long-lived worker processes, each doing one job at a time.
+
+    Args:
+        size: number of processes, started as they are needed.
+        inherited: file descriptors that the processes keep open until they end.
+    """
+
+    def __init__(self, size: int, *, inherited: Sequence[int] = ()) -> None:
+        self._inherited = tuple(inherited)
+        self._lock = threading.Lock()
+        self._slots: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()
+        self._alive: set[_Worker] = set()
+        self._stopped = False
+        for _ in range(size):
+            self._slots.put(None)
+
+    def __enter__(self) -> "WorkerPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers that are alive."""
+        with self._lock:
+            return [worker.pid for worker in self._alive]
+
+    def run(self, job: Job, on_progress: Callable[[Progress], None] = lambda _: None) -> Answer:
+        """Do a job in a free worker; blocks until it is done. Called from several threads.
+
+        Raises:
+            ShardmillError: whatever the job raised, by its type; `WorkerDiedError` where the
+                process died, `StoppedError` where the pool was stopped meanwhile.
+        """
+        worker = self._slots.get()
+        try:
+            worker = worker or self._start()
+            answer = worker.run(job, on_progress)
+        except BaseException as error:
+            if worker is not None:
+                self._discard(worker)
+                worker = None
+            if self._stopped:
+                raise StoppedError("the run was stopped") from error
+            raise
+        finally:
+            self._slots.put(worker)
+        if answer.failure is not None:
+            raise _as_error(answer.failure)
+        return answer
+
+    def _start(self) -> _Worker:
+        with self._lock:
+            if self._stopped:
+                raise StoppedError("the run was stopped")
+            worker = _Worker(self._inherited)
+            self._alive.add(worker)
+            return worker
+
+    def _discard(self, worker: _Worker) -> None:
+        worker.kill()
+        with self._lock:
+            known = worker in self._alive
+            self._alive.discard(worker)
+        if known:
+            worker.reap()
+
+    def stop(self) -> None:
+        """End all workers now; whatever they have in hand is given up."""
+        with self._lock:
+            self._stopped = True
+            workers = list(self._alive)
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            self._discard(worker)
+
+
+def _as_error(failure: Failure) -> ShardmillError:
+    kind = getattr(errors, failure.error, None)
+    if isinstance(kind, type) and issubclass(kind, ShardmillError):
+        return kind(failure.message)
+    return InternalError(failure.message)

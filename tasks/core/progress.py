@@ -1,0 +1,123 @@
+"""How far a run is: counted by many threads, looked at by one."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from tasks.core.report import RunReport
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """One look at a run; bytes are those of texts unless the name says otherwise.
+
+    Attributes:
+        source_bytes, source_bytes_total: of the source files of this run.
+        seconds_left: None while it cannot be told.
+    """
+
+    phase: str
+    files_done: int
+    files_failed: int
+    files_total: int
+    text_bytes: int
+    tokens: int
+    source_bytes: float
+    source_bytes_total: int
+    seconds: float
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Text tokenized, in bytes a second."""
+        return self.text_bytes / self.seconds if self.seconds else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """What is left of the files at the rate so far."""
+        if not self.source_bytes:
+            return None
+        return (self.source_bytes_total / self.source_bytes - 1) * self.seconds
+
+
+class RunProgress:
+    """The counters of one run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._phase = "starting"
+        self._began: float | None = None
+        self._files_total = self._files_done = self._files_failed = 0
+        self._source_bytes_total = 0
+        self._parts: dict[int, tuple[float, int, int]] = {}  # source bytes, text bytes, tokens
+        self._finished = (0.0, 0, 0)
+        self.report: RunReport | None = None  # what came of it, once it has ended
+
+    def enter(self, phase: str) -> None:
+        """Say in a few words what the run is doing now."""
+        with self._lock:
+            self._phase = phase
+
+    def begin(self, *, files: int, source_bytes: int) -> None:
+        """The first file is about to be worked on; the clock starts."""
+        with self._lock:
+            self._files_total, self._source_bytes_total = files, source_bytes
+            self._began = time.monotonic()
+
+    def update(self, part: int, *, source_bytes: float, text_bytes: int, tokens: int) -> None:
+        """What is done of a part so far, from its beginning."""
+        with self._lock:
+            self._parts[part] = (source_bytes, text_bytes, tokens)
+
+    def finish(self, part: int, *, failed: bool) -> None:
+        """A part is done; what a failed one did counts no more."""
+        with self._lock:
+            counted = self._parts.pop(part, (0.0, 0, 0))
+            if failed:
+                self._files_failed += 1
+            else:
+                self._files_done += 1
+                self._finished = _add(self._finished, counted)
+
+    def snapshot(self) -> Snapshot:
+        """The counters as they are now."""
+        with self._lock:
+            total = self._finished
+            for counted in self._parts.values():
+                total = _add(total, counted)
+            return Snapshot(
+                phase=self._phase,
+                files_done=self._files_done,
+                files_failed=self._files_failed,
+                files_total=self._files_total,
+                text_bytes=total[1],
+                tokens=total[2],
+                source_bytes=total[0],
+                source_bytes_total=self._source_bytes_total,
+                seconds=0.0 if self._began is None else time.monotonic() - self._began,
+            )
+
+
+def _add(a: tuple[float, int, int], b: tuple[float, int, int]) -> tuple[float, int, int]:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+_WATCHED: ContextVar[RunProgress | None] = ContextVar("watched_run", default=None)
+
+
+@contextmanager
+def watch() -> Iterator[RunProgress]:
+    """Follow the run that is started in this block; yields its counters."""
+    progress = RunProgress()
+    token = _WATCHED.set(progress)
+    try:
+        yield progress
+    finally:
+        _WATCHED.reset(token)
+
+
+def watched() -> RunProgress:
+    """The counters that somebody follows, or fresh ones."""
+    return _WATCHED.get() or RunProgress()

@@ -1,0 +1,85 @@
+"""Making a dataset whole: merged indexes, the tokenizer, and last of all the manifest."""
+
+from pathlib import Path
+
+from streaming_ext.errors import DatasetError
+from streaming_ext.format import index_json
+from streaming_ext.layout import MANIFEST, TOKENIZER_FOLDER, Split, index_path
+from streaming_ext.manifest import (
+    DatasetSpec,
+    FileRecord,
+    Manifest,
+    PartRecord,
+    SplitSummary,
+    to_json,
+)
+from tasks.core.plan import Plan, read_records
+from tasks.core.storage import LocalStorage
+from tasks.core.tokenizer import TOKENIZER_FILES
+
+
+def publish(plan: Plan, storage: LocalStorage) -> Manifest:
+    """Write what makes the recorded parts one dataset.
+
+    The records are read back from the output, so that what was removed meanwhile is noticed.
+
+    Raises:
+        DatasetError: a part has no record.
+        StorageError: the output is full, gone or not writable.
+    """
+    records = read_records(storage)
+    if missing := [part for part in range(len(plan.sources)) if part not in records]:
+        raise DatasetError(
+            f"{storage}: the records of parts {missing[:5]} are gone; something removed them "
+            "during the run. Run the same command again."
+        )
+    parts = [records[part] for part in range(len(plan.sources))]
+    manifest = Manifest(
+        spec=plan.spec,
+        parts=tuple(part.summary() for part in parts),
+        splits={
+            split: _publish_split(split, parts, plan.spec, storage) for split in plan.spec.splits
+        },
+        tokenizer_files=tuple(_publish_tokenizer(plan.tokenizer_folder, plan, storage)),
+    )
+    storage.put(MANIFEST, to_json(manifest))
+    return manifest
+
+
+def merged_index(split: Split, parts: list[PartRecord], spec: DatasetSpec) -> bytes:
+    """The MDS index of a split: the shards of all parts, in the order of the parts."""
+    shard_format = spec.shard_format
+    return index_json(
+        [shard_format.index_entry(shard) for part in parts for shard in part.splits[split].shards]
+    )
+
+
+def summarize_split(split: Split, parts: list[PartRecord], index: FileRecord) -> SplitSummary:
+    """The sums over all parts of a split."""
+    pieces = [part.splits[split] for part in parts]
+    return SplitSummary(
+        index=index,
+        documents=sum(piece.documents for piece in pieces),
+        tokens=sum(piece.tokens for piece in pieces),
+        padding=sum(piece.padding for piece in pieces),
+        samples=sum(piece.samples for piece in pieces),
+        shards=sum(len(piece.shards) for piece in pieces),
+    )
+
+
+def _publish_split(
+    split: Split, parts: list[PartRecord], spec: DatasetSpec, storage: LocalStorage
+) -> SplitSummary:
+    index = merged_index(split, parts, spec)
+    storage.put(index_path(split), index)
+    return summarize_split(split, parts, FileRecord.of(index_path(split), index))
+
+
+def _publish_tokenizer(folder: Path, plan: Plan, storage: LocalStorage) -> list[FileRecord]:
+    records = []
+    for name in sorted(TOKENIZER_FILES[plan.spec.tokenizer.kind]):
+        path, data = f"{TOKENIZER_FOLDER}/{name}", (folder / name).read_bytes()
+        storage.put(path, data)
+        records.append(FileRecord.of(path, data))
+    return records
+

@@ -1,0 +1,168 @@
+"""Where a dataset is written: files that appear whole under their final name, or not at all."""
+
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from streaming_ext.errors import StorageError, UsageError
+from streaming_ext.layout import RUNS_FOLDER
+
+_INCOMING = ".incoming"  # files on their way; a folder of its own, so that leftovers are found
+_LOCK_WAIT_SECONDS = 15.0  # workers of a killed run end within a second or two
+
+
+class LocalStorage:
+    """A dataset in a folder on a local or shared disk; paths are relative to its root.
+
+    A file is written beside and renamed into place, flushed to disk first, so that it is whole
+    even if the machine loses power.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    def _path(self, path: str) -> Path:
+        pure = PurePosixPath(path)
+        if pure.is_absolute() or ".." in pure.parts:
+            raise StorageError(f"{path!r} leads out of {self.root}")
+        return self.root / pure
+
+    def create(self) -> None:
+        """Make the root folder.
+
+        Raises:
+            StorageError: it cannot be made or written to.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            (self.root / _INCOMING).mkdir(exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"Cannot write to {self.root}: {_reason(error)}.") from error
+
+    def put(self, path: str, data: bytes) -> None:
+        """Put a file in place in one step, over an older one.
+
+        Raises:
+            StorageError: the disk is full, the folder was removed or may not be written to.
+        """
+        target = self._path(path)
+        incoming = self.root / _INCOMING / uuid.uuid4().hex
+        try:
+            with incoming.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            _make_folders(target.parent, below=self.root)
+            incoming.replace(target)
+            _sync_folder(target.parent)
+        except OSError as error:
+            incoming.unlink(missing_ok=True)
+            raise StorageError(f"Cannot write {path} to {self.root}: {_reason(error)}.") from error
+
+    def read(self, path: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+            StorageError: it cannot be read.
+        """
+        try:
+            return self._path(path).read_bytes()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StorageError(f"Cannot read {path} in {self.root}: {_reason(error)}.") from error
+
+    def list(self, folder: str = "") -> dict[str, int]:
+        """Every file below a folder, sorted: path relative to the root -> size in bytes."""
+        base = self._path(folder) if folder else self.root
+        found = {
+            file.relative_to(self.root).as_posix(): file.stat().st_size
+            for file in base.rglob("*")
+            if file.is_file() and _INCOMING not in file.relative_to(self.root).parts
+        }
+        return dict(sorted(found.items()))
+
+    def remove(self, path: str) -> None:
+        """Remove a file, and its folder if that is empty then."""
+        target = self._path(path)
+        target.unlink(missing_ok=True)
+        if target.parent != self.root and not any(target.parent.iterdir()):
+            target.parent.rmdir()
+
+    def remove_incoming(self) -> None:
+        """Remove what a killed run left on its way."""
+        for leftover in (self.root / _INCOMING).glob("*"):
+            leftover.unlink()
+
+    def close(self) -> None:
+        """Remove what is only needed while writing."""
+        shutil.rmtree(self.root / _INCOMING, ignore_errors=True)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[int]:
+        """Hold the dataset against another run; yields a file descriptor that holds it too.
+
+        A process that inherits the descriptor keeps the dataset held until it ends, so workers
+        that outlive a killed run by a moment never write into the next one.
+
+        Raises:
+            UsageError: another run is at work here.
+        """
+        lock = self.root / RUNS_FOLDER / ".lock"
+        lock.parent.mkdir(exist_ok=True)
+        with lock.open("wb") as file:
+            deadline = time.monotonic() + _LOCK_WAIT_SECONDS
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() > deadline:
+                        raise UsageError(
+                            f"Another run is writing to {self.root}. Wait for it, stop it, or "
+                            "use another --output."
+                        ) from error
+                    time.sleep(0.1)
+            yield file.fileno()
+
+
+def open_storage(url: str) -> LocalStorage:
+    """The storage behind the URL of an output.
+
+    Raises:
+        UsageError: no storage is known for this scheme.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return LocalStorage(Path(url).expanduser().absolute())
+    if scheme == "file":
+        return LocalStorage(Path(rest))
+    raise UsageError(f"{url}: {scheme}:// is not supported as output; expected a folder.")
+
+
+def _make_folders(folder: Path, *, below: Path) -> None:
+    # Never the root itself: where that was removed half way, writing must fail.
+    if folder != below:
+        _make_folders(folder.parent, below=below)
+        folder.mkdir(exist_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,101 @@
+"""The worker process: takes jobs as JSON lines on stdin, answers on stdout, ends with its parent.
+
+It leaves Ctrl+C to the parent, and ends at once when stdin ends, which also happens when the
+parent is killed. Nothing it leaves behind is ever taken for whole: token files are recorded and
+shards renamed into place when they are complete.
+"""
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from streaming_ext.errors import ShardmillError, WorkerDiedError
+from tasks.core.engine import Engine, choose_engine
+from tasks.core.jobs import JOB, Answer, Failure, Progress, TokenizeJob, WriteJob, WrittenPart
+from tasks.core.plan import read_unsafe_code_points
+from tasks.core.storage import open_storage
+from tasks.core.tokenize_part import tokenize_part
+from tasks.core.tokenizer import Tokenizer, open_saved
+from tasks.core.write_part import write_part
+
+_PROGRESS_SECONDS = 0.25
+
+
+def main() -> None:
+    """Serve jobs until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pa.set_cpu_count(1)
+    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
+    while True:
+        _send(_serve(jobs.get()))
+
+
+def _read_jobs(jobs: "queue.SimpleQueue[bytes]") -> None:
+    pending = b""
+    while chunk := os.read(sys.stdin.fileno(), 2**16):
+        *lines, pending = (pending + chunk).split(b"\n")
+        for line in lines:
+            jobs.put(line)
+    os._exit(0)  # the parent is gone or done: nobody waits for what is in hand
+
+
+def _send(answer: Answer) -> None:
+    os.write(sys.stdout.fileno(), answer.model_dump_json(exclude_none=True).encode() + b"\n")
+
+
+def _serve(line: bytes) -> Answer:
+    try:
+        job = JOB.validate_json(line)
+        report = _throttled(lambda progress: _send(Answer(progress=progress)))
+        if isinstance(job, TokenizeJob):
+            tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
+            return Answer(tokenized=tokenize_part(job, tokenizer, engine, report))
+        return Answer(written=_write(job, report))
+    except ShardmillError as error:
+        return Answer(failure=Failure(error=type(error).__name__, message=str(error)))
+    except MemoryError:
+        return Answer(
+            failure=Failure(error=WorkerDiedError.__name__, message="the worker ran out of memory")
+        )
+    except Exception:  # noqa: BLE001  the parent raises it, with this traceback
+        return Answer(failure=Failure(error="InternalError", message=traceback.format_exc()))
+
+
+@cache
+def _tokenizer_and_engine(
+    folder: str, engine: Literal["auto", "reference"]
+) -> tuple[Tokenizer, Engine]:
+    tokenizer = open_saved(Path(folder))
+    unsafe = read_unsafe_code_points(Path(folder))
+    return tokenizer, choose_engine(tokenizer, engine=engine, unsafe=unsafe)
+
+
+def _write(job: WriteJob, report: Callable[[Progress], None]) -> WrittenPart:
+    return write_part(job, open_storage(job.output), report)
+
+
+def _throttled(send: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    last = time.monotonic()
+
+    def report(progress: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _PROGRESS_SECONDS:
+            last = time.monotonic()
+            send(progress)
+
+    return report
+
+
+if __name__ == "__main__":
+    main()

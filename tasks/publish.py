@@ -1,0 +1,21 @@
+"""Make the recorded parts one dataset."""
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from streaming_ext.manifest import Manifest
+from tasks.core import publish as core
+from tasks.run import Run, is_transient
+
+
+@task(
+    name="publish",
+    retries=3,
+    retry_delay_seconds=[1, 5, 20],
+    retry_condition_fn=is_transient,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def publish(run: Run) -> Manifest:
+    """Merge the indexes and write the manifest, last of all."""
+    return core.publish(run.plan, run.storage)

@@ -1,0 +1,43 @@
+"""Turn a source file into token files on scratch, in a worker process."""
+
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from tasks.core.jobs import TokenizedPart, TokenizeJob
+from tasks.run import Part, Run, is_transient
+
+
+@task(
+    name="tokenize",
+    task_run_name="tokenize {part}",
+    retries=2,
+    retry_delay_seconds=[1, 5],
+    retry_condition_fn=is_transient,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def tokenize(run: Run, part: Part, local: Path) -> TokenizedPart:
+    """Tokenize the file at `local`; the tokens stay on scratch, only their counts come back.
+
+    Raises:
+        ShardmillError: whatever the worker met.
+    """
+    plan = run.plan
+    answer = run.pool.run(
+        TokenizeJob(
+            part=part.number,
+            source_url=part.source.url,
+            source_size=part.source.size,
+            local_path=str(local),
+            scratch=str(plan.part_scratch(part.number)),
+            tokenizer_folder=str(plan.tokenizer_folder),
+            engine=plan.config.engine,
+            spec=plan.spec,
+        ),
+        on_progress=run.follow(part),
+    )
+    assert answer.tokenized is not None  # noqa: S101  (what this job is answered with)
+    run.follow(part)(answer.tokenized.progress)
+    return answer.tokenized

@@ -1,0 +1,44 @@
+"""Write a tokenized part to the output and record it, in a worker process."""
+
+import shutil
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from tasks.core.jobs import TokenizedPart, WriteJob
+from tasks.core.report import PartTimes
+from tasks.run import Part, Run, is_transient
+
+
+@task(
+    name="write",
+    task_run_name="write {part}",
+    retries=3,
+    retry_delay_seconds=[1, 5, 20],
+    retry_condition_fn=is_transient,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
+    """Write the part's shards and its record, then free its scratch space.
+
+    Raises:
+        ShardmillError: whatever the worker met.
+    """
+    plan = run.plan
+    scratch = plan.part_scratch(part.number)
+    job = WriteJob(
+        part=part.number, scratch=str(scratch), output=str(run.storage), spec=plan.spec
+    )
+    written = run.pool.run(job).written
+    assert written is not None  # noqa: S101  (what this job is answered with)
+    shutil.rmtree(scratch)
+    return PartTimes(
+        part=part.number,
+        source=part.source.url,
+        text_bytes=tokenized.text_bytes,
+        tokens=tokenized.tokens,
+        shard_bytes=written.shard_bytes,
+        tokenize_seconds=tokenized.seconds,
+        write_seconds=written.seconds,
+    )
