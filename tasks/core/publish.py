@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from streaming_ext.errors import DatasetError
+from streaming_ext.errors import DatasetError, NotADatasetError
 from streaming_ext.format import index_json
 from streaming_ext.layout import MANIFEST, TOKENIZER_FOLDER, Split, index_path
 from streaming_ext.manifest import (
@@ -11,6 +11,7 @@ from streaming_ext.manifest import (
     Manifest,
     PartRecord,
     SplitSummary,
+    from_json,
     to_json,
 )
 from tasks.core.plan import Plan, read_records
@@ -83,3 +84,20 @@ def _publish_tokenizer(folder: Path, plan: Plan, storage: LocalStorage) -> list[
         records.append(FileRecord.of(path, data))
     return records
 
+
+
+def read_manifest(storage: LocalStorage) -> Manifest:
+    """The manifest of a published dataset.
+
+    Raises:
+        NotADatasetError: there is none.
+        CorruptDatasetError: it is damaged.
+    """
+    try:
+        data = storage.read(MANIFEST)
+    except FileNotFoundError as error:
+        raise NotADatasetError(
+            f"{storage}: no {MANIFEST}, so this is no finished dataset. "
+            "Run `shardmill shard` with the same options again to finish it."
+        ) from error
+    return from_json(Manifest, data, where=f"{storage}/{MANIFEST}")

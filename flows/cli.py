@@ -1,0 +1,127 @@
+"""The command line `shardmill`.
+
+Exit codes: 0 all is well; 1 files failed, or a dataset is not sound; 2 wrong usage; 130 and 143
+stopped by Ctrl+C and SIGTERM.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import pydantic
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.argument import ArgumentCollection
+from cyclopts.config import Yaml
+from rich.console import Console
+
+from streaming_ext.errors import ShardmillError, UsageError
+from tasks.core.config import ShardConfig
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+_out = Console(highlight=False)
+_err = Console(stderr=True, highlight=False)
+
+
+def _read_config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Fill what the command line does not say from the YAML file that it names."""
+    for argument in arguments:
+        if argument.name == "--config" and argument.tokens:
+            file = Path(argument.tokens[-1].value)
+            Yaml(file, must_exist=True, use_commands_as_keys=False)(app, commands, arguments)
+
+
+app = App(
+    name="shardmill",
+    help="Raw text datasets to tokenized MDS shards.",
+    config=_read_config_file,
+    default_parameter=Parameter(negative=()),
+    help_on_error=False,
+)
+
+
+@app.command(usage="Usage: shardmill shard SOURCE... --output PATH --tokenizer NAME [OPTIONS]")
+def shard(
+    config: Annotated[ShardConfig, Parameter(name="*")],
+    *,
+    config_file: Annotated[Path | None, Parameter(name="--config")] = None,
+) -> int:
+    """Tokenize Parquet files into MDS shards with a holdout split.
+
+    Run the same command again after any stop: it goes on where it was, to the same bytes.
+
+    Parameters
+    ----------
+    config_file
+        YAML file with any of these options; what the command line says goes first.
+    """
+    from tasks.core.plan import check_sources
+
+    check_sources(config)  # a slip of the pen is told at once, before Prefect is even loaded
+    _quiet_prefect()
+    from flows.shard_dataset import shard_dataset
+    from flows.terminal import show_published, show_report, shown
+    from tasks.core.progress import watch
+    from tasks.core.publish import read_manifest
+    from tasks.core.storage import open_storage
+
+    with watch() as progress:
+        with shown(progress, _err):
+            state = shard_dataset(config, return_state=True)
+        if progress.report is not None:
+            show_report(progress.report, _out)
+            if progress.report.failed:
+                _err.print(
+                    f"{len(progress.report.failed)} of {progress.report.files} files failed; the "
+                    "others are kept. Run the same command again to do only what is missing."
+                )
+                return EXIT_FAILED
+    state.result()
+    storage = open_storage(config.output)
+    show_published(read_manifest(storage), str(storage), _out)
+    return 0
+
+
+def _quiet_prefect() -> None:
+    """Leave the terminal to the progress bar; Prefect's own log still goes to its dashboard."""
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+
+
+def _explain(error: CycloptsError) -> str:
+    """One line a wrong option, without the dress of the libraries."""
+    cause = error.__cause__
+    if not isinstance(cause, pydantic.ValidationError):
+        return str(error)
+    return "\n".join(
+        f"--{'.'.join(str(part) for part in detail['loc'][:1]).replace('_', '-')}: "
+        f"{detail['msg'].removeprefix('Value error, ')}, got {detail['input']!r}"
+        for detail in cause.errors()
+    )
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    sys.exit(_guarded(lambda: app(arguments, exit_on_error=False, print_error=False)))
+
+
+def _guarded(command: Callable[[], Any]) -> int:
+    try:
+        return int(command() or 0)
+    except CycloptsError as error:
+        _err.print(f"shardmill: {_explain(error)}", markup=False, soft_wrap=True)
+        return EXIT_USAGE
+    except ShardmillError as error:
+        _err.print(f"shardmill: {error}", markup=False, soft_wrap=True)
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    except KeyboardInterrupt:
+        _err.print("shardmill: stopped. Run the same command again to go on.")
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    main()
