@@ -63,6 +63,7 @@ def shard(
 
     check_sources(config)  # a slip of the pen is told at once, before Prefect is even loaded
     _quiet_prefect()
+    from flows.embedded_api import prefect_api
     from flows.shard_dataset import shard_dataset
     from flows.terminal import show_published, show_report, shown
     from tasks.core.progress import watch
@@ -70,7 +71,7 @@ def shard(
     from tasks.core.storage import open_storage
 
     with watch() as progress:
-        with shown(progress, _err):
+        with shown(progress, _err), prefect_api():
             state = shard_dataset(config, return_state=True)
         if progress.report is not None:
             show_report(progress.report, _out)
@@ -109,7 +110,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     sys.exit(_guarded(lambda: app(arguments, exit_on_error=False, print_error=False)))
 
 
+class _Terminated(BaseException):
+    """SIGTERM arrived; raised so that everything is cleaned up on the way out."""
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise _Terminated
+
+
 def _guarded(command: Callable[[], Any]) -> int:
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         return int(command() or 0)
     except CycloptsError as error:
@@ -118,9 +128,9 @@ def _guarded(command: Callable[[], Any]) -> int:
     except ShardmillError as error:
         _err.print(f"shardmill: {error}", markup=False, soft_wrap=True)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, _Terminated) as stop:
         _err.print("shardmill: stopped. Run the same command again to go on.")
-        return 128 + signal.SIGINT
+        return 128 + (signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT)
 
 
 if __name__ == "__main__":

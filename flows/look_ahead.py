@@ -1,56 +1,68 @@
 """Fanning out a chain of tasks per part, a bounded number of parts at a time.
 
-Thousands of task runs submitted at once swamp a thread pool and the server behind it.
+Thousands of task runs submitted at once swamp a thread pool and the server behind it. A step is
+submitted when the one before it is done, so that no task run is left waiting for a failed one.
 """
 
 import queue
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
-from prefect.states import State
 
 from tasks.download import download
 from tasks.run import Part, Run
 from tasks.tokenize import tokenize
 from tasks.write import write
 
-Chain = dict[str, PrefectFuture[Any]]  # step -> its task
+# Each step gets the run, the part and what the step before it made.
+STEPS: tuple[tuple[str, Callable[..., PrefectFuture[Any]]], ...] = (
+    ("download", download.submit),
+    ("tokenize", tokenize.submit),
+    ("write", write.submit),
+)
 
 
-def done_in_any_order(
-    run: Run, parts: Iterable[Part], *, at_once: int
-) -> Iterator[tuple[Part, dict[str, State[Any]]]]:
-    """Submit download, tokenize and write for each part; yield parts as they end, well or not.
+@dataclass(frozen=True, slots=True)
+class PartEnd:
+    """How a part ended: the state of the last step, or of the one that failed."""
+
+    part: Part
+    step: str
+    state: State[Any]
+
+
+def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Iterator[PartEnd]:
+    """Take each part through all steps; yield parts as they end, well or not.
 
     Args:
         run: what the tasks share.
         parts: in the order to begin them.
-        at_once: parts between download and record at any moment.
+        at_once: parts between the first and the last step at any moment.
     """
-    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-    begun: dict[int, tuple[Part, Chain]] = {}
     waiting = iter(parts)
+    ended: queue.SimpleQueue[tuple[Part, int, PrefectFuture[Any]]] = queue.SimpleQueue()
+    in_hand = 0
 
-    def begin() -> None:
-        part = next(waiting, None)
-        if part is None:
-            return
-        downloaded = download.submit(run, part)
-        tokenized = tokenize.submit(run, part, downloaded)  # type: ignore[arg-type]
-        written = write.submit(run, part, tokenized)  # type: ignore[arg-type]
-        begun[part.number] = part, {
-            "download": downloaded,
-            "tokenize": tokenized,
-            "write": written,
-        }
-        written.add_done_callback(lambda _: ended.put(part.number))
+    def submit(part: Part, index: int, *before: PrefectFuture[Any]) -> None:
+        future = STEPS[index][1](run, part, *before)
+        future.add_done_callback(lambda _: ended.put((part, index, future)))
+
+    def begin_next() -> int:
+        for part in waiting:
+            submit(part, 0)
+            return 1
+        return 0
 
     for _ in range(at_once):
-        begin()
-    while begun:
-        part, chain = begun.pop(ended.get())
-        for future in chain.values():
-            future.wait()  # before that, its state may still read as pending
-        yield part, {step: future.state for step, future in chain.items()}
-        begin()
+        in_hand += begin_next()
+    while in_hand:
+        part, index, future = ended.get()
+        future.wait()  # before that, its state may still read as pending
+        if future.state.is_completed() and index + 1 < len(STEPS):
+            submit(part, index + 1, future)
+            continue
+        in_hand += begin_next() - 1
+        yield PartEnd(part, STEPS[index][0], future.state)

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from prefect import flow, get_run_logger
+from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
-from prefect.states import Completed, Failed, State
+from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.look_ahead import done_in_any_order
+from flows.look_ahead import PartEnd, done_in_any_order
 from streaming_ext.errors import ShardmillError
 from tasks.core.config import ShardConfig
 from tasks.core.plan import check_sources, make_plan, remove_scratch
@@ -80,11 +81,11 @@ def shard(run: Run) -> RunReport:
     done: list[PartTimes] = []
     failed: list[FailedFile] = []
     at_once = plan.config.workers + LOOK_AHEAD_FILES
-    for part, states in done_in_any_order(run, parts, at_once=at_once):
-        fault = _first_fault(part, states)
-        run.progress.finish(part.number, failed=fault is not None)
+    for end in done_in_any_order(run, parts, at_once=at_once):
+        fault = _fault(end)
+        run.progress.finish(end.part.number, failed=fault is not None)
         if fault is None:
-            done.append(states["write"].result())
+            done.append(end.state.result())
         else:
             failed.append(fault)
             logger.error("%s: %s failed: %s", fault.source, fault.step, fault.reason)
@@ -115,16 +116,15 @@ def shard(run: Run) -> RunReport:
     return report
 
 
-def _first_fault(part: Part, states: dict[str, State[Any]]) -> FailedFile | None:
-    """Which step of a part failed and why; a fault that is not of the part itself is raised."""
-    for step, state in states.items():
-        if state.is_completed():
-            continue
-        try:
-            state.result()
-        except ShardmillError as error:
-            if error.fatal:
-                raise
-            reason = str(error)
-            return FailedFile(part=part.number, source=part.source.url, step=step, reason=reason)
-    return None
+def _fault(end: PartEnd) -> FailedFile | None:
+    """Why a part failed, if it did; a fault that every other part would meet too is raised."""
+    if end.state.is_completed():
+        return None
+    try:
+        end.state.result()
+    except ShardmillError as error:
+        if error.fatal:
+            raise
+        source = end.part.source.url
+        return FailedFile(part=end.part.number, source=source, step=end.step, reason=str(error))
+    raise RuntimeError(f"{end.part}: {end.step} ended as {end.state.name} without a reason")

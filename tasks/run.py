@@ -13,8 +13,7 @@ from tasks.core.sources import SourceFile
 from tasks.core.storage import LocalStorage
 
 if TYPE_CHECKING:
-    from prefect.client.schemas.objects import TaskRun
-    from prefect.states import State
+    from prefect.client.schemas.objects import State, TaskRun
 
 # Tokenizing takes most of a part's time, writing the rest: only for the progress bar.
 _TOKENIZE_SHARE = 0.75

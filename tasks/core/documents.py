@@ -23,11 +23,13 @@ class DocumentBatch:
         rows: row in the file of each text, int64 (num_texts,).
         texts: the texts that are not null.
         num_rows: rows read, nulls among them.
+        fraction: of the file's rows that are read with this batch, in [0, 1].
     """
 
     rows: npt.NDArray[np.int64]
     texts: pa.LargeStringArray
     num_rows: int
+    fraction: float
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -89,7 +91,7 @@ def read_documents(
     file = open_parquet(path)
     with file:
         check_column(file.schema_arrow, column, where=str(path))
-        row = 0
+        row, total_rows = 0, file.metadata.num_rows
         batches = file.iter_batches(
             batch_size=_rows_a_batch(file.metadata, column, batch_bytes),
             columns=[column],
@@ -108,11 +110,11 @@ def read_documents(
                     "Fetch it again, or leave it out."
                 ) from error
             for start, end in _cut_by_bytes(texts, batch_bytes):
-                yield _without_nulls(texts.slice(start, end - start), first_row=row + start)
+                yield _without_nulls(texts.slice(start, end - start), row + start, total_rows)
             row += len(texts)
-        if row != file.metadata.num_rows:
+        if row != total_rows:
             raise SourceError(
-                f"{path}: {row} rows could be read, its footer promises {file.metadata.num_rows}."
+                f"{path}: {row} rows could be read, its footer promises {total_rows}."
             )
 
 
@@ -143,12 +145,14 @@ def _cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tupl
         start = end
 
 
-def _without_nulls(texts: pa.LargeStringArray, *, first_row: int) -> DocumentBatch:
+def _without_nulls(texts: pa.LargeStringArray, first_row: int, total_rows: int) -> DocumentBatch:
     rows = np.arange(first_row, first_row + len(texts), dtype=np.int64)
+    fraction = (first_row + len(texts)) / total_rows
+    num_rows = len(texts)
     if texts.null_count:
         valid = texts.is_valid()
-        return DocumentBatch(rows[np.asarray(valid)], texts.filter(valid), num_rows=len(texts))
-    return DocumentBatch(rows, texts, num_rows=len(texts))
+        rows, texts = rows[np.asarray(valid)], texts.filter(valid)
+    return DocumentBatch(rows, texts, num_rows, fraction)
 
 
 def _one_line(error: Exception) -> str:

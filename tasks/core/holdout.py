@@ -4,6 +4,8 @@ So exact duplicates fall on the same side, and neither the order of files nor th
 workers matters; a larger fraction with the same seed holds out a superset.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,9 +18,7 @@ def document_hashes(texts: pa.LargeStringArray, *, seed: int) -> npt.NDArray[np.
     offsets = np.frombuffer(offsets_buffer, np.int64, len(texts) + 1, texts.offset * 8).tolist()
     view = memoryview(data) if data is not None else memoryview(b"")
     digest = xxhash.xxh3_64_intdigest
-    hashes = (
-        digest(view[start:end], seed) for start, end in zip(offsets, offsets[1:], strict=False)
-    )
+    hashes = (digest(view[start:end], seed) for start, end in pairwise(offsets))
     return np.fromiter(hashes, np.uint64, len(texts))
 
 

@@ -108,9 +108,7 @@ def make_plan(config: ShardConfig, storage: LocalStorage, sources: tuple[SourceF
         TokenizerError: the tokenizer cannot be had.
     """
     scratch = scratch_folder(config, storage)
-    tokenizer = load_tokenizer(
-        config.tokenizer, eot_token=config.eot_token, pattern=config.pattern
-    )
+    tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     recorded, published = _compare_with_output(storage, spec, sources)
     if recorded:  # the same but for the name that the tokenizer was asked for by
@@ -249,7 +247,6 @@ def _remove_unrecorded(storage: LocalStorage, recorded: Iterable[int]) -> None:
         for path in storage.list(top):
             if path not in documents and path.rsplit("/", 1)[0] not in folders:
                 storage.remove(path)
-
 
 
 def remove_scratch(plan: Plan) -> None:

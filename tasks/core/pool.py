@@ -1,5 +1,6 @@
-"""The supervisor of worker processes: hands out jobs, notices deaths, and leaves no process behind."""
+"""The supervisor of worker processes: hands out jobs, notices deaths, leaves nothing behind."""
 
+import contextlib
 import os
 import queue
 import signal
@@ -80,10 +81,9 @@ class _Worker:
         self._process.wait(_END_SECONDS)
         for pipe in (self._process.stdin, self._process.stdout, self._stderr):
             if pipe is not None:
-                try:
+                # What breaks is the unsent rest of a job for a process that is gone.
+                with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-                except BrokenPipeError:
-                    pass  # the unsent rest of a job for a process that is gone
 
 
 class WorkerPool:

@@ -85,7 +85,6 @@ def _publish_tokenizer(folder: Path, plan: Plan, storage: LocalStorage) -> list[
     return records
 
 
-
 def read_manifest(storage: LocalStorage) -> Manifest:
     """The manifest of a published dataset.
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -101,7 +101,6 @@ def _tokenize_batches(
 ) -> _Counts:
     spec = job.spec
     counts = _Counts(documents=dict.fromkeys(spec.splits, 0), tokens=dict.fromkeys(spec.splits, 0))
-    total_rows = max(pq.read_metadata(job.local_path).num_rows, 1)
     for batch in read_documents(Path(job.local_path), spec.text_column):
         hashes = document_hashes(batch.texts, seed=spec.holdout_seed)
         encoded = engine.encode(batch.texts)
@@ -135,7 +134,7 @@ def _tokenize_batches(
                 counts.tokens[split] += int((lengths[kept][mask] + 1).sum())
         report(
             Progress(
-                fraction=counts.rows / total_rows,
+                fraction=batch.fraction,
                 text_bytes=counts.text_bytes,
                 tokens=sum(counts.tokens.values()),
             )
@@ -204,7 +203,7 @@ class _PartFiles:
 
     def add(
         self,
-        stream: npt.NDArray[np.unsignedinteger],
+        stream: npt.NDArray[Any],
         rows: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int64],
         in_holdout: npt.NDArray[np.bool_],

@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from streaming_ext.format import Compression, Shard, ShardFormat, content_hash, shard_name
+from streaming_ext.format import Compression, Shard, content_hash, shard_name
 from streaming_ext.layout import Split, documents_path, record_path
 from streaming_ext.manifest import DatasetSpec, FileRecord, PartRecord, SplitPart, to_json
 from tasks.core.jobs import Progress, TokenizedPart, WriteJob, WrittenPart
@@ -14,9 +17,11 @@ from tasks.core.packing import cut
 from tasks.core.storage import LocalStorage
 from tasks.core.tokenize_part import DOCUMENTS_FILE, RESULT_FILE, tokens_file
 
+Report = Callable[[Progress], None]
+
 
 def write_part(
-    job: WriteJob, storage: LocalStorage, report: Callable[[Progress], None] = lambda progress: None
+    job: WriteJob, storage: LocalStorage, report: Report = lambda progress: None
 ) -> WrittenPart:
     """Pack, compress, hash and put in place one part; the record goes last and makes it count.
 
@@ -24,16 +29,15 @@ def write_part(
         StorageError: the output is full, gone or not writable.
     """
     began = time.monotonic()
-    scratch, spec = Path(job.scratch), job.spec
+    scratch = Path(job.scratch)
     part = TokenizedPart.model_validate_json((scratch / RESULT_FILE).read_bytes())
-    splits = {
-        split: _write_split(split, part, spec, scratch, storage, report) for split in spec.splits
-    }
+    writer = _ShardWriter(part, job.spec, storage)
+    splits = {split: writer.write(split, scratch, report) for split in job.spec.splits}
     documents = (scratch / DOCUMENTS_FILE).read_bytes()
     storage.put(documents_path(job.part), documents)
     record = PartRecord(
         part=job.part,
-        spec=spec,
+        spec=job.spec,
         source=part.source,
         rows=part.rows,
         null_documents=part.null_documents,
@@ -52,61 +56,54 @@ def write_part(
     )
 
 
-def _write_split(
-    split: Split,
-    part: TokenizedPart,
-    spec: DatasetSpec,
-    scratch: Path,
-    storage: LocalStorage,
-    report: Callable[[Progress], None],
-) -> SplitPart:
-    counts, shard_format = part.splits[split], spec.shard_format
-    tokens = _open_tokens(scratch / tokens_file(split), counts.tokens, shard_format)
-    shards = []
-    padding = 0
-    for number, piece in enumerate(cut(counts.tokens, shard_format)):
-        fill = np.full(piece.padding, spec.tokenizer.eot_id, tokens.dtype)
-        raw = b"".join(
-            (
-                shard_format.header(piece.samples),
-                memoryview(tokens[piece.start : piece.end]).cast("B"),
-                fill.tobytes(),
+class _ShardWriter:
+    """Writes the shards of one part."""
+
+    def __init__(self, part: TokenizedPart, spec: DatasetSpec, storage: LocalStorage) -> None:
+        self._part = part
+        self._spec = spec
+        self._format = spec.shard_format
+        self._compression = Compression.parse(spec.compression)
+        self._storage = storage
+
+    def write(self, split: Split, scratch: Path, report: Report) -> SplitPart:
+        """Write all shards of a split from its token file."""
+        counts = self._part.splits[split]
+        tokens = self._open_tokens(scratch / tokens_file(split), counts.tokens)
+        pieces = cut(counts.tokens, self._format)
+        shards = []
+        for number, piece in enumerate(pieces):
+            fill = np.full(piece.padding, self._spec.tokenizer.eot_id, tokens.dtype)
+            header, body = self._format.header(piece.samples), tokens[piece.start : piece.end]
+            raw = b"".join((header, body.data, fill.data))
+            shards.append(self._put(split, number, piece.samples, raw))
+            report(Progress(fraction=piece.end / max(self._part.tokens, 1)))
+        return SplitPart(
+            documents=counts.documents,
+            tokens=counts.tokens,
+            padding=sum(piece.padding for piece in pieces),
+            shards=tuple(shards),
+        )
+
+    def _open_tokens(self, path: Path, count: int) -> npt.NDArray[Any]:
+        dtype = np.dtype(self._format.dtype).newbyteorder("<")
+        if count == 0:  # an empty file cannot be mapped
+            return np.empty(0, dtype)
+        return np.memmap(path, dtype, mode="r", shape=(count,))
+
+    def _put(self, split: Split, number: int, samples: int, raw: bytes) -> Shard:
+        raw_name = shard_name(self._part.part, number)
+        shard = Shard(
+            samples=samples, raw_name=raw_name, raw_bytes=len(raw), raw_hash=content_hash(raw)
+        )
+        stored = raw
+        if self._compression is not None:
+            stored = self._compression.compress(raw)
+            shard = replace(
+                shard,
+                zip_name=f"{raw_name}.{self._compression.codec}",
+                zip_bytes=len(stored),
+                zip_hash=content_hash(stored),
             )
-        )
-        shards.append(
-            _write_shard(split, shard_name(part.part, number), piece.samples, raw, spec, storage)
-        )
-        padding += piece.padding
-        report(Progress(fraction=piece.end / max(part.tokens, 1)))
-    return SplitPart(
-        documents=counts.documents, tokens=counts.tokens, padding=padding, shards=tuple(shards)
-    )
-
-
-def _open_tokens(path: Path, count: int, shard_format: ShardFormat) -> np.ndarray:  # type: ignore[type-arg]
-    dtype = np.dtype(shard_format.dtype).newbyteorder("<")
-    if count == 0:  # an empty file cannot be mapped
-        return np.empty(0, dtype)
-    return np.memmap(path, dtype, mode="r", shape=(count,))
-
-
-def _write_shard(
-    split: Split, raw_name: str, samples: int, raw: bytes, spec: DatasetSpec, storage: LocalStorage
-) -> Shard:
-    raw_hash = content_hash(raw)
-    compression = Compression.parse(spec.compression)
-    if compression is None:
-        storage.put(f"{split}/{raw_name}", raw)
-        return Shard(samples=samples, raw_name=raw_name, raw_bytes=len(raw), raw_hash=raw_hash)
-    packed = compression.compress(raw)
-    zip_name = f"{raw_name}.{compression.codec}"
-    storage.put(f"{split}/{zip_name}", packed)
-    return Shard(
-        samples=samples,
-        raw_name=raw_name,
-        raw_bytes=len(raw),
-        raw_hash=raw_hash,
-        zip_name=zip_name,
-        zip_bytes=len(packed),
-        zip_hash=content_hash(packed),
-    )
+        self._storage.put(f"{split}/{shard.name}", stored)
+        return shard
