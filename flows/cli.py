@@ -41,6 +41,7 @@ app = App(
     config=_read_config_file,
     default_parameter=Parameter(negative=()),
     help_on_error=False,
+    suppress_keyboard_interrupt=False,
 )
 
 

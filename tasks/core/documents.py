@@ -1,4 +1,4 @@
-"""Reading the documents of one Parquet file, in batches whose size does not depend on the file's."""
+"""Reading the documents of one Parquet file, in batches that do not depend on its size."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

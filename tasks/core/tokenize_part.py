@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -174,6 +174,12 @@ def _num_bytes(texts: pa.LargeStringArray) -> int:
     return int(offsets[-1] - offsets[0])
 
 
+def _runs(in_holdout: npt.NDArray[np.bool_]) -> Iterator[tuple[Split, int]]:
+    """Runs of documents of one split: the split, and the index of the run's last document."""
+    for last in np.flatnonzero(np.diff(in_holdout, append=~in_holdout[-1:])).tolist():
+        yield SPLITS[int(in_holdout[last])], last
+
+
 class _PartFiles:
     """The files of one part on scratch, open for writing."""
 
@@ -209,13 +215,12 @@ class _PartFiles:
         in_holdout: npt.NDArray[np.bool_],
     ) -> None:
         """Append documents: their ids with end-of-text ids between, their rows and lengths."""
-        if in_holdout.any():
-            # held: (tokens of the batch,)
-            held = np.repeat(in_holdout, lengths + 1)
-            self._tokens["train"].write(stream[~held].data)
-            self._tokens["holdout"].write(stream[held].data)
-        else:
-            self._tokens["train"].write(stream.data)
+        # ends: (documents,), where each document ends in the stream
+        ends = np.cumsum(lengths + 1)
+        start = 0
+        for split, last in _runs(in_holdout):
+            self._tokens[split].write(stream[start : ends[last]].data)
+            start = int(ends[last])
         names = np.array(SPLITS, dtype=object)[in_holdout.astype(np.int8)]
         self._pending.append(
             pa.record_batch(

@@ -1,0 +1,110 @@
+"""Running `shardmill` as a user does, in a process of its own, and looking at what it leaves."""
+
+import filecmp
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+WORKER = "tasks.core.worker"
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """Runs commands with an environment; `shard` fills in source and tokenizer."""
+
+    env: Mapping[str, str]
+    tokenizer: Path
+    sources: Path
+
+    def run(self, *arguments: object) -> "subprocess.CompletedProcess[str]":
+        """Run a command to its end."""
+        return subprocess.run(
+            self._command(arguments), env=self.env, capture_output=True, text=True, check=False
+        )
+
+    def start(self, *arguments: object, prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+        """Start a command in a process group of its own."""
+        return subprocess.Popen(
+            [*prefix, *self._command(arguments)],
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def _command(self, arguments: tuple[object, ...]) -> list[str]:
+        return [sys.executable, "-m", "flows.cli", *map(str, arguments)]
+
+    def shard_arguments(self, output: Path, **options: object) -> list[object]:
+        """Arguments that shard the session's small files; options override or add to these."""
+        chosen = {
+            "sources": self.sources,
+            "tokenizer": self.tokenizer,
+            "pattern": "gpt2",
+            "sequence_length": 128,
+            "shard_size": "16KiB",
+            "holdout_fraction": 0.1,
+            "workers": 2,
+        } | options
+        named = [(f"--{name.replace('_', '-')}", value) for name, value in chosen.items()]
+        return ["shard", "--output", output, *(word for pair in named for word in pair)]
+
+    def shard(self, output: Path, **options: object) -> "subprocess.CompletedProcess[str]":
+        """Shard the session's small files, or what the options say, to the end."""
+        return self.run(*self.shard_arguments(output, **options))
+
+
+def workers_of(pid: int) -> list[psutil.Process]:
+    """The worker processes of a run."""
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [child for child in children if WORKER in _command_line(child)]
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process still runs; one that only waits to be collected does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_for(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
+    """Wait until a condition holds.
+
+    Raises:
+        AssertionError: it did not in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def assert_same_dataset(one: Path, other: Path) -> None:
+    """Both folders hold the same files with the same bytes, `runs/` aside; and they hold some."""
+    ours, theirs = _files(one), _files(other)
+    assert ours == theirs
+    assert "manifest.json" in ours
+    _, different, errors = filecmp.cmpfiles(one, other, ours, shallow=False)
+    assert (different, errors) == ([], [])
+
+
+def _files(root: Path) -> list[str]:
+    files = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
+    return sorted(str(file) for file in files if file.parts[0] != "runs")

@@ -1,0 +1,73 @@
+"""What tests of the whole share: sources, a vocabulary, a Prefect server, the command line."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
+from tests.command_line import CommandLine
+from tests.servers.prefect_server import prefect_server
+
+NUM_FILES = 5
+DOCUMENTS_A_FILE = 60
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small rank file with GPT-2's pattern."""
+    path = tmp_path_factory.mktemp("vocabulary") / "small.tiktoken"
+    train_vocabulary(make_documents(300, seed=1), 1024, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a few small Parquet files."""
+    folder = tmp_path_factory.mktemp("sources")
+    write_parquet_files(folder, NUM_FILES, DOCUMENTS_A_FILE, seed=2)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of commands: nothing of the user's Prefect or caches, no server configured."""
+    home = tmp_path_factory.mktemp("home")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    return kept | {
+        "PREFECT_HOME": str(home / "prefect"),
+        "XDG_CACHE_HOME": str(home / "cache"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        "COLUMNS": "200",
+    }
+
+
+@pytest.fixture(scope="session")
+def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real Prefect server."""
+    with prefect_server(tmp_path_factory.mktemp("prefect_server")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def embedded(environment: dict[str, str], vocabulary: Path, sources: Path) -> CommandLine:
+    """`shardmill` with no server, as a new user has it."""
+    return CommandLine(environment, vocabulary, sources)
+
+
+@pytest.fixture(scope="session")
+def served(embedded: CommandLine, api_url: str) -> CommandLine:
+    """`shardmill` with a server; starts faster than with the embedded one."""
+    env = {**embedded.env, "PREFECT_API_URL": api_url}
+    return CommandLine(env, embedded.tokenizer, embedded.sources)
+
+
+@pytest.fixture(scope="session")
+def dataset(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset that an undisturbed run made of the session's sources."""
+    output = tmp_path_factory.mktemp("dataset") / "small"
+    ended = served.shard(output)
+    assert ended.returncode == 0, ended.stderr
+    return output

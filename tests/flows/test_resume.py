@@ -1,0 +1,51 @@
+"""kill -9 at random moments, then the same command: the same bytes, and nothing done twice."""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.format import content_hash
+from streaming_ext.manifest import PartRecord
+from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+
+KILLS = 4
+
+
+def assert_nothing_is_half_written(output: Path) -> None:
+    """Whatever lies under its final name is whole, recorded or not."""
+    assert not (output / "manifest.json").exists()
+    for file in output.glob("parts/*"):
+        for recorded in PartRecord.model_validate_json(file.read_bytes()).files():
+            assert content_hash((output / recorded.path).read_bytes()) == recorded.xxh128
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_killed_again_and_again(
+    slow: CommandLine, undisturbed: Path, tmp_path: Path, workers: int
+) -> None:
+    output = tmp_path / "out"
+    rng = random.Random(workers)
+    arguments = slow.shard_arguments(output, workers=workers, engine="reference")
+    recorded: dict[str, int] = {}
+    for _ in range(KILLS):
+        run = slow.start(*arguments)
+        wait_for(lambda run=run: workers_of(run.pid) or run.poll() is not None)
+        time.sleep(rng.uniform(0.3, 2.0))
+        os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
+        if run.returncode == 0:
+            break
+        assert_nothing_is_half_written(output)
+        now = {f.name: f.stat().st_mtime_ns for f in output.glob("parts/*")}
+        assert recorded.items() <= now.items()  # what was done is not done again
+        recorded = now
+    ended = slow.shard(output, workers=workers, engine="reference")
+    assert ended.returncode == 0, ended.stderr
+    assert_same_dataset(undisturbed, output)
+    now = {f.name: f.stat().st_mtime_ns for f in output.glob("parts/*")}
+    assert recorded.items() <= now.items()
+    assert f"{len(recorded)} done before" in ended.stdout

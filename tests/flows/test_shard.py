@@ -1,0 +1,112 @@
+"""The main job from the command line, undisturbed."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.manifest import Manifest, PartRecord
+from tasks.core.tokenizer import load_tokenizer
+from tests.command_line import CommandLine, assert_same_dataset
+from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
+
+
+def test_needs_no_server(embedded: CommandLine, dataset: Path, tmp_path: Path) -> None:
+    ended = embedded.shard(tmp_path / "out")
+    assert ended.returncode == 0, ended.stderr
+    assert f"{NUM_FILES} done, 0 done before" in ended.stdout
+    assert_same_dataset(dataset, tmp_path / "out")
+    assert not (tmp_path / ".out.scratch").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"workers": 1}, {"workers": 3, "engine": "reference"}, {"workers": 4, "scratch": "elsewhere"}],
+)
+def test_the_bytes_depend_on_neither_workers_nor_engine_nor_scratch(
+    served: CommandLine, dataset: Path, tmp_path: Path, options: dict[str, object]
+) -> None:
+    if "scratch" in options:
+        options = options | {"scratch": tmp_path / "elsewhere"}
+    ended = served.shard(tmp_path / "out", **options)
+    assert ended.returncode == 0, ended.stderr
+    assert_same_dataset(dataset, tmp_path / "out")
+
+
+def test_every_document_is_there_with_all_its_tokens(
+    dataset: Path, sources: Path, vocabulary: Path
+) -> None:
+    tokenizer = load_tokenizer(str(vocabulary), pattern="gpt2")
+    manifest = Manifest.model_validate_json((dataset / "manifest.json").read_bytes())
+    files = sorted(sources.glob("*.parquet"))
+    assert [part.source.url for part in manifest.parts] == [str(file) for file in files]
+    expected = 0
+    for number, file in enumerate(files):
+        texts = pq.read_table(file, columns=["text"])["text"].to_pylist()
+        lengths = [len(tokenizer.encode(text)) for text in texts]
+        provenance = pq.read_table(dataset / f"documents/{number:05}.parquet")
+        assert provenance["tokens"].to_pylist() == lengths
+        assert provenance["row"].to_pylist() == list(range(len(texts)))
+        expected += sum(lengths) + len(texts)
+    assert manifest.tokens == expected
+    assert sum(s.documents for s in manifest.splits.values()) == NUM_FILES * DOCUMENTS_A_FILE
+    assert manifest.splits["holdout"].documents > 0
+
+
+def test_manifest_and_records_name_neither_times_nor_hosts(dataset: Path) -> None:
+    record = PartRecord.model_validate_json((dataset / "parts/00000.json").read_bytes())
+    assert record.spec.tokenizer.name == "small.tiktoken"
+    (run,) = (dataset / "runs").glob("*.json")
+    host = json.loads(run.read_text())["host"]
+    for file in [dataset / "manifest.json", *dataset.glob("parts/*.json")]:
+        assert f'"{host}"' not in file.read_text()
+
+
+def test_a_second_run_finds_nothing_to_do(served: CommandLine, dataset: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in dataset.rglob("*") if file.is_file()}
+    ended = served.shard(dataset)
+    assert ended.returncode == 0, ended.stderr
+    after = {file: file.stat().st_mtime_ns for file in before}
+    assert {f: t for f, t in before.items() if "runs" not in f.parts} == {
+        f: t for f, t in after.items() if "runs" not in f.parts
+    }
+
+
+def test_yaml_config_is_the_same_configuration(
+    served: CommandLine, dataset: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"sources: [{served.sources}]\ntokenizer: {served.tokenizer}\npattern: gpt2\n"
+        "sequence_length: 999\nshard_size: 16KiB\nholdout_fraction: 0.1\n"
+    )
+    output = tmp_path / "out"
+    ended = served.run("shard", "--config", config, "--output", output, "--sequence-length", 128)
+    assert ended.returncode == 0, ended.stderr
+    assert_same_dataset(dataset, output)
+
+
+def test_max_files_takes_the_first(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    ended = served.shard(output, max_files=2)
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(p.name for p in output.glob("parts/*")) == ["00000.json", "00001.json"]
+    for part in ("00000.json", "00001.json"):
+        assert (output / "parts" / part).read_bytes() == (dataset / "parts" / part).read_bytes()
+
+
+# The stock reader leaves the files that it unpacks open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_stock_streaming_dataset_reads_it(dataset: Path, tmp_path: Path) -> None:
+    from streaming_ext.stock import streaming
+
+    manifest = Manifest.model_validate_json((dataset / "manifest.json").read_bytes())
+    for split, summary in manifest.splits.items():
+        stock = streaming.StreamingDataset(
+            remote=str(dataset / split), local=str(tmp_path / split), batch_size=1, shuffle=False
+        )
+        assert len(stock) == summary.samples > 0
+        tokens = [int(token) for index in range(len(stock)) for token in stock[index]["tokens"]]
+        ends = sum(token == manifest.spec.tokenizer.eot_id for token in tokens)
+        assert ends == summary.documents + summary.padding
