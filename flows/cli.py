@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import pydantic
+import yaml
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Yaml
@@ -32,7 +33,10 @@ def _read_config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCo
     for argument in arguments:
         if argument.name == "--config" and argument.tokens:
             file = Path(argument.tokens[-1].value)
-            Yaml(file, must_exist=True, use_commands_as_keys=False)(app, commands, arguments)
+            try:
+                Yaml(file, must_exist=True, use_commands_as_keys=False)(app, commands, arguments)
+            except (OSError, yaml.YAMLError) as error:
+                raise UsageError(f"--config {file}: cannot be read: {error}") from error
 
 
 app = App(

@@ -26,21 +26,23 @@ from tasks.core.fast_tokenizer import probe_for
 from tasks.core.tokenizer import Tokenizer
 
 _CACHE_VERSION = 1
-_SCAN_BYTES = 1 << 18  # of a block that stays in the processor's cache while it is scanned
-_MAX_LEAD_RUNS = 4
+_SCAN_BYTES = 1 << 20  # of a block: it stays in the cache of a processor while it is scanned
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_NUM_CODE_POINTS = 0x110000
 _PROBE_BLOCK = 1024  # code points a text
 _MAX_THREADS = 4
 
-# {c} is the code point. Each line tells apart classes that a pattern can name: letter, number,
-# space, anything else; upper case, lower case, mark; newline; case-folded contraction; groups of
-# three digits; what may follow punctuation; what may stand before letters.
+# {c} is the code point. The lines tell apart the classes that a pattern can name: letter, number,
+# space, anything else; upper case, lower case, mark; newline; contractions that ignore case; groups
+# of three digits; what may stand before letters.
 _TEMPLATES = (
-    *("a{c}a", "A{c}A", "1{c}1", "12{c}45", "!{c}!", " {c} ", "  {c}", "a  {c}a", "{c}'s"),
-    *("'{c}", "a'{c}e", "A'r{c}A", "\n{c}\n", "!\n{c}/", "!/{c}a", "a{c}'{c}A"),
+    *("a{c}a", "A{c}A", "{c}Aa", "1{c}1", "12{c}45", "!{c}!", "!!{c}a", "  {c}a", "{c}'s"),
+    *("'{c}", "a'{c}e", "'r{c}A", "\n{c}\n"),
 )
-# For the planes in which no character is assigned.
-_FEW_TEMPLATES = ("a{c}a", "1{c}1", " {c}!", "\n{c}")
-_FULL_PLANES = (0, 1, 2, 3, 14)
+# Tells letters and marks, numbers, spaces and all others apart. All others are one class to every
+# known pattern, beside newlines and slashes: nine in ten code points need no more than this.
+_SCREEN = "a{c}1 {c}!\n"
+_OTHERS = "\u00d7\u2030\U0001f600"  # of two, three and four bytes
 
 
 @dataclass(frozen=True)
@@ -86,45 +88,82 @@ class UnsafeCodePoints:
     def rows_with_any(
         self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """The documents that hold one of these code points, ascending.
+        """The documents that hold one of these code points, ascending; none may be ASCII.
 
         Args:
             data: valid UTF-8.
             offsets: document i is `data[offsets[i]:offsets[i + 1]]`.
         """
-        if not self.ranges or len(offsets) < 2:
+        if not self.ranges or offsets[0] == offsets[-1]:
             return np.empty(0, np.int64)
-        positions = self._positions(data[offsets[0] : offsets[-1]]) + offsets[0]
-        return np.unique(np.searchsorted(offsets, positions, side="right") - 1)
-
-    def _positions(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """Where in `data` these code points begin: candidates by first byte, then two, then all."""
-        positions = _bytes_in_runs(data, self._lead_runs)
-        # A code point of one byte may be the last byte; its table rows are all equal.
-        following = np.minimum(positions + 1, len(data) - 1)
-        positions = positions[self._two_bytes[data[positions], data[following]]]
+        if self.ranges[0][0] < 0x80:
+            raise ValueError(f"cannot scan for ASCII: {self.ranges[0]}")
+        # Arrow's buffers begin aligned; words that do not are read several times slower.
+        start = int(offsets[0]) & ~7
+        positions = self._candidates(data[start : offsets[-1]]) + start
+        positions = positions[positions >= offsets[0]]
+        # Candidates share two bytes with a code point of the set; now all of them are read.
         points = _decode_at(data, positions)
         starts, ends = np.array(self.ranges, np.int64).T
         index = np.searchsorted(starts, points, side="right") - 1
-        return positions[(index >= 0) & (points <= ends[index])]
+        positions = positions[(index >= 0) & (points <= ends[index])]
+        rows: npt.NDArray[np.int64] = np.unique(np.searchsorted(offsets, positions, "right") - 1)
+        return rows
 
-    @cached_property
-    def _lead_runs(self) -> list[tuple[int, int]]:
-        """Ranges of first bytes, few enough to compare with each."""
-        leads = {b for pair in self.ranges for b in range(*_leads(pair))}
-        runs = list(UnsafeCodePoints.of(leads).ranges)
-        return runs if len(runs) <= _MAX_LEAD_RUNS else [(runs[0][0], runs[-1][1])]
+    def _candidates(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """Where in `data` two bytes stand that one of these code points may begin with.
+
+        Eight bytes at once are asked whether one is beyond ASCII. In most text few are, and only
+        these are looked at.
+        """
+        found = [np.empty(0, np.int64)]
+        high_bits = np.empty(min(_SCAN_BYTES, len(data)) // 8, np.uint64)
+        is_beyond = np.empty(len(high_bits), bool)
+        for start in range(0, len(data), _SCAN_BYTES):
+            block = data[start : start + _SCAN_BYTES]
+            words = block[: len(block) & ~7].view(np.uint64)
+            size = len(words)
+            np.bitwise_and(words, _HIGH_BITS, out=high_bits[:size])
+            beyond = np.flatnonzero(np.not_equal(high_bits[:size], 0, out=is_beyond[:size]))
+            if len(beyond) * 8 > size:
+                hits = self._among(data[start : start + _SCAN_BYTES + 1])
+                found.append(hits + start)
+                continue
+            # hits: positions in the few words, eight bytes each, laid end to end
+            hits = np.flatnonzero(self._may_lead[words[beyond].view(np.uint8)])
+            found.append(beyond[hits >> 3] * 8 + (hits & 7) + start)
+            found.append(self._among(block[size * 8 :]) + size * 8 + start)
+        positions = np.concatenate(found)
+        pairs = (data[positions].astype(np.uint16) << 8) | data[positions + 1]
+        narrowed: npt.NDArray[np.int64] = positions[self._two_bytes[pairs]]
+        return narrowed
+
+    def _among(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """Where in `data` a pair of bytes begins that is in `_two_bytes`."""
+        pairs = data[:-1].astype(np.uint16)
+        pairs <<= 8
+        pairs |= data[1:]
+        return np.flatnonzero(self._two_bytes.take(pairs))
 
     @cached_property
     def _two_bytes(self) -> npt.NDArray[np.bool_]:
-        """(256, 256) by first and second byte: whether such a code point may be among these."""
-        table = np.zeros((256, 256), bool)
+        """(65536,) by first and second byte: whether one of these code points begins so."""
+        table = np.zeros(1 << 16, bool)
         for start, end in self.ranges:
             # 64 code points in a row share all bytes but the last.
             for point in {*range(start, end + 1, 64), end}:
                 encoded = chr(point).encode()
-                table[encoded[0], encoded[1] if len(encoded) > 2 else slice(None)] = True
+                first = encoded[0] << 8
+                # Of two bytes, the second is the last.
+                seconds = [encoded[1]] if len(encoded) > 2 else range(0x80, 0xC0)
+                table[[first | second for second in seconds]] = True
         return table
+
+    @cached_property
+    def _may_lead(self) -> npt.NDArray[np.bool_]:
+        """(256,) by first byte."""
+        leads: npt.NDArray[np.bool_] = self._two_bytes.reshape(256, 256).any(axis=1)
+        return leads
 
 
 def find_unsafe_code_points(tokenizer: Tokenizer, cache_dir: Path | None) -> UnsafeCodePoints:
@@ -137,7 +176,7 @@ def find_unsafe_code_points(tokenizer: Tokenizer, cache_dir: Path | None) -> Uns
     probe = probe_for(tokenizer, _pairs())
     if probe is None:
         return UnsafeCodePoints()
-    parts = [_CACHE_VERSION, probe.key, _TEMPLATES, _FEW_TEMPLATES]
+    parts = [_CACHE_VERSION, probe.key, _TEMPLATES, _SCREEN]
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     path = cache_dir / f"code-points-{key[:32]}.json" if cache_dir else None
     found = _read_cache(path, key) if path else None
@@ -157,22 +196,33 @@ def _pairs() -> list[bytes]:
 
 
 def _probe(reference: Callable[[str], Sequence[int]], load: Callable[[], Any]) -> UnsafeCodePoints:
-    ascii_templates = (*_TEMPLATES, *(f"{chr(other)}{{c}}" for other in range(0x80)))
-    blocks: list[tuple[range, str]] = [
-        (range(start, start + 16), _joined(ascii_templates)) for start in range(0, 0x80, 16)
+    full = "\n".join(_TEMPLATES) + "\n"
+    with_ascii = full + "".join(f"{chr(other)}{{c}}\n" for other in range(0x80))
+    blocks = [range(start, start + 16) for start in range(0, 0x80, 16)]
+    blocks += [
+        range(max(start, 0x80), start + _PROBE_BLOCK)
+        for start in range(0, _NUM_CODE_POINTS, _PROBE_BLOCK)
+        if not 0xD800 <= start < 0xE000
     ]
-    full, few = _joined(_TEMPLATES), _joined(_FEW_TEMPLATES)
-    for start in range(0, 0x110000, _PROBE_BLOCK):
-        points = range(max(start, 0x80), start + _PROBE_BLOCK)
-        if not 0xD800 <= start < 0xE000:
-            blocks.append((points, full if start >> 16 in _FULL_PLANES else few))
+    merged_by_length = {
+        len(other.encode()): _merged(reference(_SCREEN.replace("{c}", other))) for other in _OTHERS
+    }
 
-    def work(share: Sequence[tuple[range, str]]) -> list[int]:
+    def work(share: Sequence[range]) -> list[int]:
         fast = load()  # one a thread: it is not made to be shared
 
-        def differing(points: range, template: str) -> list[int]:
+        def agreed(points: range, template: str) -> npt.NDArray[np.uint32] | None:
             text = "".join(template.replace("{c}", chr(point)) for point in points)
-            if np.array_equal(fast.encode(text), np.array(reference(text), np.uint32)):
+            ids = np.array(reference(text), np.uint32)
+            return ids if np.array_equal(fast.encode(text), ids) else None
+
+        def all_other(points: range) -> bool:
+            ids = agreed(points, _SCREEN)
+            merged = np.tile(merged_by_length[len(chr(points[0]).encode())], len(points))
+            return ids is not None and np.array_equal(_merged(ids), merged)
+
+        def differing(points: range, template: str) -> list[int]:
+            if agreed(points, template) is not None:
                 return []
             if len(points) == 1:
                 return list(points)
@@ -180,7 +230,13 @@ def _probe(reference: Callable[[str], Sequence[int]], load: Callable[[], Any]) -
             pieces = [points[start : start + size] for start in range(0, len(points), size)]
             return [point for piece in pieces for point in differing(piece, template)]
 
-        return [point for points, template in share for point in differing(points, template)]
+        found: list[int] = []
+        for points in share:
+            if points[0] < 0x80:
+                found += differing(points, with_ascii)
+            elif not all_other(points):
+                found += differing(points, full)
+        return found
 
     num_threads = min(_MAX_THREADS, os.cpu_count() or 1)
     with ThreadPoolExecutor(num_threads) as pool:
@@ -188,8 +244,9 @@ def _probe(reference: Callable[[str], Sequence[int]], load: Callable[[], Any]) -
         return UnsafeCodePoints.of(point for found in pool.map(work, shares) for point in found)
 
 
-def _joined(templates: Sequence[str]) -> str:
-    return "\n".join(templates) + "\nx\n"
+def _merged(ids: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Which ids of the probe's vocabulary are byte pairs."""
+    return np.asarray(ids) >= 256
 
 
 def _read_cache(path: Path, key: str) -> UnsafeCodePoints | None:
@@ -221,38 +278,6 @@ def _checksum(ranges: Any) -> str:
     return hashlib.sha256(json.dumps(ranges).encode()).hexdigest()
 
 
-def _leads(pair: tuple[int, int]) -> tuple[int, int]:
-    """The first bytes of a range of code points, as arguments of `range`."""
-    first, last = (chr(point).encode()[0] for point in pair)
-    return first, last + 1
-
-
-def _bytes_in_runs(
-    data: npt.NDArray[np.uint8], runs: Sequence[tuple[int, int]]
-) -> npt.NDArray[np.int64]:
-    """The positions of all bytes in one of `runs`."""
-    hit, hit_too = np.empty(_SCAN_BYTES, bool), np.empty(_SCAN_BYTES, bool)
-    shifted = np.empty(_SCAN_BYTES, np.uint8)
-    found: list[npt.NDArray[np.int64]] = []
-    for start in range(0, len(data), _SCAN_BYTES):
-        block = data[start : start + _SCAN_BYTES]
-        size = len(block)
-        for number, (first, last) in enumerate(runs):
-            out = (hit_too if number else hit)[:size]
-            if first == last:
-                np.equal(block, first, out=out)
-            elif last >= 0xF4:  # no valid byte is above
-                np.greater_equal(block, first, out=out)
-            else:  # unsigned, so what is below `first` wraps around to above the run
-                np.subtract(block, first, out=shifted[:size])
-                np.less_equal(shifted[:size], last - first, out=out)
-            if number:
-                hit[:size] |= out
-        if hit[:size].any():
-            found.append(np.flatnonzero(hit[:size]) + start)
-    return np.concatenate(found) if found else np.empty(0, np.int64)
-
-
 def _decode_at(
     data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
@@ -260,7 +285,7 @@ def _decode_at(
     lead = data[positions].astype(np.int64)
     # extra: how many bytes follow the first
     extra = (lead >= 0xC0).astype(np.int64) + (lead >= 0xE0) + (lead >= 0xF0)
-    points = lead & np.array([0x7F, 0x1F, 0x0F, 0x07])[extra]
+    points: npt.NDArray[np.int64] = lead & np.array([0x7F, 0x1F, 0x0F, 0x07])[extra]
     for step in (1, 2, 3):
         more = extra >= step
         following = data[positions[more] + step].astype(np.int64) & 0x3F

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError, UsageError
+from tasks.core.text_array import text_buffers
 
 BATCH_BYTES = 8 * 2**20  # of text; larger than a cache, small beside the memory of a worker
 MAX_BATCH_ROWS = 2**16
@@ -103,7 +104,6 @@ def read_documents(
                 if batch is None:
                     break
                 texts = batch.column(0).cast(pa.large_string())
-                texts.validate(full=True)
             except (pa.ArrowException, OSError) as error:
                 raise SourceError(
                     f"{path}: damaged from row {row} on ({_one_line(error)}). "
@@ -128,15 +128,10 @@ def _rows_a_batch(metadata: pq.FileMetaData, column: str, batch_bytes: int) -> i
     return int(np.clip(batch_bytes * metadata.num_rows // max(total, 1), 1, MAX_BATCH_ROWS))
 
 
-def _offsets(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-    # offsets: (num_texts + 1,), into the data buffer
-    return np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8)
-
-
 def _cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tuple[int, int]]:
     if len(texts) == 0:
         return
-    offsets = _offsets(texts)
+    _, offsets = text_buffers(texts)
     start = 0
     while start < len(texts):
         limit = offsets[start] + batch_bytes

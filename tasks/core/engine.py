@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +16,22 @@ import pyarrow as pa
 from streaming_ext.errors import EngineMismatchError, SourceError
 from tasks.core.codepoints import UnsafeCodePoints
 from tasks.core.fast_tokenizer import FastSource, fast_source
-from tasks.core.tokenizer import Tokenizer
+from tasks.core.text_array import text_buffers
+from tasks.core.tokenizer import Tokenizer, is_panic
 
-# gigatoken 0.10 never forgets a word it has seen: a new one begins after this much text.
-MAX_CACHED_BYTES = 512 << 20
+# gigatoken 0.10 never forgets a word that it has seen, at 100 to 150 bytes each: about a million
+# words in 1 GB of English, a hundred million in as much junk. A new one, slower until its caches
+# fill, begins after so much text, or earlier where the process has grown by so much.
+MAX_CACHED_BYTES = 1 << 30
+MAX_GROWTH_BYTES = 512 << 20
 # More than a new release of Unicode explains: something else is different.
 MAX_UNSAFE = 20_000
+NUM_CHECKED_TOKENS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The ids of a batch: `ids[offsets[i]:offsets[i + 1]]` are document i's, without end-of-text."""
+    """The ids of a batch, `ids[offsets[i]:offsets[i + 1]]` document i's, without end-of-text."""
 
     ids: npt.NDArray[np.uint32]
     offsets: npt.NDArray[np.int64]
@@ -64,16 +71,13 @@ class FastEngine:
         source: FastSource,
         unsafe: UnsafeCodePoints,
         reason: str = "asked for",
-        max_cached_bytes: int = MAX_CACHED_BYTES,
     ) -> None:
         self.name = f"gigatoken {version('gigatoken')}"
         self.reason = reason
         self._tokenizer = tokenizer
         self._source = source
         self._unsafe = unsafe
-        self._max_cached_bytes = max_cached_bytes
-        self._cached_bytes = 0
-        self._gigatoken = self._source.load()
+        self._renew()
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         check_texts(texts)
@@ -82,14 +86,20 @@ class FastEngine:
         data, offsets = text_buffers(texts)
         rows = self._unsafe.rows_with_any(data, offsets)
         num_bytes = int(offsets[-1] - offsets[0])
-        if self._cached_bytes and self._cached_bytes + num_bytes > self._max_cached_bytes:
-            self._gigatoken = self._source.load()
-            self._cached_bytes = 0
+        grown = resident_bytes() - self._resident_bytes
+        if self._cached_bytes > MAX_CACHED_BYTES or grown > MAX_GROWTH_BYTES:
+            self._renew()
         self._cached_bytes += num_bytes
         encoded = self._encode_all(data, offsets)
         if len(rows):
             encoded = splice(encoded, rows, _encode_rows(self._tokenizer, texts, rows.tolist()))
         return encoded
+
+    def _renew(self) -> None:
+        self._gigatoken: Any = None  # free the old one first
+        self._gigatoken = self._source.load()
+        self._cached_bytes = 0
+        self._resident_bytes = resident_bytes()
 
     def _encode_all(self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Encoded:
         import awkward as ak
@@ -100,9 +110,15 @@ class FastEngine:
         documents = ListOffsetArray(
             Index64(offsets), characters, parameters={"__array__": "string"}
         )
-        layout = self._gigatoken.encode_batch(ak.Array(documents), parallel=False).layout
-        ids = np.asarray(layout.content.data)
-        return Encoded(ids, np.asarray(layout.offsets.data))
+        try:
+            layout = self._gigatoken.encode_batch(ak.Array(documents), parallel=False).layout
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise EngineMismatchError(
+                f"{self.name} failed where the reference may not: {error}."
+            ) from None
+        return Encoded(np.asarray(layout.content.data), np.asarray(layout.offsets.data))
 
 
 def choose_engine(
@@ -112,20 +128,33 @@ def choose_engine(
     unsafe: UnsafeCodePoints | None,
 ) -> Engine:
     """The fast engine where it is proven to give the reference's ids, otherwise the reference."""
-    if engine == "reference":
-        return ReferenceEngine(tokenizer)
-    if unsafe is None:
-        return ReferenceEngine(tokenizer, "nobody looked for the code points to avoid")
-    source = fast_source(tokenizer)
-    if isinstance(source, str):
-        return ReferenceEngine(tokenizer, source)
-    if len(unsafe) > MAX_UNSAFE:
+    source: FastSource | str = "asked for"
+    if engine == "auto":
+        source = "code points to avoid are not known" if unsafe is None else fast_source(tokenizer)
+    if isinstance(source, str) or unsafe is None:
+        return ReferenceEngine(tokenizer, str(source))
+    if len(unsafe) > MAX_UNSAFE or any(start < 0x80 for start, _ in unsafe.ranges):
         return ReferenceEngine(tokenizer, f"the engines differ on {len(unsafe)} code points")
     try:
-        fast = FastEngine(tokenizer, source, unsafe)
-    except Exception as error:
+        fast = FastEngine(tokenizer, source, unsafe, "exact for this tokenizer")
+        _check_vocabulary(tokenizer, fast)
+    except EngineMismatchError as error:
+        return ReferenceEngine(tokenizer, f"gigatoken differs: {error}")
+    except BaseException as error:
+        # A Rust panic is no Exception. gigatoken panics on ranks that cannot be merged up to.
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
         return ReferenceEngine(tokenizer, f"gigatoken refuses it: {error}")
     return fast
+
+
+def _check_vocabulary(tokenizer: Tokenizer, fast: FastEngine) -> None:
+    """Encode what the tokens themselves stand for: catches a vocabulary that was read wrongly."""
+    num_ids = len(tokenizer.ranks) or tokenizer.vocab_size
+    ids = range(0, num_ids, num_ids // NUM_CHECKED_TOKENS + 1)
+    words = [tokenizer.decode_bytes([id_]).decode(errors="ignore") for id_ in ids]
+    texts = pa.array([*words, "".join(words)], pa.large_string())
+    audit_sample(tokenizer, texts, fast.encode(texts), range(len(texts)))
 
 
 def check_texts(texts: pa.LargeStringArray) -> None:
@@ -138,14 +167,10 @@ def check_texts(texts: pa.LargeStringArray) -> None:
         raise SourceError(f"The text column does not hold UTF-8 text: {error}.") from None
 
 
-def text_buffers(
-    texts: pa.LargeStringArray,
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes and the offsets into them, both as views; the first offset may be above 0."""
-    _, offset_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int64, len(texts) + 1, texts.offset * 8)
-    data = np.frombuffer(data_buffer, np.uint8) if data_buffer else np.empty(0, np.uint8)
-    return data, offsets
+def resident_bytes() -> int:
+    """Memory that this process holds at the moment, in bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * mmap.PAGESIZE
 
 
 def splice(encoded: Encoded, rows: npt.NDArray[np.int64], replacement: Encoded) -> Encoded:

@@ -20,6 +20,16 @@ _SCHEMES = {GPT2_PATTERN: "gpt2", CL100K_PATTERN: "cl100k", O200K_PATTERN: "o200
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False}
 
 
+def _byte_names() -> list[str]:
+    """The characters that stand for the 256 bytes in a byte-level vocabulary."""
+    shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in shown]
+    return [chr(byte if byte in shown else 256 + others.index(byte)) for byte in range(256)]
+
+
+BYTE_NAMES = _byte_names()
+
+
 @dataclass(frozen=True, slots=True)
 class FastSource:
     """A rank file with the name of a scheme, or a tokenizer.json without special tokens."""
@@ -82,7 +92,7 @@ def probe_for(tokenizer: Tokenizer, pairs: Sequence[bytes]) -> Probe | None:
 
     import tokenizers
 
-    names = ["".join(_BYTE_NAMES[byte] for byte in token) for token in tokens]
+    names = ["".join(BYTE_NAMES[byte] for byte in token) for token in tokens]
     config = copy.deepcopy({**tokenizer.config, "added_tokens": [], "model": None})
     config["model"] = {
         "type": "BPE",
@@ -93,7 +103,7 @@ def probe_for(tokenizer: Tokenizer, pairs: Sequence[bytes]) -> Probe | None:
     model = tokenizers.Tokenizer.from_str(data)
 
     def reference(text: str) -> Sequence[int]:
-        ids: list[int] = model.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        ids: list[int] = model.encode(text, add_special_tokens=False).ids
         return ids
 
     splitter = json.dumps(config["pre_tokenizer"], sort_keys=True)
@@ -112,7 +122,7 @@ def _json_source(config: Mapping[str, Any]) -> FastSource | str:
         and not model.get("unk_token")
         and not model.get("continuing_subword_prefix")
         and not model.get("end_of_word_suffix")
-        and all(name in model["vocab"] for name in _BYTE_NAMES)
+        and all(name in model["vocab"] for name in BYTE_NAMES)
     )
     if not plain:
         return "not a plain byte-level BPE model"
@@ -147,13 +157,3 @@ def _splits_plainly(pre_tokenizer: Mapping[str, Any]) -> bool:
 
 def _is(value: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
     return all(value.get(key) == wanted for key, wanted in expected.items())
-
-
-def _byte_names() -> list[str]:
-    """The characters that stand for the 256 bytes in a byte-level vocabulary."""
-    shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in shown]
-    return [chr(byte if byte in shown else 256 + others.index(byte)) for byte in range(256)]
-
-
-_BYTE_NAMES = _byte_names()

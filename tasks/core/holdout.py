@@ -11,14 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from tasks.core.text_array import text_buffers
+
 
 def document_hashes(texts: pa.LargeStringArray, *, seed: int) -> npt.NDArray[np.uint64]:
     """XXH3-64 of the UTF-8 bytes of each document, keyed with `seed`; shape (num_documents,)."""
-    _, offsets_buffer, data = texts.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int64, len(texts) + 1, texts.offset * 8).tolist()
-    view = memoryview(data) if data is not None else memoryview(b"")
+    data, offsets = text_buffers(texts)
+    view = memoryview(data)
     digest = xxhash.xxh3_64_intdigest
-    hashes = (digest(view[start:end], seed) for start, end in pairwise(offsets))
+    hashes = (digest(view[start:end], seed) for start, end in pairwise(offsets.tolist()))
     return np.fromiter(hashes, np.uint64, len(texts))
 
 

@@ -19,6 +19,7 @@ from tasks.core.engine import Encoded, Engine, audit_sample
 from tasks.core.holdout import document_hashes, held_out
 from tasks.core.jobs import Progress, TokenizedPart, TokenizedSplit, TokenizeJob
 from tasks.core.sources import SourceFile, identify
+from tasks.core.text_array import text_buffers
 from tasks.core.tokenizer import Tokenizer
 
 DOCUMENTS_FILE = "documents.parquet"
@@ -103,16 +104,14 @@ def _tokenize_batches(
     counts = _Counts(documents=dict.fromkeys(spec.splits, 0), tokens=dict.fromkeys(spec.splits, 0))
     for batch in read_documents(Path(job.local_path), spec.text_column):
         hashes = document_hashes(batch.texts, seed=spec.holdout_seed)
-        encoded = engine.encode(batch.texts)
-        _check_ids(encoded, batch, tokenizer, where=job.source_url)
         rows = _rows_to_audit(hashes, batch.texts)
         try:
+            encoded = engine.encode(batch.texts)
             audit_sample(tokenizer, batch.texts, encoded, rows)
-        except EngineMismatchError as error:
-            raise EngineMismatchError(
-                f"{job.source_url}, batch from row {int(batch.rows[0])} on: {error} "
-                "Pass --engine reference, and report this."
-            ) from error
+        except (EngineMismatchError, SourceError) as error:
+            where = f"{job.source_url}, in the batch from row {int(batch.rows[0])} on"
+            raise type(error)(f"{where}: {error}") from error
+        _check_ids(encoded, batch, tokenizer, where=job.source_url)
 
         # lengths: (documents of the batch that have a token,)
         lengths = np.diff(encoded.offsets)
@@ -162,7 +161,7 @@ def _check_ids(encoded: Encoded, batch: DocumentBatch, tokenizer: Tokenizer, *, 
 
 def _rows_to_audit(hashes: npt.NDArray[np.uint64], texts: pa.LargeStringArray) -> list[int]:
     # The documents with the smallest hashes: a sample that is the same in every run.
-    sizes = np.diff(np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8))
+    sizes = np.diff(text_buffers(texts)[1])
     candidates = np.flatnonzero(sizes <= _AUDIT_DOCUMENT_BYTES)
     ordered = candidates[np.argsort(hashes[candidates], kind="stable")]
     taken = int(np.searchsorted(np.cumsum(sizes[ordered]), _AUDIT_BYTES)) + 1
@@ -170,7 +169,7 @@ def _rows_to_audit(hashes: npt.NDArray[np.uint64], texts: pa.LargeStringArray) -
 
 
 def _num_bytes(texts: pa.LargeStringArray) -> int:
-    offsets = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8)
+    _, offsets = text_buffers(texts)
     return int(offsets[-1] - offsets[0])
 
 
@@ -232,10 +231,10 @@ class _PartFiles:
             self._flush_documents()
 
     def _flush_documents(self) -> None:
-        if self._pending and self._documents is not None:
-            table = pa.Table.from_batches(self._pending).combine_chunks()
+        table = pa.Table.from_batches(self._pending, DOCUMENTS_SCHEMA).combine_chunks()
+        self._pending = []
+        if len(table) and self._documents is not None:
             self._documents.write_table(table, row_group_size=len(table))
-            self._pending = []
 
     def check(self, tokens: dict[Split, int]) -> None:
         """Make sure that every counted token is in its file."""

@@ -6,12 +6,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from streaming_ext.errors import TokenizerError
+from tasks.core.end_of_text import choose_eot, eos_of_config, refuse_reachable_eot
+from tasks.core.long_text import encode_without_stack
 from tasks.core.rank_file import ENDOFTEXT, KNOWN_ENCODINGS, parse_rank_file, rank_file_bytes
 
 RANKS_FILE = "ranks.tiktoken"
@@ -25,19 +27,6 @@ SPEC_VERSION = 1
 
 # A rank file is about 3.5 MB at 200,000 tokens and the largest tokenizer.json are about 40 MB.
 MAX_FILE_BYTES = 256 << 20
-
-# Tried in this order where nobody says which token ends a text.
-EOT_NAMES = (
-    ENDOFTEXT,
-    "<|end_of_text|>",
-    "</s>",
-    "<eos>",
-    "<|im_end|>",
-    "<EOS>",
-    "[EOS]",
-    "<｜end▁of▁sentence｜>",  # noqa: RUF001 - DeepSeek writes it with these characters
-    "[SEP]",
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +58,18 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """The reference ids of `text`, without an end-of-text id."""
         if self.kind == "tiktoken":
-            return list(self.reference.encode_ordinary(text))
-        return list(self.reference.encode(text, add_special_tokens=False).ids)
+            return self._encode_tiktoken(text)
+        ids: list[int] = self.reference.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _encode_tiktoken(self, text: str) -> list[int]:
+        try:
+            ids: list[int] = self.reference.encode_ordinary(text)
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            return encode_without_stack(self.reference, self.pattern or "", text)
+        return ids
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
         """The text that `ids` stand for; an end-of-text id gives its token."""
@@ -124,11 +123,11 @@ def load_tokenizer(
         )
     if name.endswith(".json"):
         sibling = path.with_name("tokenizer_config.json")
-        named = _eos_of_config(sibling.read_bytes()) if sibling.is_file() else None
+        named = eos_of_config(sibling.read_bytes()) if sibling.is_file() else None
         return _from_json(_read_file(path), path.name, str(path), eot_token, named)
     if name in KNOWN_ENCODINGS or re.fullmatch(r"[\w.-]+", name):
         return _from_encoding_name(name, eot_token)
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+    if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name):
         return _from_hub(name, eot_token)
     raise TokenizerError(
         f"`tokenizer` names nothing that can be loaded: {name!r}. Pass (1) a tiktoken encoding "
@@ -160,6 +159,11 @@ def open_saved(folder: Path) -> Tokenizer:
             f"{tokenizer.fingerprint}, its description says {fingerprint}. Save it again."
         )
     return tokenizer
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether a Rust extension panicked; the type is no Exception and cannot be imported."""
+    return type(error).__name__ == "PanicException"
 
 
 def _from_rank_file(path: Path, eot_token: str | None, pattern: str | None) -> Tokenizer:
@@ -207,7 +211,7 @@ def _from_ranks(
 ) -> Tokenizer:
     import tiktoken
 
-    eot_token = _choose_eot(name, special_tokens, eot_token, None)
+    eot_token = choose_eot(name, special_tokens, eot_token, None)
     taken = set(ranks.values())
     clash = sorted(token for token, id_ in special_tokens.items() if id_ in taken)
     if clash:
@@ -245,7 +249,7 @@ def _from_json(
 
     try:
         config = json.loads(data)
-        model = config["model"]
+        model = dict(config["model"])
         added = list(config.get("added_tokens") or [])
         specials = {token["content"]: int(token["id"]) for token in added if token["special"]}
         contents = {token["content"]: int(token["id"]) for token in added}
@@ -256,9 +260,7 @@ def _from_json(
             f"{where} has BPE dropout {model['dropout']}: its ids are drawn at random. Set "
             "model.dropout to null."
         )
-    eot_token = _choose_eot(
-        where, contents if eot_token in contents else specials, eot_token, named
-    )
+    eot_token = choose_eot(where, contents if eot_token in contents else specials, eot_token, named)
     # Padding, truncation and the post-processor add or drop ids; here every id is the text's own.
     config = {
         **config,
@@ -277,7 +279,7 @@ def _from_json(
         raise TokenizerError(f"tokenizers cannot read {where}: {error}") from None
     reference.encode_special_tokens = True
     eot_id = contents[eot_token]
-    _refuse_reachable_eot(where, model, reference, eot_token, eot_id)
+    refuse_reachable_eot(where, model, reference, eot_token, eot_id)
     decisive = {key: config.get(key) for key in ("normalizer", "pre_tokenizer", "model")}
     digest = hashlib.sha256(b"shardmill tokenizer 1: huggingface\n")
     digest.update(_canonical_json([decisive, config["added_tokens"], eot_token, eot_id]))
@@ -293,21 +295,6 @@ def _from_json(
     )
 
 
-def _refuse_reachable_eot(
-    where: str, model: Mapping[str, Any], reference: Any, eot_token: str, eot_id: int
-) -> None:
-    merges = model.get("merges") or []
-    pairs = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges)
-    reachable = any("".join(pair) == eot_token for pair in pairs)
-    for text in (eot_token, f" {eot_token}", f"a{eot_token}b", f"a {eot_token} b"):
-        reachable |= eot_id in reference.encode(text, add_special_tokens=False).ids
-    if reachable:
-        raise TokenizerError(
-            f"{where}: the text {eot_token!r} becomes the end-of-text id {eot_id}, so documents "
-            "could not be told apart. Pass `eot_token` to name another special token."
-        )
-
-
 def _from_hub(name: str, eot_token: str | None) -> Tokenizer:
     import huggingface_hub
     from huggingface_hub.errors import EntryNotFoundError
@@ -316,7 +303,7 @@ def _from_hub(name: str, eot_token: str | None) -> Tokenizer:
         path = huggingface_hub.hf_hub_download(name, JSON_FILE)
         try:
             config_path = huggingface_hub.hf_hub_download(name, "tokenizer_config.json")
-            named = _eos_of_config(Path(config_path).read_bytes())
+            named = eos_of_config(Path(config_path).read_bytes())
         except EntryNotFoundError:
             named = None
     except Exception as error:  # noqa: BLE001 - network, authentication, repository, file
@@ -326,34 +313,6 @@ def _from_hub(name: str, eot_token: str | None) -> Tokenizer:
             "gated or private; (3) without a network, pass the path of a tokenizer.json."
         ) from None
     return _from_json(_read_file(Path(path)), name, name, eot_token, named)
-
-
-def _eos_of_config(data: bytes) -> str | None:
-    """The eos_token of a tokenizer_config.json, which is a string or an object with `content`."""
-    try:
-        token = json.loads(data).get("eos_token")
-    except (ValueError, AttributeError):
-        return None
-    token = token.get("content") if isinstance(token, dict) else token
-    return token if isinstance(token, str) else None
-
-
-def _choose_eot(
-    where: str, special_tokens: Iterable[str], eot_token: str | None, named: str | None
-) -> str:
-    special_tokens = list(special_tokens)
-    wanted = [eot_token] if eot_token is not None else [*([named] if named else []), *EOT_NAMES]
-    for token in wanted:
-        if token in special_tokens:
-            return token
-    reason = (
-        f"has no special token {eot_token!r}" if eot_token else "has no known end-of-text token"
-    )
-    shown = ", ".join(map(repr, special_tokens[:40])) or "none"
-    more = f" and {len(special_tokens) - 40} more" if len(special_tokens) > 40 else ""
-    raise TokenizerError(
-        f"{where} {reason}. Its special tokens: {shown}{more}. Pass `eot_token` as one of them."
-    )
 
 
 def _read_file(path: Path) -> bytes:

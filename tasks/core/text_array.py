@@ -1,0 +1,22 @@
+"""Looking into an Arrow array of texts without copying it."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+def text_buffers(
+    texts: pa.LargeStringArray,
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes and the offsets into them, both as views; the first offset may be above 0.
+
+    Returns:
+        data: uint8 (bytes of the whole buffer,).
+        offsets: int64 (num_texts + 1,); text i is `data[offsets[i]:offsets[i + 1]]`.
+    """
+    _, offset_buffer, data_buffer = texts.buffers()
+    if offset_buffer is None:  # as some empty arrays have it
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    offsets = np.frombuffer(offset_buffer, np.int64, len(texts) + 1, texts.offset * 8)
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer else np.empty(0, np.uint8)
+    return data, offsets

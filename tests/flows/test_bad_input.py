@@ -1,0 +1,208 @@
+"""What a user may get wrong, and what may be wrong with the data: one clear error each."""
+
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.conftest import NUM_FILES
+
+
+def refused(ended: "subprocess.CompletedProcess[str]", *said: str) -> None:
+    """The command was refused for wrong usage, in a few lines that say all of `said`."""
+    assert ended.returncode == 2, ended.stderr
+    assert "Traceback" not in ended.stderr
+    for words in said:
+        assert words in ended.stderr
+
+
+@pytest.fixture
+def own_sources(sources: Path, tmp_path: Path) -> Path:
+    """A copy of the sources that a test may change."""
+    return Path(shutil.copytree(sources, tmp_path / "sources"))
+
+
+class TestUsage:
+    """Found before any work, and before Prefect is loaded."""
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"sources": "/nonexistent/*.parquet"}, ["/nonexistent/*.parquet", "no file matches"]),
+            ({"sources": "s3://bucket/x.parquet"}, ["s3:// is not supported"]),
+            ({"text_column": "body"}, ["no column 'body'", "text, id, url", "--text-column"]),
+            ({"sequence_length": 0}, ["--sequence-length", "greater than 0", "'0'"]),
+            ({"shard_size": "3 parsecs"}, ["--shard-size", "byte unit"]),
+            ({"sequence_length": 100_000}, ["cannot hold one sample", "--shard-size"]),
+            ({"compression": "zip"}, ["--compression", "zstd", "'zip'"]),
+            ({"compression": "zstd:99"}, ["--compression", "1 to 22"]),
+            ({"holdout_fraction": 1.5}, ["--holdout-fraction", "less than 1"]),
+            ({"engine": "magic"}, ["--engine", "auto"]),
+            ({"tokenizer": "/nonexistent/x.tiktoken"}, ["/nonexistent/x.tiktoken"]),
+            ({"colour": "blue"}, ["--colour"]),
+        ],
+    )
+    def test_is_refused(
+        self, served: CommandLine, tmp_path: Path, options: dict[str, object], said: list[str]
+    ) -> None:
+        refused(served.shard(tmp_path / "out", **options), *said)
+        assert not (tmp_path / "out/parts").exists()
+
+    def test_column_of_another_type(self, served: CommandLine, own_sources: Path) -> None:
+        pq.write_table(pa.table({"text": [1, 2]}), own_sources / "numbers.parquet")
+        ended = served.shard(own_sources.parent / "out", sources=own_sources)
+        refused(ended, "numbers.parquet", "int64", "expected string")
+
+    def test_config_file(self, served: CommandLine, tmp_path: Path) -> None:
+        config = tmp_path / "config.yaml"
+        config.write_text("sources: [x]\noutput: y\ntokenizer: z\nsequence_lenght: 5\n")
+        refused(served.run("shard", "--config", config), "sequence_lenght")
+        refused(served.run("shard", "--config", tmp_path / "none.yaml"), "none.yaml")
+
+    def test_folder_of_something_else(self, served: CommandLine, tmp_path: Path) -> None:
+        (tmp_path / "thesis.tex").touch()
+        refused(served.shard(tmp_path), "thesis.tex", "empty folder")
+        assert (tmp_path / "thesis.tex").exists()
+
+
+class TestDamagedFiles:
+    """A bad file fails alone; the others are kept; mended, only the bad one is done."""
+
+    def test_fail_alone(self, served: CommandLine, own_sources: Path, tmp_path: Path) -> None:
+        files = sorted(own_sources.glob("*.parquet"))
+        good = [file.read_bytes() for file in files]
+        files[0].write_bytes(good[0][: len(good[0]) // 2])
+        files[1].write_text("no parquet at all")
+        chunk = pq.ParquetFile(files[2]).metadata.row_group(0).column(0)
+        middle = chunk.total_compressed_size // 2  # of the first column, in one of its pages
+        files[2].write_bytes(good[2][:middle] + b"\xff" * 64 + good[2][middle + 64 :])
+        output = tmp_path / "out"
+
+        ended = served.shard(output, sources=own_sources)
+        assert ended.returncode == 1
+        assert "Traceback" not in ended.stdout + ended.stderr
+        failed = [line for line in ended.stdout.splitlines() if line.startswith("FAILED")]
+        assert len(failed) == 3
+        for file, reason in zip(files, ("not a whole", "not a whole", "damaged"), strict=False):
+            assert any(str(file) in line and reason in line for line in failed)
+        assert not (output / "manifest.json").exists()
+        assert len(list(output.glob("parts/*.json"))) == NUM_FILES - 3
+
+        for file, data in zip(files, good, strict=True):
+            file.write_bytes(data)
+        ended = served.shard(output, sources=own_sources)
+        assert ended.returncode == 0, ended.stderr
+        assert f"3 done, {NUM_FILES - 3} done before" in ended.stdout
+        assert served.shard(tmp_path / "fresh", sources=own_sources).returncode == 0
+        assert_same_dataset(tmp_path / "fresh", output)
+
+    def test_invalid_utf8(self, served: CommandLine, tmp_path: Path) -> None:
+        bad = pa.array([b"fine", b"\xff\xfe"], pa.binary()).view(pa.string())
+        (tmp_path / "sources").mkdir()
+        pq.write_table(pa.table({"text": bad}), tmp_path / "sources/bad.parquet")
+        ended = served.shard(tmp_path / "out", sources=tmp_path / "sources")
+        assert ended.returncode == 1
+        assert "bad.parquet" in ended.stdout
+        assert "UTF-8" in ended.stdout
+
+
+class TestAgainstAnExistingOutput:
+    """What is asked for must be what is there."""
+
+    def test_changed_config_is_refused_field_by_field(
+        self, served: CommandLine, dataset: Path, tmp_path: Path
+    ) -> None:
+        output = shutil.copytree(dataset, tmp_path / "out")
+        changed = {"sequence_length": 64, "holdout_seed": 7, "compression": "none"}
+        refused(
+            served.shard(output, **changed),
+            "sequence_length: the output has 128, this run asks for 64",
+            "holdout_seed: the output has 0, this run asks for 7",
+            "compression: the output has 'zstd:1', this run asks for 'none'",
+        )
+        (output / "manifest.json").unlink()  # an unfinished one just the same
+        refused(served.shard(output, **changed), "sequence_length")
+
+    def test_another_tokenizer_is_refused(
+        self, served: CommandLine, dataset: Path, tmp_path: Path
+    ) -> None:
+        output = shutil.copytree(dataset, tmp_path / "out")
+        refused(served.shard(output, pattern="cl100k_base"), "tokenizer.fingerprint")
+
+    def test_changed_and_moved_sources_are_refused(
+        self, served: CommandLine, own_sources: Path, tmp_path: Path
+    ) -> None:
+        output = tmp_path / "out"
+        assert served.shard(output, sources=own_sources).returncode == 0
+        first, second, *_ = sorted(own_sources.glob("*.parquet"))
+        original = first.read_bytes()
+        # The same size, another content: metadata that nobody reads.
+        assert original.count(b"parquet-cpp-arrow") == 1
+        first.write_bytes(original.replace(b"parquet-cpp-arrow", b"parquet-cpp-ARROW"))
+        refused(served.shard(output, sources=own_sources), first.name, "xxh128:")
+        first.write_bytes(original)
+        second.rename(own_sources / "zzz.parquet")
+        refused(served.shard(output, sources=own_sources), second.name, "part 00001")
+        refused(served.shard(output, sources=own_sources, max_files=2), f"{NUM_FILES} source files")
+
+    def test_two_runs_at_once(self, served: CommandLine, slow: CommandLine, tmp_path: Path) -> None:
+        output = tmp_path / "out"
+        first = slow.start(*slow.shard_arguments(output, engine="reference"))
+        try:
+            wait_for(lambda: workers_of(first.pid))
+            first.send_signal(signal.SIGSTOP)  # for ever at work
+            refused(slow.shard(output), "Another run is writing", str(output))
+        finally:
+            first.kill()
+            first.communicate()
+
+
+class TestStorageFaults:
+    """Faults that every other file would meet too end the run."""
+
+    def test_disk_full(self, slow: CommandLine, undisturbed: Path, tmp_path: Path) -> None:
+        """A small tmpfs in a mount namespace of its own, which goes away with the run."""
+        mount = tmp_path / "small"
+        mount.mkdir()
+        script = (
+            f'mount -t tmpfs -o size=3m tmpfs {mount} && "$@"; code=$?; ls -R {mount}; exit $code'
+        )
+        prefix = ("unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh")
+        arguments = slow.shard_arguments(
+            mount / "out", scratch=tmp_path / "scratch", compression="none"
+        )
+        run = slow.start(*arguments, prefix=prefix)
+        stdout, stderr = run.communicate(timeout=120)
+        assert run.returncode == 1, stderr
+        assert "no space left on device" in stderr
+        assert str(mount / "out") in stderr
+        assert "Traceback" not in stderr
+        assert "manifest.json" not in stdout
+        assert "parts" in stdout or "train" in stdout  # it did come so far
+
+    def test_output_removed_half_way(self, slow: CommandLine, tmp_path: Path) -> None:
+        output = tmp_path / "out"
+        run = slow.start(*slow.shard_arguments(output, engine="reference"))
+        wait_for(lambda: list(output.glob("parts/*.json")) or run.poll() is not None)
+        shutil.rmtree(output, ignore_errors=True)
+        _, stderr = run.communicate(timeout=60)
+        assert run.returncode == 1, stderr
+        assert str(output) in stderr
+        assert "Traceback" not in stderr
+        assert not (output / "manifest.json").exists()
+
+    @pytest.mark.parametrize("which", ["output", "scratch"])
+    def test_not_writable(self, served: CommandLine, tmp_path: Path, which: str) -> None:
+        (tmp_path / "file").touch()  # a folder can't be made below it, whoever asks
+        place = tmp_path / "file" / "below"
+        options = {"scratch": place} if which == "scratch" else {}
+        ended = served.shard(place if which == "output" else tmp_path / "out", **options)
+        assert ended.returncode == 1
+        assert "Cannot write to" in ended.stderr
+        assert str(tmp_path / "file") in ended.stderr
+        assert "Traceback" not in ended.stderr
