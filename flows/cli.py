@@ -13,13 +13,17 @@ from typing import Annotated, Any, NoReturn
 
 import pydantic
 import yaml
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, validators
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Yaml
 from rich.console import Console
+from rich.progress import Progress
 
 from streaming_ext.errors import ShardmillError, UsageError
+from streaming_ext.layout import Split
 from tasks.core.config import ShardConfig
+from tasks.core.publish import read_manifest
+from tasks.core.storage import open_storage
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -64,6 +68,11 @@ def shard(
     config_file
         YAML file with any of these options; what the command line says goes first.
     """
+    return run_shard(config)
+
+
+def run_shard(config: ShardConfig) -> int:
+    """Run the flow in this process, with its progress in the terminal; returns the exit code."""
     from tasks.core.plan import check_sources
 
     check_sources(config)  # a slip of the pen is told at once, before Prefect is even loaded
@@ -72,8 +81,6 @@ def shard(
     from flows.shard_dataset import shard_dataset
     from flows.terminal import show_published, show_report, shown
     from tasks.core.progress import watch
-    from tasks.core.publish import read_manifest
-    from tasks.core.storage import open_storage
 
     with watch() as progress:
         with shown(progress, _err), prefect_api():
@@ -83,13 +90,100 @@ def shard(
             if progress.report.failed:
                 _err.print(
                     f"{len(progress.report.failed)} of {progress.report.files} files failed; the "
-                    "others are kept. Run the same command again to do only what is missing."
+                    "others are kept. Run the same command again to do only what is missing.",
+                    soft_wrap=True,
                 )
                 return EXIT_FAILED
     state.result()
     storage = open_storage(config.output)
     show_published(read_manifest(storage), str(storage), _out)
     return 0
+
+
+@app.command
+def verify(
+    path: str,
+    *,
+    deep: bool = False,
+    documents: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 200,
+    seed: int = 0,
+    workers: Annotated[int, Parameter(validator=validators.Number(gte=1))] = os.cpu_count() or 1,
+) -> int:
+    """Check every byte of a dataset against what it says of itself.
+
+    Parameters
+    ----------
+    path
+        Folder of a dataset.
+    deep
+        Also read the source files again: tokenize a sample of documents anew and compare.
+    documents
+        Documents in that sample.
+    seed
+        Decides which documents those are.
+    workers
+        Threads.
+    """
+    from flows.show_verify import show_report
+    from tasks.core.verify import verify as check
+
+    with Progress(transient=True, console=_err) as bar:
+        task = bar.add_task("verifying", total=None)
+        report = check(
+            open_storage(path),
+            deep=deep,
+            deep_sample=documents,
+            seed=seed,
+            workers=workers,
+            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    show_report(report, _out)
+    return 0 if report.sound else EXIT_FAILED
+
+
+@app.command
+def inspect(
+    path: str,
+    *,
+    sample: Annotated[tuple[int, ...], Parameter(name=("--sample", "-s"))] = (),
+    split: Split = "train",
+) -> int:
+    """Show what a dataset is; with --sample, what stands in chosen samples and where it came from.
+
+    Parameters
+    ----------
+    path
+        Folder of a dataset.
+    sample
+        Number of a sample to decode; may be given more than once.
+    split
+        The split that those samples are of.
+    """
+    from flows.show_inspect import show_dataset, show_samples
+    from tasks.core.decode import decode_samples
+    from tasks.core.inspect import describe
+
+    storage = open_storage(path)
+    if sample:
+        show_samples(decode_samples(storage, split, list(sample)), _out)
+    else:
+        show_dataset(describe(storage), _out)
+    return 0
+
+
+@app.command
+def demo(output: Path = Path("demo-output")) -> int:
+    """Run the main job on text and a vocabulary that are made here, and read a batch back.
+
+    Parameters
+    ----------
+    output
+        Folder for all of it.
+    """
+    from flows.demo import make_demo, read_back
+
+    config = make_demo(output, _out)
+    return run_shard(config) or read_back(config, _out)
 
 
 def _quiet_prefect() -> None:

@@ -168,7 +168,9 @@ def _table(*columns: str, last_left: bool = False) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=True, header_style="dim")
     for index, name in enumerate(columns):
         left = index == 0 or (last_left and index == len(columns) - 1)
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
+        table.add_column(
+            name, justify="left" if left else "right", overflow="fold", no_wrap=not left
+        )
     return table
 
 

@@ -57,10 +57,12 @@ class ShardConfig(BaseModel):
     compression: Annotated[
         str, Field(description="Codec and level of the shards: zstd:1, gz:6, bz2, none.")
     ] = "zstd:1"
-    workers: Annotated[
-        int,
-        Field(gt=0, le=1024, description="Worker processes.", default_factory=os.cpu_count),
-    ]
+    workers: int = Field(
+        default_factory=lambda: os.cpu_count() or 1,
+        gt=0,
+        le=1024,
+        description="Worker processes; default: one a core.",
+    )
     scratch: Annotated[
         str | None,
         Field(description="Folder for work in progress; default: beside a local output."),

@@ -17,7 +17,7 @@ from tasks.core.text_array import text_buffers
 def document_hashes(texts: pa.LargeStringArray, *, seed: int) -> npt.NDArray[np.uint64]:
     """XXH3-64 of the UTF-8 bytes of each document, keyed with `seed`; shape (num_documents,)."""
     data, offsets = text_buffers(texts)
-    view = memoryview(data)
+    view = data.data
     digest = xxhash.xxh3_64_intdigest
     hashes = (digest(view[start:end], seed) for start, end in pairwise(offsets.tolist()))
     return np.fromiter(hashes, np.uint64, len(texts))

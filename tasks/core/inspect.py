@@ -1,0 +1,183 @@
+"""What a dataset is: its configuration, counts, document lengths and runs."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from streaming_ext.errors import CorruptDatasetError
+from streaming_ext.layout import MANIFEST, RUNS_FOLDER, Split
+from streaming_ext.manifest import (
+    DatasetSpec,
+    FileRecord,
+    Manifest,
+    PartRecord,
+    SplitSummary,
+    from_json,
+)
+from tasks.core.dataset_files import MAX_JSON_BYTES, DatasetFiles
+from tasks.core.lengths import Lengths
+from tasks.core.provenance import documents_limit, read_provenance
+from tasks.core.report import RunReport
+from tasks.core.storage import LocalStorage
+
+_IO_THREADS = 8
+_MAX_RUNS = 5
+_MAX_RUN_BYTES = 2**26
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitDescription:
+    """A split: the manifest's sums, and bytes of its shards unpacked and as they are stored."""
+
+    summary: SplitSummary
+    raw_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetDescription:
+    """What `inspect` tells.
+
+    Attributes:
+        text_bytes: UTF-8 bytes of all texts.
+        lengths: tokens a document, of all splits.
+        parts: records of all parts, in order.
+        runs: the latest runs, the last one first.
+    """
+
+    dataset: str
+    spec: DatasetSpec
+    splits: dict[Split, SplitDescription]
+    text_bytes: int
+    lengths: Lengths
+    parts: tuple[PartRecord, ...]
+    runs: tuple[RunReport, ...]
+
+    @property
+    def documents(self) -> int:
+        """Documents of all splits."""
+        return sum(split.summary.documents for split in self.splits.values())
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all splits, padding left out."""
+        return sum(split.summary.tokens for split in self.splits.values())
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of text a token, end-of-text ids left out."""
+        return self.text_bytes / self.lengths.tokens if self.lengths.tokens else 0.0
+
+
+def open_dataset(storage: LocalStorage) -> tuple[DatasetFiles, Manifest]:
+    """The files of a published dataset, and its manifest.
+
+    Raises:
+        NotADatasetError: there is none at this place.
+        CorruptDatasetError: the manifest is damaged.
+    """
+    files = DatasetFiles(storage, storage.list())
+    data = files.read_manifest()
+    return files, from_json(Manifest, data, where=f"{storage}/{MANIFEST}")
+
+
+def read_listed(files: DatasetFiles, file: FileRecord, *, limit: int = MAX_JSON_BYTES) -> bytes:
+    """A file as it is recorded.
+
+    Raises:
+        CorruptDatasetError: it is not that; names the file and what checks all.
+    """
+    try:
+        return files.read(file, limit=limit)
+    except CorruptDatasetError as error:
+        raise damaged(files, file.path, error) from None
+
+
+def damaged(files: DatasetFiles, path: str, error: Exception) -> CorruptDatasetError:
+    """An error that names the file, and what to do."""
+    return CorruptDatasetError(
+        f"{files.storage}/{path}: {error}. `shardmill verify {files.storage}` checks every file."
+    )
+
+
+def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecord:
+    """The record of a part, as the manifest lists it.
+
+    Raises:
+        CorruptDatasetError: it is missing or damaged.
+    """
+    file = manifest.parts[part].record
+    return from_json(PartRecord, read_listed(files, file), where=f"{files.storage}/{file.path}")
+
+
+def describe(storage: LocalStorage) -> DatasetDescription:
+    """Read what a dataset says of itself, and the lengths of its documents; no shard is read.
+
+    Raises:
+        NotADatasetError: there is no published dataset at this place.
+        CorruptDatasetError: a file that is read is missing or damaged.
+    """
+    files, manifest = open_dataset(storage)
+    lengths = Lengths()
+
+    def look_at(part: int) -> tuple[PartRecord, Lengths]:
+        record = read_record(files, manifest, part)
+        return record, _lengths_of_part(files, record)
+
+    records: list[PartRecord] = []
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        for record, of_part in threads.map(look_at, range(len(manifest.parts))):
+            records.append(record)
+            lengths.include(of_part)
+    return DatasetDescription(
+        dataset=str(storage),
+        spec=manifest.spec,
+        splits={
+            split: SplitDescription(
+                summary=summary,
+                raw_bytes=_sum(records, split, "raw_bytes"),
+                stored_bytes=_sum(records, split, "size"),
+            )
+            for split, summary in manifest.splits.items()
+        },
+        text_bytes=manifest.text_bytes,
+        lengths=lengths,
+        parts=tuple(records),
+        runs=tuple(_read_runs(files)),
+    )
+
+
+def _lengths_of_part(files: DatasetFiles, record: PartRecord) -> Lengths:
+    lengths = Lengths()
+    data = read_listed(files, record.documents, limit=documents_limit(record.rows))
+    try:
+        for documents in read_provenance(data):
+            lengths.add(documents.tokens)
+    except CorruptDatasetError as error:
+        raise damaged(files, record.documents.path, error) from None
+    return lengths
+
+
+def _sum(records: Iterable[PartRecord], split: Split, field: str) -> int:
+    return sum(
+        getattr(shard, field)
+        for record in records
+        if split in record.splits
+        for shard in record.splits[split].shards
+    )
+
+
+def _read_runs(files: DatasetFiles) -> Iterator[RunReport]:
+    """The latest reports; what cannot be read is left out, for nothing depends on it."""
+    paths = [
+        path
+        for path, size in files.sizes.items()
+        if path.startswith(f"{RUNS_FOLDER}/") and path.endswith(".json") and size < _MAX_RUN_BYTES
+    ]
+    for path in sorted(paths, reverse=True)[:_MAX_RUNS]:
+        try:
+            yield RunReport.model_validate_json(files.storage.read(path))
+        except (OSError, ValidationError):
+            continue

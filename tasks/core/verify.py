@@ -1,0 +1,235 @@
+"""Checking a published dataset against everything that it promises."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+from streaming_ext.errors import (
+    CorruptDatasetError,
+    NotADatasetError,
+    StoppedError,
+    StorageError,
+    TokenizerError,
+)
+from streaming_ext.layout import (
+    MANIFEST,
+    PARTS_FOLDER,
+    RUNS_FOLDER,
+    SPLITS,
+    TOKENIZER_FOLDER,
+    documents_path,
+    index_path,
+    part_folder,
+    record_path,
+)
+from streaming_ext.manifest import DatasetSpec, Manifest, PartRecord
+from tasks.core.dataset_files import DatasetFiles, open_tokenizer
+from tasks.core.findings import Checked, Finding, Outcome, Report
+from tasks.core.storage import LocalStorage
+from tasks.core.tokenizer import MAX_FILE_BYTES, TOKENIZER_FILES, Tokenizer
+from tasks.core.verify_deep import DEFAULT_SAMPLE, choose_parts, verify_source
+from tasks.core.verify_part import verify_part
+from tasks.core.verify_records import (
+    read_all_records,
+    read_manifest,
+    spec_problems,
+    verify_sums,
+)
+
+__all__ = ["Checked", "Finding", "Report", "verify"]
+
+_INCOMING = ".incoming"
+
+
+def verify(
+    storage: LocalStorage,
+    *,
+    deep: bool = False,
+    deep_sample: int = DEFAULT_SAMPLE,
+    seed: int = 0,
+    workers: int = 1,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Report:
+    """Check every byte of a dataset; damage becomes a finding and never ends the check.
+
+    Args:
+        storage: where the dataset lies.
+        deep: also read source files again: on which side of the holdout each of their rows
+            belongs, which of them have no text, and the ids of a sample of documents.
+        deep_sample: how many documents to tokenize again, spread over the parts; the source files
+            of the parts that they lie in are read whole.
+        seed: decides which documents those are.
+        workers: threads; each holds one shard at a time.
+        on_progress: called with the bytes that are done and all bytes, from any thread.
+
+    Raises:
+        NotADatasetError: there is no published dataset at this place.
+    """
+    began = time.monotonic()
+    files = DatasetFiles(storage, storage.list())
+    out = Outcome()
+    manifest = read_manifest(files, out)
+    records = read_all_records(files, manifest, out)
+    if manifest is not None:
+        verify_sums(manifest, records, files, out)
+    elif not records:
+        raise NotADatasetError(f"{storage}: {out.findings[0]}, and there is no record of a part.")
+    _find_extras(files, manifest, records, out)
+    tokenizer = _verify_tokenizer(files, manifest, records, out)
+
+    sound = {
+        part: record for part, record in sorted(records.items()) if not spec_problems(record.spec)
+    }
+    chosen = choose_parts(sound, deep_sample, seed) if deep and tokenizer else {}
+    work = _Work(workers, _total_bytes(sound.values(), chosen), on_progress)
+    for part, record in sound.items():
+        work.submit(
+            partial(
+                _verify_part,
+                record,
+                files,
+                tokenizer,
+                work.report,
+                sample=chosen.get(part, 0),
+                seed=seed,
+            )
+        )
+    out.take(work.results())
+    return Report(
+        dataset=str(storage),
+        parts=len(manifest.parts) if manifest is not None else len(records),
+        findings=tuple(sorted(set(out.findings))),
+        checked=out.checked,
+        deep=deep,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _verify_part(
+    record: PartRecord,
+    files: DatasetFiles,
+    tokenizer: Tokenizer | None,
+    report: Callable[[int], None],
+    *,
+    sample: int,
+    seed: int,
+) -> Outcome:
+    out = verify_part(record, files, report)
+    documents = documents_path(record.part)
+    if sample and tokenizer and all(finding.file != documents for finding in out.findings):
+        source = verify_source(record, files, tokenizer, count=sample, seed=seed, report=report)
+        out.take([source])
+    return out
+
+
+class _Work:
+    """Threads at work on parts, and the bytes that they have done."""
+
+    def __init__(self, workers: int, total: int, on_progress: Callable[[int, int], None]) -> None:
+        self._threads = ThreadPoolExecutor(workers)
+        self._futures: list[Future[Outcome]] = []
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._done, self._total, self._on_progress = 0, total, on_progress
+
+    def submit(self, check: Callable[[], Outcome]) -> None:
+        """Have a check done by the next free thread."""
+        self._futures.append(self._threads.submit(check))
+
+    def report(self, num_bytes: int) -> None:
+        """Called by a check after each file; ends it where the whole is being stopped."""
+        if self._stopped.is_set():
+            raise StoppedError("verifying was stopped")
+        with self._lock:
+            self._done += num_bytes
+            self._on_progress(self._done, self._total)
+
+    def results(self) -> Iterable[Outcome]:
+        """What each check found, in the order of submission; stops all when one fails."""
+        try:
+            return [future.result() for future in self._futures]
+        finally:
+            self._stopped.set()
+            self._threads.shutdown(cancel_futures=True)
+
+
+def _total_bytes(records: Iterable[PartRecord], chosen: dict[int, int]) -> int:
+    total = 0
+    for record in records:
+        total += sum(file.size for file in record.files())
+        total += record.source.size if record.part in chosen else 0
+    return total
+
+
+def _verify_tokenizer(
+    files: DatasetFiles,
+    manifest: Manifest | None,
+    records: dict[int, PartRecord],
+    out: Outcome,
+) -> Tokenizer | None:
+    """Hashes of the tokenizer's files, and whether it opens as the one that the ids belong to."""
+    spec: DatasetSpec = manifest.spec if manifest else next(iter(records.values())).spec
+    damaged = False
+    for file in manifest.tokenizer_files if manifest else ():
+        try:
+            data = files.read(file, limit=MAX_FILE_BYTES)
+            out.count(files=1, bytes=len(data))
+        except (CorruptDatasetError, StorageError) as error:
+            damaged = True
+            out.found(file.path, str(error))
+    if damaged:
+        return None
+    try:
+        tokenizer = open_tokenizer(files, spec)
+    except (TokenizerError, StorageError) as error:
+        out.found(TOKENIZER_FOLDER, str(error))
+        return None
+    opened, recorded = tokenizer.description(), spec.tokenizer.model_dump(exclude_none=True)
+    if opened != recorded:
+        different = [key for key in {**opened, **recorded} if opened.get(key) != recorded.get(key)]
+        for key in different:
+            out.found(
+                MANIFEST,
+                f"spec.tokenizer.{key} is {recorded.get(key)!r}, the saved tokenizer has "
+                f"{opened.get(key)!r}",
+            )
+        return None
+    return tokenizer
+
+
+def _find_extras(
+    files: DatasetFiles,
+    manifest: Manifest | None,
+    records: dict[int, PartRecord],
+    out: Outcome,
+) -> None:
+    """Files that nothing lists, leftovers of files on their way among them."""
+    known = {MANIFEST, *(index_path(split) for split in SPLITS)}
+    unknown_folders = {RUNS_FOLDER}  # of which nothing tells what belongs there
+    unknown_files = set()
+    if manifest is None:
+        unknown_folders |= {TOKENIZER_FOLDER, PARTS_FOLDER}
+    else:
+        known = {MANIFEST, *(index_path(split) for split in manifest.spec.splits)}
+        kind = manifest.spec.tokenizer.kind
+        known |= {f"{TOKENIZER_FOLDER}/{name}" for name in TOKENIZER_FILES[kind]}
+        for summary in manifest.parts:
+            known.add(record_path(summary.part))
+            if summary.part not in records:  # reported: its record is damaged
+                unknown_folders |= {part_folder(split, summary.part) for split in SPLITS}
+                unknown_files.add(documents_path(summary.part))
+    for record in records.values():
+        known |= {file.path for file in record.files()} | {documents_path(record.part)}
+    for path, size in files.sizes.items():
+        folders = {path.rsplit("/", depth)[0] for depth in range(1, path.count("/") + 1)}
+        if path not in known and path not in unknown_files and not folders & unknown_folders:
+            out.found(path, f"{size} bytes that nothing in the dataset lists")
+    incoming = files.storage.root / _INCOMING
+    if incoming.is_dir():
+        for leftover in sorted(incoming.iterdir()):
+            out.found(
+                f"{_INCOMING}/{leftover.name}",
+                "a file that was on its way when a run was killed; it can be removed",
+            )

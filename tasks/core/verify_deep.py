@@ -1,0 +1,200 @@
+"""Comparing a part with its source: is it still there, and a sample of documents, id by id."""
+
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_ext.errors import CorruptDatasetError, ShardmillError, StorageError
+from streaming_ext.format import Shard
+from streaming_ext.layout import SPLITS, Split, documents_path
+from streaming_ext.manifest import PartRecord
+from tasks.core.dataset_files import DatasetFiles, read_tokens
+from tasks.core.findings import Outcome
+from tasks.core.provenance import documents_limit, read_provenance
+from tasks.core.sources import SourceFile, identify
+from tasks.core.tokenizer import Tokenizer
+from tasks.core.verify_rows import compare_rows
+
+DEFAULT_SAMPLE = 200  # documents
+MAX_SAMPLED_TOKENS = 2**17  # longer documents are left to the checks of every byte
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A document to tokenize again; its ids begin at `start` of its split's stream."""
+
+    row: int
+    split: Split
+    start: int
+    tokens: int
+
+
+def choose_parts(
+    records: Collection[int] | Mapping[int, PartRecord], sample: int, seed: int
+) -> dict[int, int]:
+    """How many documents to take of which part: as evenly as can be, the parts drawn by seed."""
+    parts = list(records)
+    random.Random(seed).shuffle(parts)  # noqa: S311
+    shares = {
+        part: (index + 1) * sample // len(parts) - index * sample // len(parts)
+        for index, part in enumerate(parts)
+    }
+    return {part: share for part, share in sorted(shares.items()) if share}
+
+
+def verify_source(
+    record: PartRecord,
+    files: DatasetFiles,
+    tokenizer: Tokenizer,
+    *,
+    count: int,
+    seed: int,
+    report: Callable[[int], None],
+) -> Outcome:
+    """Read a part's source again and compare; F5 for `count` documents, F7 for all.
+
+    Raises:
+        StoppedError: `report` said so.
+    """
+    out = Outcome()
+    url = record.source.url
+    try:
+        _check_identity(record)
+    except (ShardmillError, OSError) as error:
+        # The bytes that the dataset was made from are not to be had.
+        text = str(error)
+        out.found(url, text.removeprefix(f"{url}: "))
+        report(record.source.size)
+        return out
+    try:
+        provenance = files.read(record.documents, limit=documents_limit(record.rows))
+        chosen = _choose(record, provenance, count, seed)
+        texts = compare_rows(
+            record,
+            provenance,
+            tokenizer,
+            wanted={c.row for c in chosen},
+            go_on=lambda: report(0),
+            out=out,
+        )
+        _compare_ids(record, files, tokenizer, chosen=chosen, texts=texts, out=out)
+    except (CorruptDatasetError, StorageError) as error:
+        # Found and named by the checks that need no source; without them it is named here.
+        out.found(documents_path(record.part), str(error))
+    except ShardmillError as error:
+        out.found(url, str(error).removeprefix(f"{url}: "))
+    report(record.source.size)
+    return out
+
+
+def _check_identity(record: PartRecord) -> None:
+    source, local = record.source, Path(record.source.url)
+    if not local.is_file():
+        raise CorruptDatasetError("the source file is gone, its documents cannot be compared")
+    if (size := local.stat().st_size) != source.size:
+        raise CorruptDatasetError(f"{size} bytes, the dataset was made from {source.size}")
+    now = identify(SourceFile(url=source.url, size=source.size), local)
+    if now.version != source.version:
+        raise CorruptDatasetError(
+            f"its content is {now.version}, the dataset was made from {source.version}"
+        )
+
+
+def _choose(record: PartRecord, provenance: bytes, count: int, seed: int) -> list[_Chosen]:
+    """Draw documents; longer ones than `MAX_SAMPLED_TOKENS` are passed over."""
+    total = sum(split.documents for split in record.splits.values())
+    generator = random.Random(f"{seed}:{record.part}")  # noqa: S311
+    # Twice as many as wanted, for some are too long.
+    drawn = generator.sample(range(total), min(total, 2 * count))
+    chosen: dict[int, _Chosen] = {}
+    wanted = np.sort(np.array(drawn, np.int64))
+    starts = dict.fromkeys(SPLITS, 0)
+    first = 0
+    for documents in read_provenance(provenance):
+        # offsets: (documents of the batch,), where each begins in the stream of its split
+        offsets = np.zeros(len(documents.rows), np.int64)
+        for split in SPLITS:
+            mask = documents.of(split)
+            ends = starts[split] + np.cumsum(documents.tokens[mask] + 1)
+            offsets[mask] = ends - documents.tokens[mask] - 1
+            starts[split] = int(ends[-1]) if len(ends) else starts[split]
+        after = first + len(documents.rows)
+        for number in wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, after)]:
+            index = int(number) - first
+            tokens = int(documents.tokens[index])
+            if tokens <= MAX_SAMPLED_TOKENS:
+                split = SPLITS[documents.splits[index]]
+                row, start = int(documents.rows[index]), int(offsets[index])
+                chosen[int(number)] = _Chosen(row, split, start, tokens)
+        first = after
+    return [chosen[number] for number in drawn if number in chosen][:count]
+
+
+def _compare_ids(
+    record: PartRecord,
+    files: DatasetFiles,
+    tokenizer: Tokenizer,
+    *,
+    chosen: list[_Chosen],
+    texts: dict[int, str],
+    out: Outcome,
+) -> None:
+    """Tokenize the chosen documents and compare them with the ids in the shards."""
+    eot_id = record.spec.tokenizer.eot_id
+    for document, found in _ids_on_disk(record, files, chosen):
+        text = texts.get(document.row)
+        if text is None:
+            continue
+        shard, ids = found
+        expected = np.array([*tokenizer.encode(text), eot_id], np.uint32)
+        out.count(retokenized=1, retokenized_tokens=len(expected))
+        if len(expected) != document.tokens + 1:
+            out.found(
+                documents_path(record.part),
+                f"row {document.row} is listed with {document.tokens} tokens, the reference makes "
+                f"{len(expected) - 1} of its text",
+            )
+        common = min(len(ids), len(expected))
+        different = np.flatnonzero(ids[:common] != expected[:common])
+        if len(different):
+            position = int(different[0])
+            out.found(
+                f"{document.split}/{shard.name}",
+                f"row {document.row} of {record.source.url} has other ids from {position} on: "
+                f"{ids[position : position + 5].tolist()}, the reference makes "
+                f"{expected[position : position + 5].tolist()}",
+            )
+
+
+def _ids_on_disk(
+    record: PartRecord, files: DatasetFiles, chosen: list[_Chosen]
+) -> Iterator[tuple[_Chosen, tuple[Shard, npt.NDArray[np.uint32]]]]:
+    """The ids of each document with its end-of-text id, in the order of the shards.
+
+    Each shard that is needed is read once; documents in a damaged one, which is found by others,
+    are left out.
+    """
+    for split, held in record.splits.items():
+        waiting = sorted((c for c in chosen if c.split == split), key=lambda c: c.start)
+        begun: dict[int, list[npt.NDArray[np.uint32]]] = {}
+        first = 0
+        for shard in held.shards:
+            after = first + shard.samples * record.spec.sequence_length
+            here = [c for c in waiting if c.start < after and c.start + c.tokens + 1 > first]
+            if here:
+                try:
+                    flat = read_tokens(files, split, shard, record.spec).reshape(-1)
+                except (CorruptDatasetError, StorageError):
+                    waiting = [c for c in waiting if c not in here]
+                    here = []
+            for c in here:
+                end = c.start + c.tokens + 1
+                piece = flat[max(c.start - first, 0) : min(end, after) - first]
+                begun.setdefault(c.row, []).append(piece.astype(np.uint32))
+                if end <= after:
+                    yield c, (shard, np.concatenate(begun.pop(c.row)))
+            first = after

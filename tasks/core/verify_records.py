@@ -1,0 +1,257 @@
+"""Checking what a dataset says of itself: manifest, records and indexes against each other."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+from pydantic import BaseModel, ValidationError
+
+from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError
+from streaming_ext.format import MAX_SHARD_BYTES, Compression, content_hash
+from streaming_ext.layout import (
+    MANIFEST,
+    PARTS_FOLDER,
+    TOKENIZER_FOLDER,
+    Split,
+    index_path,
+    record_path,
+)
+from streaming_ext.manifest import (
+    DatasetSpec,
+    FileRecord,
+    Manifest,
+    PartRecord,
+    PartSummary,
+    from_json,
+    to_json,
+)
+from tasks.core.dataset_files import MAX_JSON_BYTES, DatasetFiles
+from tasks.core.findings import Outcome, one_line
+from tasks.core.publish import merged_index, summarize_split
+from tasks.core.tokenizer import TOKENIZER_FILES
+
+MAX_SEQUENCE_LENGTH = 2**24
+_IO_THREADS = 8
+_MAX_FAULTS = 3  # of one file
+
+
+def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
+    """The manifest, None where it is damaged.
+
+    Raises:
+        NotADatasetError: there is none.
+    """
+    data = files.read_manifest()
+    out.count(files=1, bytes=len(data))
+    try:
+        manifest = from_json(Manifest, data, where="it")
+    except CorruptDatasetError as error:
+        out.found(MANIFEST, _why_invalid(error))
+        return None
+    if to_json(manifest) != data:
+        out.found(MANIFEST, "not in the form in which it is written: other spaces, order or types")
+    for words in spec_problems(manifest.spec):
+        out.found(MANIFEST, words)
+    urls = [part.source.url for part in manifest.parts]
+    if any(after <= before for before, after in pairwise(urls)):
+        out.found(MANIFEST, "the parts are not in the sorted order of their source files")
+    for number, part in enumerate(manifest.parts):
+        if part.part != number or part.record.path != record_path(number):
+            out.found(
+                MANIFEST,
+                f"part {number} is numbered {part.part} with the record {part.record.path!r}, "
+                f"expected {record_path(number)!r}",
+            )
+            break
+    expected = [
+        f"{TOKENIZER_FOLDER}/{f}" for f in sorted(TOKENIZER_FILES[manifest.spec.tokenizer.kind])
+    ]
+    if [file.path for file in manifest.tokenizer_files] != expected:
+        out.found(MANIFEST, f"the tokenizer's files are not {', '.join(expected)}")
+    return manifest
+
+
+def _why_invalid(error: Exception) -> str:
+    """The first few faults, each with the field that it is in."""
+    cause = error if isinstance(error, ValidationError) else error.__cause__
+    if not isinstance(cause, ValidationError):
+        return one_line(error)
+    faults = cause.errors(include_url=False, include_context=False, include_input=False)
+    words = [
+        f"{'.'.join(str(step) for step in fault['loc'])}: {fault['msg']}".removeprefix(": ")
+        for fault in faults[:_MAX_FAULTS]
+    ]
+    more = f"; and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
+    return one_line(ValueError(f"not valid: {'; '.join(words)}{more}"))
+
+
+def spec_problems(spec: DatasetSpec) -> list[str]:
+    """What in a specification no run would have accepted; contents are not looked at then."""
+    tokenizer, problems = spec.tokenizer, []
+    if tokenizer.eot_id >= tokenizer.vocab_size:
+        problems.append(
+            f"end-of-text id {tokenizer.eot_id} in a vocabulary of {tokenizer.vocab_size} ids"
+        )
+    if tokenizer.vocab_size > 2**32:
+        problems.append(f"a vocabulary of {tokenizer.vocab_size} ids, at most {2**32} are possible")
+    if spec.sequence_length > MAX_SEQUENCE_LENGTH:
+        problems.append(
+            f"sequence_length {spec.sequence_length}, at most {MAX_SEQUENCE_LENGTH} is possible"
+        )
+    if spec.shard_size > MAX_SHARD_BYTES:
+        problems.append(f"shard_size {spec.shard_size}, at most {MAX_SHARD_BYTES} is possible")
+    try:
+        Compression.parse(spec.compression)
+        _ = spec.shard_format.samples_per_shard
+    except (UsageError, ValueError) as error:
+        problems.append(one_line(error))
+    return problems
+
+
+def read_all_records(
+    files: DatasetFiles, manifest: Manifest | None, out: Outcome
+) -> dict[int, PartRecord]:
+    """The records that can be used, by part; without a manifest, all that there are."""
+    if manifest is None:
+        paths = [path for path in files.sizes if path.startswith(f"{PARTS_FOLDER}/")]
+        listed = dict.fromkeys(paths)
+    else:
+        listed = {record_path(part.part): part for part in manifest.parts}
+
+    def read(path: str) -> tuple[PartRecord | None, Outcome]:
+        return _read_record(files, path, listed[path], manifest)
+
+    records: dict[int, PartRecord] = {}
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        for record, found in threads.map(read, listed):
+            out.take([found])
+            if record is not None:
+                records[record.part] = record
+    if manifest is not None:
+        _compare_specs(manifest, records, out)
+    return records
+
+
+def _read_record(
+    files: DatasetFiles, path: str, summary: PartSummary | None, manifest: Manifest | None
+) -> tuple[PartRecord | None, Outcome]:
+    out = Outcome()
+    try:
+        data = files.read_small(path)
+    except (CorruptDatasetError, StorageError) as error:
+        out.found(path, str(error))
+        return None, out
+    out.count(files=1, bytes=len(data))
+    try:
+        record = from_json(PartRecord, data, where="it")
+        record.files()  # sizes and hashes of its shards
+        ours = record.summary()
+    except (CorruptDatasetError, ValueError) as error:
+        out.found(path, _why_invalid(error))
+        return None, out
+    intact = summary is None or content_hash(data) == summary.record.xxh128
+    if summary is not None and not intact:
+        out.found(
+            path,
+            f"{len(data)} bytes of content hash {content_hash(data)}, {MANIFEST} says "
+            f"{summary.record.size} of {summary.record.xxh128}",
+        )
+    if to_json(record) != data:
+        out.found(path, "not in the form in which it is written: other spaces, order or types")
+    elif summary is not None and ours != summary:
+        for words in _differences(summary, ours, leave_out={"record"} if not intact else set()):
+            out.found(MANIFEST if intact else path, f"part {summary.part}: {words}")
+    problems = [*spec_problems(record.spec)] if manifest is None else []
+    if path != record_path(record.part):
+        problems.append(f"says that it is of part {record.part}")
+    if tuple(record.splits) and set(record.splits) != set(record.spec.splits):
+        problems.append(
+            f"has the splits {', '.join(record.splits)}, expected {', '.join(record.spec.splits)}"
+        )
+    for words in problems:
+        out.found(path, words)
+    return (None if problems else record), out
+
+
+def _compare_specs(manifest: Manifest, records: dict[int, PartRecord], out: Outcome) -> None:
+    """Where all records agree with each other, it is the manifest that is wrong."""
+    others = {part: record for part, record in records.items() if record.spec != manifest.spec}
+    if not others:
+        return
+    first = next(iter(others.values()))
+    if len(others) == len(records) and all(r.spec == first.spec for r in others.values()):
+        differences = _differences(manifest.spec, first.spec)
+        out.found(MANIFEST, f"all {len(records)} records disagree: {'; '.join(differences)}")
+        return
+    for part, record in others.items():
+        differences = _differences(manifest.spec, record.spec)
+        out.found(record_path(part), f"made with another configuration: {'; '.join(differences)}")
+
+
+def verify_sums(
+    manifest: Manifest, records: Mapping[int, PartRecord], files: DatasetFiles, out: Outcome
+) -> None:
+    """Indexes byte for byte, and the sums over all parts; needs every record for the latter."""
+    if set(manifest.splits) != set(manifest.spec.splits):
+        out.found(
+            MANIFEST,
+            f"has the splits {', '.join(manifest.splits) or 'none'}, expected "
+            f"{', '.join(manifest.spec.splits)}",
+        )
+    complete = len(records) == len(manifest.parts)
+    parts = [records[part] for part in sorted(records)] if complete else None
+    usable = not spec_problems(manifest.spec)
+    for split, summary in manifest.splits.items():
+        held = parts if usable and parts and all(split in part.splits for part in parts) else None
+        index = _verify_index(split, summary.index, held, manifest.spec, files=files, out=out)
+        if held is None:
+            continue
+        sums = summarize_split(split, held, FileRecord.of(index_path(split), index or b""))
+        for words in _differences(summary, sums, leave_out={"index"}):
+            out.found(MANIFEST, f"{split}: {words}")
+
+
+def _verify_index(
+    split: Split,
+    listed: FileRecord,
+    parts: list[PartRecord] | None,
+    spec: DatasetSpec,
+    *,
+    files: DatasetFiles,
+    out: Outcome,
+) -> bytes | None:
+    path = index_path(split)
+    expected = None if parts is None else merged_index(split, parts, spec)
+    right = None if expected is None else FileRecord.of(path, expected)
+    if listed.path != path:
+        out.found(MANIFEST, f"names {listed.path!r} as the index of {split}, expected {path!r}")
+    elif right is not None and right != listed:
+        out.found(
+            MANIFEST,
+            f"says that {path} has {listed.size} bytes of content hash {listed.xxh128}, the "
+            f"records make {right.size} of {right.xxh128}",
+        )
+    try:
+        data = files.read(right or listed.model_copy(update={"path": path}), limit=MAX_JSON_BYTES)
+    except (CorruptDatasetError, StorageError) as error:
+        out.found(path, f"{error} (the shards of all records, merged)" if right else str(error))
+        return expected
+    out.count(files=1, bytes=len(data))
+    return data
+
+
+def _differences(
+    listed: BaseModel, found: BaseModel, *, leave_out: set[str] | None = None
+) -> Iterator[str]:
+    """A line for each field in which the manifest is not what the records say."""
+    ours, theirs = listed.model_dump(exclude=leave_out), found.model_dump(exclude=leave_out)
+    for field, value in ours.items():
+        if value == theirs[field]:
+            continue
+        if isinstance(value, dict):
+            for key in value:
+                if value[key] != theirs[field].get(key):
+                    yield (f"{field}.{key} is {value[key]!r} in the manifest, "
+                           f"{theirs[field].get(key)!r} in the record")  # fmt: skip
+        else:
+            yield f"{field} is {value!r} in the manifest, {theirs[field]!r} in the records"

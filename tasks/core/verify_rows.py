@@ -1,0 +1,163 @@
+"""Comparing the rows of a source with a part: holdout sides, rows without text, and counts."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_ext.layout import SPLITS, documents_path, record_path
+from streaming_ext.manifest import PartRecord
+from tasks.core.documents import DocumentBatch, read_documents
+from tasks.core.findings import Outcome
+from tasks.core.holdout import document_hashes, held_out
+from tasks.core.provenance import DocumentRows, read_provenance
+from tasks.core.tokenizer import Tokenizer
+
+_MAX_EMPTY_BYTES = 2**20  # of a text that is said to give no token
+_MAX_OF_A_KIND = 3  # findings about rows, a part
+
+
+def compare_rows(
+    record: PartRecord,
+    provenance: bytes,
+    tokenizer: Tokenizer,
+    *,
+    wanted: set[int],
+    go_on: Callable[[], None],
+    out: Outcome,
+) -> dict[int, str]:
+    """Go over source and provenance side by side; returns the texts of the wanted rows.
+
+    Args:
+        provenance: known to list ascending rows.
+        go_on: called now and then; what it raises ends the check.
+
+    Raises:
+        SourceError: the source is damaged.
+    """
+    listed = _Rows(read_provenance(provenance))
+    findings = _Limited(documents_path(record.part), out)
+    texts: dict[int, str] = {}
+    rows = nulls = text_bytes = empty = 0
+    for batch in read_documents(Path(record.source.url), record.spec.text_column):
+        go_on()
+        expected = held_out(
+            document_hashes(batch.texts, seed=record.spec.holdout_seed),
+            fraction=record.spec.holdout_fraction,
+        )
+        ours = listed.before(rows + batch.num_rows)
+        # positions: (listed documents of the batch,), in the batch's texts; nulls are not in it
+        positions = np.searchsorted(batch.rows, ours.rows)
+        there = np.zeros(len(positions), bool)
+        inside = positions < len(batch.rows)
+        there[inside] = batch.rows[positions[inside]] == ours.rows[inside]
+        for row in ours.rows[~there][:_MAX_OF_A_KIND]:
+            findings.add("null", f"lists row {row}, which is null in {record.source.url}")
+        _check_sides(ours, there, expected[positions[there]], findings)
+        absent = np.ones(len(batch.rows), bool)
+        absent[positions[there]] = False
+        empty += _check_empty(batch, np.flatnonzero(absent), tokenizer, findings)
+        for row in wanted.intersection(ours.rows[there].tolist()):
+            texts[row] = batch.texts[int(np.searchsorted(batch.rows, row))].as_py()
+        rows += batch.num_rows
+        nulls += batch.num_rows - len(batch.texts)
+        text_bytes += _num_bytes(batch)
+    out.count(sources=1, source_rows=rows)
+    counts = {
+        "rows": (record.rows, rows),
+        "null_documents": (record.null_documents, nulls),
+        "empty_documents": (record.empty_documents, empty),
+        "text_bytes": (record.text_bytes, text_bytes),
+    }
+    for name, (recorded, found) in counts.items():
+        if recorded != found:
+            out.found(record_path(record.part), f"{name} {recorded}, the source has {found}")
+    return texts
+
+
+def _check_sides(
+    ours: DocumentRows,
+    there: npt.NDArray[np.bool_],
+    expected: npt.NDArray[np.bool_],
+    findings: "_Limited",
+) -> None:
+    held = ours.of("holdout")[there]
+    for index in np.flatnonzero(held != expected)[:_MAX_OF_A_KIND]:
+        stands, belongs = SPLITS[int(held[index])], SPLITS[int(expected[index])]
+        findings.add(
+            "side",
+            f"row {int(ours.rows[there][index])} stands in {stands}; the hash of its text puts it "
+            f"into {belongs}",
+        )
+
+
+def _check_empty(
+    batch: DocumentBatch,
+    absent: npt.NDArray[np.int64],
+    tokenizer: Tokenizer,
+    findings: "_Limited",
+) -> int:
+    """Texts that no document was made of must give no token; returns how many there are."""
+    for index in absent:
+        text = batch.texts[int(index)]
+        size = len(text.as_buffer() or b"")
+        if size and (size > _MAX_EMPTY_BYTES or tokenizer.encode(text.as_py())):
+            findings.add(
+                "lost", f"row {int(batch.rows[index])} is not listed, but it has {size} bytes of "
+                "text that give tokens"
+            )  # fmt: skip
+    return len(absent)
+
+
+class _Rows:
+    """The documents of a part, handed out by row."""
+
+    def __init__(self, batches: Iterator[DocumentRows]) -> None:
+        self._batches = batches
+        self._rest = _slice(None, 0, 0)
+
+    def before(self, row: int) -> DocumentRows:
+        """All documents not handed out yet that stand before `row` of the source."""
+        pieces = []
+        while True:
+            count = int(np.searchsorted(self._rest.rows, row))
+            pieces.append(_slice(self._rest, 0, count))
+            self._rest = _slice(self._rest, count, len(self._rest.rows))
+            if len(self._rest.rows):
+                break
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            self._rest = batch
+        return DocumentRows(
+            np.concatenate([piece.rows for piece in pieces]),
+            np.concatenate([piece.splits for piece in pieces]),
+            np.concatenate([piece.tokens for piece in pieces]),
+        )
+
+
+def _slice(rows: DocumentRows | None, start: int, end: int) -> DocumentRows:
+    if rows is None:
+        return DocumentRows(np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int64))
+    return DocumentRows(rows.rows[start:end], rows.splits[start:end], rows.tokens[start:end])
+
+
+class _Limited:
+    """Findings about one file, the first few of each kind."""
+
+    def __init__(self, file: str, out: Outcome) -> None:
+        self._file, self._out = file, out
+        self._counts: dict[str, int] = {}
+
+    def add(self, kind: str, problem: str) -> None:
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        if self._counts[kind] <= _MAX_OF_A_KIND:
+            self._out.found(self._file, problem)
+
+
+def _num_bytes(batch: DocumentBatch) -> int:
+    offsets = np.frombuffer(
+        batch.texts.buffers()[1], np.int64, len(batch.texts) + 1, batch.texts.offset * 8
+    )
+    return int(offsets[-1] - offsets[0])
