@@ -93,10 +93,10 @@ def _facts(dataset: DatasetDescription) -> Table:
 
 
 def _splits(dataset: DatasetDescription) -> Table:
-    table = _table("split", "documents", "tokens", "samples", "padding", "shards", "raw", "stored")
+    table = _table("split", "documents", "tokens", "samples", "shards", "raw", "stored")
     for name, split in sorted(dataset.splits.items(), reverse=True):
         summary = split.summary
-        counts = (summary.documents, summary.tokens, summary.samples, summary.padding)
+        counts = (summary.documents, summary.tokens, summary.samples)
         sizes = (_size(split.raw_bytes), _size(split.stored_bytes))
         table.add_row(name, *(f"{n:,}" for n in (*counts, summary.shards)), *sizes)
     return table
@@ -169,7 +169,10 @@ def _table(*columns: str, last_left: bool = False) -> Table:
     for index, name in enumerate(columns):
         left = index == 0 or (last_left and index == len(columns) - 1)
         table.add_column(
-            name, justify="left" if left else "right", overflow="fold", no_wrap=not left
+            name,
+            justify="left" if left else "right",
+            overflow="fold",
+            no_wrap=index == 0 or not left,
         )
     return table
 
@@ -178,6 +181,6 @@ def _size(num_bytes: int) -> str:
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+            return f"{size:.1f} {unit}" if unit != "B" and size < 100 else f"{size:.0f} {unit}"
         size /= 1024
     return f"{size:,.1f} TiB"
