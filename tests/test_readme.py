@@ -1,0 +1,119 @@
+"""Every command that the documents show is run, in the order in which they show it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tasks.core.synthetic import write_parquet_files
+from tests.servers.prefect_server import free_port
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+# Commands that set up what these tests run in: a test of their own looks at them.
+SET_UP = ("make ", "python3 -m venv", "venv/bin/pip")
+
+
+def blocks(document: str, language: str) -> list[str]:
+    found = [b["text"] for b in BLOCK.finditer((ROOT / document).read_text())]
+    languages = [b["language"] for b in BLOCK.finditer((ROOT / document).read_text())]
+    return [text for text, of in zip(found, languages, strict=True) if of == language]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, vocabulary: Path) -> Path:
+    """A folder as a user has it: source files, and the YAML file that the README shows."""
+    (tmp_path / "fineweb-edu").mkdir()
+    write_parquet_files(tmp_path / "fineweb-edu", 3, 1000, seed=5)
+    (config,) = blocks("README.md", "yaml")
+    (tmp_path / "shard.yaml").write_text(here(config, vocabulary))
+    return tmp_path
+
+
+def here(text: str, vocabulary: Path) -> str:
+    """The same, where no vocabulary can be downloaded: another tokenizer, and a free port."""
+    text = text.replace("--tokenizer gpt2", f"--tokenizer {vocabulary} --pattern gpt2")
+    return text.replace("tokenizer: gpt2", f"tokenizer: {vocabulary}\npattern: gpt2")
+
+
+@pytest.fixture
+def shell_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The user's shell: the environment's programs first, a Prefect home of its own."""
+    programs = Path(sys.executable).parent
+    port = free_port()
+    return environment | {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PREFECT_SERVER_API_PORT": str(port),
+    }
+
+
+def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict[str, str]) -> None:
+    port = shell_environment["PREFECT_SERVER_API_PORT"]
+    commands = [
+        here(block, vocabulary).replace("4200", port)
+        for block in blocks("README.md", "bash")
+        if not block.startswith(SET_UP)
+    ]
+    assert len(commands) >= 6
+    script = "set -euxo pipefail\n" + "\n".join(commands)
+    # The server that the README starts in the background answers some seconds later.
+    script = script.replace(
+        "prefect config set",
+        f"for i in $(seq 300); do curl -sf http://127.0.0.1:{port}/api/health && break; "
+        "sleep 0.2; done\nprefect config set",
+    )
+    log = folder / "output.log"  # no pipe: the server in the background would keep it open
+    with log.open("wb") as out:
+        shell = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=folder,
+            env=shell_environment,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+        try:
+            shell.wait(timeout=240)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGTERM)
+    assert shell.returncode == 0, log.read_text()
+    for made in ("gpt2", "2k", "from-file", "watched"):
+        assert (folder / f"fineweb-edu-{made}" / "manifest.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore")  # the script runs with the stock reader's own
+def test_readme_python(folder: Path, vocabulary: Path, shell_environment: dict[str, str]) -> None:
+    (script,) = blocks("README.md", "python")
+    make = "shardmill shard fineweb-edu --output fineweb-edu-gpt2 --tokenizer gpt2"
+    subprocess.run(
+        ["bash", "-c", here(make, vocabulary)], cwd=folder, env=shell_environment, check=True
+    )
+    # Where torchvision does not load, as beside a CPU-only torch, the import needs a hand.
+    stand_in = "import streaming_ext.stock\n"
+    ended = subprocess.run(
+        [sys.executable, "-c", stand_in + script + "    print(batch['tokens'].shape)\n"],
+        cwd=folder,
+        env=shell_environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "torch.Size([8, 2048])" in ended.stdout
+
+
+def test_make_targets_are_those_that_the_documents_name() -> None:
+    named = re.findall(r"\bmake (\w+)", "\n".join(blocks("README.md", "bash")))
+    assert set(named) == {"demo", "test"}
+    for target in named:
+        plan = subprocess.run(
+            ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        assert {"demo": "shardmill demo", "test": "pytest"}[target] in plan
