@@ -55,7 +55,7 @@ def shard_dataset(config: ShardConfig) -> State[Any]:
         remove_scratch(plan)
     progress.report = report
     if report.failed:
-        reasons = "; ".join(f"{failed.source}: {failed.reason}" for failed in report.failed[:3])
+        reasons = "; ".join(str(failed) for failed in report.failed[:3])
         return Failed(
             message=f"{len(report.failed)} of {report.files} files failed: {reasons}"
             + ("; ..." if len(report.failed) > 3 else "")
@@ -88,7 +88,7 @@ def shard(run: Run) -> RunReport:
             done.append(end.state.result())
         else:
             failed.append(fault)
-            logger.error("%s: %s failed: %s", fault.source, fault.step, fault.reason)
+            logger.error("Failed: %s", fault)
     if not failed:
         run.progress.enter("publishing")
         publish(run)
@@ -112,6 +112,7 @@ def shard(run: Run) -> RunReport:
         published=not failed,
         parts=tuple(sorted(done, key=lambda times: times.part)),
     )
+    run.progress.end()
     save_report(report, run.storage)
     return report
 

@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from flows.visible import visible
 from streaming_ext.manifest import Manifest
 from tasks.core.progress import RunProgress, Snapshot
 from tasks.core.report import RunReport
@@ -77,12 +78,7 @@ def show_report(report: RunReport, console: Console) -> None:
     table.add_row("time", f"{_duration(report.seconds)} ({report.megabytes_per_second:.1f} MB/s)")
     console.print(table)
     for failed in report.failed:
-        console.print(
-            f"FAILED {failed.source}: {failed.step}: {failed.reason}",
-            style="red",
-            markup=False,
-            soft_wrap=True,
-        )
+        console.print(f"FAILED {visible(str(failed))}", style="red", markup=False, soft_wrap=True)
 
 
 def show_published(manifest: Manifest, where: str, console: Console) -> None:

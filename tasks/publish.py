@@ -10,6 +10,7 @@ from tasks.run import Run, is_transient
 
 @task(
     name="publish",
+    task_run_name="publish",
     retries=3,
     retry_delay_seconds=[1, 5, 20],
     retry_condition_fn=is_transient,

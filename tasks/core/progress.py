@@ -49,6 +49,7 @@ class RunProgress:
         self._lock = threading.Lock()
         self._phase = "starting"
         self._began: float | None = None
+        self._ended: float | None = None
         self._files_total = self._files_done = self._files_failed = 0
         self._source_bytes_total = 0
         self._parts: dict[int, tuple[float, int, int]] = {}  # source bytes, text bytes, tokens
@@ -65,6 +66,12 @@ class RunProgress:
         with self._lock:
             self._files_total, self._source_bytes_total = files, source_bytes
             self._began = time.monotonic()
+
+    def end(self) -> None:
+        """All files are done; the clock stands still."""
+        with self._lock:
+            self._phase = "sharded; Prefect records the run"
+            self._ended = time.monotonic()
 
     def update(self, part: int, *, source_bytes: float, text_bytes: int, tokens: int) -> None:
         """What is done of a part so far, from its beginning."""
@@ -96,8 +103,13 @@ class RunProgress:
                 tokens=total[2],
                 source_bytes=total[0],
                 source_bytes_total=self._source_bytes_total,
-                seconds=0.0 if self._began is None else time.monotonic() - self._began,
+                seconds=self._seconds(),
             )
+
+    def _seconds(self) -> float:
+        if self._began is None:
+            return 0.0
+        return (self._ended or time.monotonic()) - self._began
 
 
 def _add(a: tuple[float, int, int], b: tuple[float, int, int]) -> tuple[float, int, int]:

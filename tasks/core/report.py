@@ -24,6 +24,10 @@ class FailedFile(BaseModel):
     step: str
     reason: str
 
+    def __str__(self) -> str:
+        reason = self.reason.removeprefix(f"{self.source}: ")
+        return f"{self.source}: {self.step}: {reason}"
+
 
 class PartTimes(BaseModel):
     """A source file that was done in this run; times in seconds, sizes in bytes."""
