@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 START_SECONDS = 60.0
 _QUIET_SECONDS = 0.6  # without a new record: the server writes in batches, several a second
-_DRAIN_SECONDS = 20.0
-_STOP_SECONDS = 10.0
+_DRAIN_SECONDS = 60.0
+_DRAIN_SECONDS_STOPPED = 2.0  # after Ctrl+C nobody wants to wait
+_STOP_SECONDS = 5.0
 
 
 @contextmanager
@@ -49,9 +50,10 @@ def prefect_api() -> Iterator[str]:
         with temporary_settings({PREFECT_API_URL: url}):
             try:
                 yield url
-            finally:
-                _send_what_is_queued()
-                _wait_until_recorded(url)
+            except BaseException:
+                _let_record(url, seconds=_DRAIN_SECONDS_STOPPED)
+                raise
+            _let_record(url, seconds=_DRAIN_SECONDS)
     finally:
         assert server.stdin is not None  # noqa: S101  (it is a pipe)
         server.stdin.close()
@@ -77,27 +79,27 @@ def _wait_until_healthy(url: str, server: "subprocess.Popen[bytes]") -> None:
     raise RuntimeError(f"Prefect's embedded API did not answer within {START_SECONDS:.0f} s.")
 
 
-def _send_what_is_queued() -> None:
-    """Have Prefect's threads send their last events and log lines while somebody listens."""
+def _let_record(url: str, *, seconds: float) -> None:
+    """Have Prefect's threads send what they hold, and wait until no more of it is written down.
+
+    Task runs are recorded behind the run's back, some hundred a second.
+    """
+    import httpx
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
-    EventsWorker.drain_all(timeout=_DRAIN_SECONDS)
-    APILogWorker.drain_all(timeout=_DRAIN_SECONDS)
-
-
-def _wait_until_recorded(url: str) -> None:
-    """Wait until no more task runs reach a final state: they are recorded behind the run's back."""
-    import httpx
-
+    deadline = time.monotonic() + seconds
+    EventsWorker.drain_all(timeout=seconds)
+    APILogWorker.drain_all(timeout=seconds)
     final = {"task_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}}}
-    deadline = time.monotonic() + _DRAIN_SECONDS
     last, since = -1, time.monotonic()
-    while time.monotonic() < min(deadline, since + _QUIET_SECONDS):
-        count = httpx.post(f"{url}/task_runs/count", json=final, timeout=5).json()
-        if count != last:
-            last, since = count, time.monotonic()
-        time.sleep(0.1)
+    # The dataset is done whatever becomes of these records, so a deaf server is no error.
+    with suppress(httpx.TransportError):
+        while time.monotonic() < min(deadline, since + _QUIET_SECONDS):
+            count = httpx.post(f"{url}/task_runs/count", json=final, timeout=5).json()
+            if count != last:
+                last, since = count, time.monotonic()
+            time.sleep(0.1)
 
 
 def _serve(descriptor: int) -> None:

@@ -1,1 +1,25 @@
 """The training side of Shardmill: the format of a dataset, its manifest, and what reads it."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streaming_ext.dataset import StreamingTokenDataset
+    from streaming_ext.loader import StreamingTokenLoader
+    from streaming_ext.streams import TokenStream
+
+__all__ = ["StreamingTokenDataset", "StreamingTokenLoader", "TokenStream"]
+
+_HOMES = {
+    "StreamingTokenDataset": "streaming_ext.dataset",
+    "StreamingTokenLoader": "streaming_ext.loader",
+    "TokenStream": "streaming_ext.streams",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch and streaming only where they are used: tokenizing hosts have neither."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

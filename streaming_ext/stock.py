@@ -1,5 +1,6 @@
-"""mosaicml-streaming, importable where torchvision is not: `from streaming_ext.stock import streaming`.
+"""mosaicml-streaming, importable also where torchvision is not.
 
+Use as `from streaming_ext.stock import streaming`.
 `import streaming` imports its image datasets, and those torchvision, whose build from the package
 index does not load beside a CPU-only torch. Nothing here reads images: where torchvision fails, an
 empty `streaming.vision` stands in for it.
