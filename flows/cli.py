@@ -125,7 +125,7 @@ def verify(
         Threads.
     """
     from flows.show_verify import show_report
-    from tasks.core.verify import verify as check
+    from tasks.core.verify.verify import verify as check
 
     with Progress(transient=True, console=_err) as bar:
         task = bar.add_task("verifying", total=None)
@@ -160,8 +160,8 @@ def inspect(
         The split that those samples are of.
     """
     from flows.show_inspect import show_dataset, show_samples
-    from tasks.core.decode import decode_samples
-    from tasks.core.inspect import describe
+    from tasks.core.inspect.decode import decode_samples
+    from tasks.core.inspect.inspect import describe
 
     storage = open_storage(path)
     if sample:

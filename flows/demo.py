@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tasks.core.config import ShardConfig
-from tasks.core.decode import decode_samples
+from tasks.core.inspect.decode import decode_samples
 from tasks.core.storage import open_storage
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 

@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.visible import visible
-from tasks.core.decode import DecodedSample, Piece
-from tasks.core.inspect import DatasetDescription
-from tasks.core.lengths import Lengths
+from tasks.core.inspect.decode import DecodedSample, Piece
+from tasks.core.inspect.inspect import DatasetDescription
+from tasks.core.inspect.lengths import Lengths
 
 _FIRST_PARTS, _LAST_PARTS = 5, 3
 _BAR = 40  # characters of the longest bar

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.visible import visible
-from tasks.core.findings import Finding, Report
+from tasks.core.verify.findings import Finding, Report
 
 
 def show_findings(findings: Iterable[Finding], console: Console) -> None:

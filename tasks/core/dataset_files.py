@@ -8,9 +8,9 @@ from streaming_ext.errors import CorruptDatasetError, NotADatasetError, Tokenize
 from streaming_ext.format import Shard, TokenArray, content_hash, decompress
 from streaming_ext.layout import MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER, Split
 from streaming_ext.manifest import DatasetSpec, FileRecord
-from tasks.core.findings import one_line
 from tasks.core.storage import LocalStorage
-from tasks.core.tokenizer import TOKENIZER_FILES, Tokenizer, is_panic, open_saved
+from tasks.core.tokenizer.tokenizer import TOKENIZER_FILES, Tokenizer, is_panic, open_saved
+from tasks.core.verify.findings import one_line
 
 # Far more than any real one: a manifest takes about 500 bytes a part, an index 600 a shard.
 MAX_JSON_BYTES = 2**30

@@ -28,12 +28,12 @@ from streaming_ext.manifest import (
     TokenizerIdentity,
     from_json,
 )
-from tasks.core.codepoints import UnsafeCodePoints, find_unsafe_code_points
 from tasks.core.config import ShardConfig
 from tasks.core.documents import check_column, open_parquet
 from tasks.core.sources import SourceFile, identify, list_sources
 from tasks.core.storage import LocalStorage
-from tasks.core.tokenizer import load_tokenizer
+from tasks.core.tokenizer.code_points import UnsafeCodePoints, find_unsafe_code_points
+from tasks.core.tokenizer.tokenizer import load_tokenizer
 
 _UNSAFE_FILE = "unsafe_code_points.json"
 _IO_THREADS = 8

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from streaming_ext.errors import CorruptDatasetError
 from streaming_ext.layout import SPLITS, Split
-from tasks.core.findings import one_line
 from tasks.core.tokenize_part import DOCUMENTS_SCHEMA
+from tasks.core.verify.findings import one_line
 
 _BATCH_ROWS = 2**16
 _MAX_THRIFT = 2**20  # strings and lists of a footer: a part has three columns, few row groups

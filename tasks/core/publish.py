@@ -16,7 +16,7 @@ from streaming_ext.manifest import (
 )
 from tasks.core.plan import Plan, read_records
 from tasks.core.storage import LocalStorage
-from tasks.core.tokenizer import TOKENIZER_FILES
+from tasks.core.tokenizer.tokenizer import TOKENIZER_FILES
 
 
 def publish(plan: Plan, storage: LocalStorage) -> Manifest:

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from streaming_ext.errors import EngineMismatchError, SourceError, StorageError, TokenizerError
 from streaming_ext.layout import SPLITS, Split
 from tasks.core.documents import DocumentBatch, read_documents
-from tasks.core.engine import Encoded, Engine, audit_sample
 from tasks.core.holdout import document_hashes, held_out
 from tasks.core.jobs import Progress, TokenizedPart, TokenizedSplit, TokenizeJob
 from tasks.core.sources import SourceFile, identify
 from tasks.core.text_array import text_buffers
-from tasks.core.tokenizer import Tokenizer
+from tasks.core.tokenizer.engine import Encoded, Engine, audit_sample
+from tasks.core.tokenizer.tokenizer import Tokenizer
 
 DOCUMENTS_FILE = "documents.parquet"
 RESULT_FILE = "tokenized.json"

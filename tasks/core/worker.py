@@ -20,12 +20,12 @@ from typing import Literal
 import pyarrow as pa
 
 from streaming_ext.errors import ShardmillError, WorkerDiedError
-from tasks.core.engine import Engine, choose_engine
 from tasks.core.jobs import JOB, Answer, Failure, Progress, TokenizeJob, WriteJob, WrittenPart
 from tasks.core.plan import read_unsafe_code_points
 from tasks.core.storage import open_storage
 from tasks.core.tokenize_part import tokenize_part
-from tasks.core.tokenizer import Tokenizer, open_saved
+from tasks.core.tokenizer.engine import Engine, choose_engine
+from tasks.core.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.write_part import write_part
 
 _PROGRESS_SECONDS = 0.25

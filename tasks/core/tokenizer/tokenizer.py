@@ -12,9 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streaming_ext.errors import TokenizerError
-from tasks.core.end_of_text import choose_eot, eos_of_config, refuse_reachable_eot
-from tasks.core.long_text import encode_without_stack
-from tasks.core.rank_file import ENDOFTEXT, KNOWN_ENCODINGS, parse_rank_file, rank_file_bytes
+from tasks.core.tokenizer.end_of_text import choose_eot, eos_of_config, refuse_reachable_eot
+from tasks.core.tokenizer.long_text import encode_without_stack
+from tasks.core.tokenizer.rank_file import (
+    ENDOFTEXT,
+    KNOWN_ENCODINGS,
+    parse_rank_file,
+    rank_file_bytes,
+)
 
 RANKS_FILE = "ranks.tiktoken"
 JSON_FILE = "tokenizer.json"

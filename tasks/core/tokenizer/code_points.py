@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tasks.core.fast_tokenizer import probe_for
-from tasks.core.tokenizer import Tokenizer
+from tasks.core.tokenizer.fast_tokenizer import probe_for
+from tasks.core.tokenizer.tokenizer import Tokenizer
 
 _CACHE_VERSION = 1
 _SCAN_BYTES = 1 << 20  # of a block: it stays in the cache of a processor while it is scanned

@@ -14,11 +14,11 @@ from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.layout import Split, index_path
 from streaming_ext.manifest import Manifest, PartRecord
 from tasks.core.dataset_files import DatasetFiles, open_tokenizer, read_tokens
-from tasks.core.findings import one_line
-from tasks.core.inspect import damaged, open_dataset, read_listed, read_record
+from tasks.core.inspect.inspect import damaged, open_dataset, read_listed, read_record
 from tasks.core.provenance import documents_limit, read_provenance
 from tasks.core.storage import LocalStorage
-from tasks.core.tokenizer import Tokenizer, is_panic
+from tasks.core.tokenizer.tokenizer import Tokenizer, is_panic
+from tasks.core.verify.findings import one_line
 
 # Length in bytes of a character -> what its first byte may be.
 _FIRST_BYTES = {4: range(0xF0, 0xF5), 3: range(0xE0, 0xF0), 2: range(0xC2, 0xE0)}

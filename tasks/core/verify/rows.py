@@ -9,10 +9,10 @@ import numpy.typing as npt
 from streaming_ext.layout import SPLITS, documents_path, record_path
 from streaming_ext.manifest import PartRecord
 from tasks.core.documents import DocumentBatch, read_documents
-from tasks.core.findings import Outcome
 from tasks.core.holdout import document_hashes, held_out
 from tasks.core.provenance import DocumentRows, read_provenance
-from tasks.core.tokenizer import Tokenizer
+from tasks.core.tokenizer.tokenizer import Tokenizer
+from tasks.core.verify.findings import Outcome
 
 _MAX_EMPTY_BYTES = 2**20  # of a text that is said to give no token
 _MAX_OF_A_KIND = 3  # findings about rows, a part

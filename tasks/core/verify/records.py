@@ -26,9 +26,9 @@ from streaming_ext.manifest import (
     to_json,
 )
 from tasks.core.dataset_files import MAX_JSON_BYTES, DatasetFiles
-from tasks.core.findings import Outcome, one_line
 from tasks.core.publish import merged_index, summarize_split
-from tasks.core.tokenizer import TOKENIZER_FILES
+from tasks.core.tokenizer.tokenizer import TOKENIZER_FILES
+from tasks.core.verify.findings import Outcome, one_line
 
 MAX_SEQUENCE_LENGTH = 2**24
 _IO_THREADS = 8

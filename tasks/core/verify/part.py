@@ -10,9 +10,9 @@ from streaming_ext.format import Compression, shard_name
 from streaming_ext.layout import SPLITS, Split, documents_path, record_path
 from streaming_ext.manifest import PartRecord, SplitPart
 from tasks.core.dataset_files import DatasetFiles, read_tokens
-from tasks.core.findings import Outcome
 from tasks.core.provenance import count_documents, documents_limit, lengths_of, read_provenance
-from tasks.core.verify_stream import ExpectedLengths, StreamCheck
+from tasks.core.verify.findings import Outcome
+from tasks.core.verify.stream import ExpectedLengths, StreamCheck
 
 
 @dataclass(frozen=True, slots=True)

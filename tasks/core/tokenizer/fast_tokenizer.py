@@ -12,8 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tasks.core.rank_file import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN, rank_file_bytes
-from tasks.core.tokenizer import Tokenizer
+from tasks.core.tokenizer.rank_file import (
+    CL100K_PATTERN,
+    GPT2_PATTERN,
+    O200K_PATTERN,
+    rank_file_bytes,
+)
+from tasks.core.tokenizer.tokenizer import Tokenizer
 
 # gigatoken splits text with code of its own, one scheme a pattern.
 _SCHEMES = {GPT2_PATTERN: "gpt2", CL100K_PATTERN: "cl100k", O200K_PATTERN: "o200k"}

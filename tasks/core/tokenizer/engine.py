@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.errors import EngineMismatchError, SourceError
-from tasks.core.codepoints import UnsafeCodePoints
-from tasks.core.fast_tokenizer import FastSource, fast_source
 from tasks.core.text_array import text_buffers
-from tasks.core.tokenizer import Tokenizer, is_panic
+from tasks.core.tokenizer.code_points import UnsafeCodePoints
+from tasks.core.tokenizer.fast_tokenizer import FastSource, fast_source
+from tasks.core.tokenizer.tokenizer import Tokenizer, is_panic
 
 # gigatoken 0.10 never forgets a word that it has seen, at 100 to 150 bytes each: about a million
 # words in 1 GB of English, a hundred million in as much junk. A new one, slower until its caches

@@ -17,7 +17,7 @@ from streaming_ext.manifest import (
     from_json,
 )
 from tasks.core.dataset_files import MAX_JSON_BYTES, DatasetFiles
-from tasks.core.lengths import Lengths
+from tasks.core.inspect.lengths import Lengths
 from tasks.core.provenance import documents_limit, read_provenance
 from tasks.core.report import RunReport
 from tasks.core.storage import LocalStorage

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from streaming_ext.errors import EngineMismatchError
-from tasks.core.rank_file import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN
+from tasks.core.tokenizer.rank_file import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN
 
 _PATTERNS = (GPT2_PATTERN, CL100K_PATTERN, O200K_PATTERN)
 _LONG_RUN = re.compile(r"(\s{1000})\s{1000,}(\s{1000})")

@@ -26,12 +26,12 @@ from streaming_ext.layout import (
 )
 from streaming_ext.manifest import DatasetSpec, Manifest, PartRecord
 from tasks.core.dataset_files import DatasetFiles, open_tokenizer
-from tasks.core.findings import Checked, Finding, Outcome, Report
 from tasks.core.storage import LocalStorage
-from tasks.core.tokenizer import MAX_FILE_BYTES, TOKENIZER_FILES, Tokenizer
-from tasks.core.verify_deep import DEFAULT_SAMPLE, choose_parts, verify_source
-from tasks.core.verify_part import verify_part
-from tasks.core.verify_records import (
+from tasks.core.tokenizer.tokenizer import MAX_FILE_BYTES, TOKENIZER_FILES, Tokenizer
+from tasks.core.verify.deep import DEFAULT_SAMPLE, choose_parts, verify_source
+from tasks.core.verify.findings import Checked, Finding, Outcome, Report
+from tasks.core.verify.part import verify_part
+from tasks.core.verify.records import (
     read_all_records,
     read_manifest,
     spec_problems,

@@ -13,11 +13,11 @@ from streaming_ext.format import Shard
 from streaming_ext.layout import SPLITS, Split, documents_path
 from streaming_ext.manifest import PartRecord
 from tasks.core.dataset_files import DatasetFiles, read_tokens
-from tasks.core.findings import Outcome
 from tasks.core.provenance import documents_limit, read_provenance
 from tasks.core.sources import SourceFile, identify
-from tasks.core.tokenizer import Tokenizer
-from tasks.core.verify_rows import compare_rows
+from tasks.core.tokenizer.tokenizer import Tokenizer
+from tasks.core.verify.findings import Outcome
+from tasks.core.verify.rows import compare_rows
 
 DEFAULT_SAMPLE = 200  # documents
 MAX_SAMPLED_TOKENS = 2**17  # longer documents are left to the checks of every byte

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streaming_ext.errors import TokenizerError
-from tasks.core.rank_file import ENDOFTEXT
+from tasks.core.tokenizer.rank_file import ENDOFTEXT
 
 # Tried in this order where nobody says which token ends a text.
 EOT_NAMES = (

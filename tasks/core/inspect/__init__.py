@@ -1,0 +1,1 @@
+"""Looking into a dataset: what it is, and what stands in its samples."""

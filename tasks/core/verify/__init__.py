@@ -1,0 +1,1 @@
+"""Checking a dataset against what it says of itself, and against its sources."""

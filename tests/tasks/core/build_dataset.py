@@ -1,0 +1,182 @@
+"""Datasets made by the pipeline itself, without Prefect; and forged ones whose hashes are right."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_ext.format import Compression, Shard, content_hash, decompress, shard_name
+from streaming_ext.layout import MANIFEST, Split, documents_path, index_path, record_path
+from streaming_ext.manifest import (
+    FileRecord,
+    Manifest,
+    PartRecord,
+    SplitPart,
+    from_json,
+    to_json,
+)
+from tasks.core.config import ShardConfig
+from tasks.core.jobs import TokenizeJob, WriteJob
+from tasks.core.plan import make_plan, remove_scratch
+from tasks.core.publish import merged_index, publish, summarize_split
+from tasks.core.sources import list_sources
+from tasks.core.storage import LocalStorage
+from tasks.core.tokenize_part import tokenize_part
+from tasks.core.tokenizer.engine import ReferenceEngine
+from tasks.core.tokenizer.tokenizer import open_saved
+from tasks.core.write_part import write_part
+
+
+def build_dataset(
+    folder: Path, documents_per_file: Sequence[Sequence[str | None]], **config: Any
+) -> Path:
+    """Shard lists of documents, one a source file; returns the root of the dataset.
+
+    Sources go to `folder`/sources, the dataset to `folder`/dataset. `config` must name a
+    `tokenizer`; the other fields of `ShardConfig` default to small samples and shards.
+    """
+    sources = folder / "sources"
+    sources.mkdir(parents=True)
+    for number, documents in enumerate(documents_per_file):
+        table = pa.table({"text": pa.array(documents, pa.string())})
+        pq.write_table(table, sources / f"{number:03}.parquet", row_group_size=7)
+    root = folder / "dataset"
+    settings = {
+        "pattern": "gpt2",
+        "sequence_length": 64,
+        "holdout_fraction": 0.2,
+        "shard_size": 4096,
+        "engine": "reference",
+        "workers": 1,
+        **config,
+    }
+    made = ShardConfig(sources=(str(sources),), output=str(root), **settings)
+    storage = LocalStorage(root)
+    storage.create()
+    plan = make_plan(made, storage, tuple(list_sources(made.sources)))
+    tokenizer = open_saved(plan.tokenizer_folder)
+    for part in plan.todo:
+        source = plan.sources[part]
+        job = TokenizeJob(
+            part=part,
+            source_url=source.url,
+            source_size=source.size,
+            local_path=source.url,
+            scratch=str(plan.part_scratch(part)),
+            tokenizer_folder=str(plan.tokenizer_folder),
+            engine="reference",
+            spec=plan.spec,
+        )
+        tokenize_part(job, tokenizer, ReferenceEngine(tokenizer))
+        write_part(
+            WriteJob(part=part, scratch=job.scratch, output=str(root), spec=plan.spec), storage
+        )
+    publish(plan, storage)
+    storage.close()
+    remove_scratch(plan)
+    return root
+
+
+class Forger:
+    """Changes what a dataset says or holds, and then makes every hash and sum right again."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.manifest = from_json(Manifest, (root / MANIFEST).read_bytes(), where=MANIFEST)
+        self.spec = self.manifest.spec
+        self.records = {
+            part.part: from_json(
+                PartRecord, (root / part.record.path).read_bytes(), where=part.record.path
+            )
+            for part in self.manifest.parts
+        }
+
+    def shard_path(self, part: int, split: Split, number: int = 0) -> str:
+        """Path of a shard relative to the root."""
+        return f"{split}/{self.records[part].splits[split].shards[number].name}"
+
+    def stream(self, part: int, split: Split) -> npt.NDArray[Any]:
+        """All ids of a part's split, padding included; a copy."""
+        pieces = []
+        for shard in self.records[part].splits[split].shards:
+            data = (self.root / split / shard.name).read_bytes()
+            if shard.zip_name is not None:
+                data = decompress(data, codec=self.spec.compression, raw_size=shard.raw_bytes)
+            pieces.append(self.spec.shard_format.tokens_of(data, shard.samples).reshape(-1))
+        return np.concatenate(pieces or [np.empty(0, self.spec.dtype)])
+
+    def set_stream(self, part: int, split: Split, ids: npt.NDArray[Any], **counts: int) -> None:
+        """Write other shards; `counts` are what the record is to say besides."""
+        form, held = self.spec.shard_format, self.records[part].splits[split]
+        for shard in held.shards:
+            (self.root / split / shard.name).unlink()
+        # samples: (num_samples, sequence_length)
+        samples = ids.astype(form.dtype).reshape(-1, form.sequence_length)
+        shards = []
+        for first in range(0, len(samples), form.samples_per_shard):
+            chosen = samples[first : first + form.samples_per_shard]
+            raw = form.header(len(chosen)) + chosen.tobytes()
+            shards.append(self.put_shard(part, split, len(shards), len(chosen), raw))
+        changed = held.model_copy(update={"shards": tuple(shards), **counts})
+        self.set_split(part, split, changed)
+
+    def put_shard(self, part: int, split: Split, number: int, samples: int, raw: bytes) -> Shard:
+        """Write one shard of any content."""
+        name, codec = shard_name(part, number), Compression.parse(self.spec.compression)
+        packed = None if codec is None else codec.compress(raw)
+        shard = Shard(
+            samples=samples,
+            raw_name=name,
+            raw_bytes=len(raw),
+            raw_hash=content_hash(raw),
+            zip_name=None if codec is None else f"{name}.{codec.codec}",
+            zip_bytes=None if packed is None else len(packed),
+            zip_hash=None if packed is None else content_hash(packed),
+        )
+        (self.root / split / shard.name).write_bytes(raw if packed is None else packed)
+        return shard
+
+    def set_split(self, part: int, split: Split, held: SplitPart) -> None:
+        splits = {**self.records[part].splits, split: held}
+        self.change(part, splits=splits)
+
+    def change(self, part: int, /, **fields: Any) -> None:
+        """Change fields of a record; nothing is validated."""
+        self.records[part] = self.records[part].model_copy(update=fields)
+
+    def documents(self, part: int) -> dict[str, list[Any]]:
+        """The provenance as lists."""
+        columns: dict[str, list[Any]] = pq.read_table(self.root / documents_path(part)).to_pydict()
+        return columns
+
+    def set_documents(self, part: int, table: pa.Table | dict[str, list[Any]]) -> None:
+        """Write another provenance."""
+        path = documents_path(part)
+        if isinstance(table, dict):
+            kinds = {"row": pa.int64(), "split": pa.string(), "tokens": pa.uint32()}
+            table = pa.table({name: pa.array(table[name], kinds[name]) for name in kinds})
+        pq.write_table(table, self.root / path)
+        self.change(part, documents=FileRecord.of(path, (self.root / path).read_bytes()))
+
+    def seal(self, edit: Callable[[dict[str, Any]], object] = lambda manifest: None) -> None:
+        """Write records, indexes and manifest anew; `edit` changes the manifest at the end."""
+        parts = [self.records[part] for part in sorted(self.records)]
+        for part in parts:
+            (self.root / record_path(part.part)).write_bytes(to_json(part))
+        splits = {}
+        for split in self.spec.splits:
+            index = merged_index(split, parts, self.spec)
+            (self.root / index_path(split)).write_bytes(index)
+            splits[split] = summarize_split(split, parts, FileRecord.of(index_path(split), index))
+        manifest = self.manifest.model_copy(
+            update={"parts": tuple(part.summary() for part in parts), "splits": splits}
+        )
+        value = json.loads(to_json(manifest))
+        edit(value)
+        text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False)
+        (self.root / MANIFEST).write_bytes((text + "\n").encode())

@@ -1,0 +1,101 @@
+"""A tokenizer whose ids are the bytes of the text, and parts made with it, all in a few lines."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_ext.manifest import DatasetSpec, TokenizerIdentity
+from tasks.core.jobs import Progress, TokenizedPart, TokenizeJob, WriteJob
+from tasks.core.sources import SourceFile
+from tasks.core.tokenize_part import tokenize_part
+from tasks.core.tokenizer.engine import ReferenceEngine
+from tasks.core.tokenizer.tokenizer import Tokenizer
+
+EOT = 256
+
+
+class ByteReference:
+    """Stands in for a tiktoken encoding: one id a byte."""
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+def byte_tokenizer(*, vocab_size: int = 257, eot_id: int = EOT) -> Tokenizer:
+    return Tokenizer(
+        kind="tiktoken",
+        name="bytes",
+        vocab_size=vocab_size,
+        eot_id=eot_id,
+        eot_token="<|endoftext|>",
+        fingerprint="bytes",
+        pattern="gpt2",
+        reference=ByteReference(),
+    )
+
+
+def make_spec(*, tokenizer: Tokenizer | None = None, **changes: Any) -> DatasetSpec:
+    """Samples of 4 tokens, 3 in a full shard that is not compressed, no holdout."""
+    values: dict[str, Any] = {
+        "text_column": "text",
+        "sequence_length": 4,
+        "holdout_fraction": 0.0,
+        "holdout_seed": 0,
+        "shard_size": 230,
+        "compression": "none",
+    }
+    chosen = tokenizer or byte_tokenizer()
+    identity = TokenizerIdentity.model_validate(chosen.description())
+    return DatasetSpec(tokenizer=identity, **(values | changes))
+
+
+def write_source(path: Path, texts: Sequence[str | None] | pa.Array, **options: Any) -> SourceFile:
+    """A Parquet file with the column `text`."""
+    kept = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"text": kept}), path, **options)
+    return SourceFile(url=str(path), size=path.stat().st_size)
+
+
+def tokenize_job(
+    source: SourceFile, scratch: Path, spec: DatasetSpec, *, part: int = 0
+) -> TokenizeJob:
+    return TokenizeJob(
+        part=part,
+        source_url=source.url,
+        source_size=source.size,
+        local_path=source.url,
+        scratch=str(scratch),
+        tokenizer_folder="not used",
+        engine="reference",
+        spec=spec,
+    )
+
+
+def tokenized(
+    source: SourceFile,
+    scratch: Path,
+    spec: DatasetSpec,
+    *,
+    tokenizer: Tokenizer | None = None,
+    part: int = 0,
+) -> tuple[TokenizedPart, list[Progress]]:
+    """Tokenize one part into `scratch`; also what was reported on the way."""
+    chosen = tokenizer or byte_tokenizer()
+    reports: list[Progress] = []
+    job = tokenize_job(source, scratch, spec, part=part)
+    return tokenize_part(job, chosen, ReferenceEngine(chosen), reports.append), reports
+
+
+def write_job(scratch: Path, output: Path, spec: DatasetSpec, *, part: int = 0) -> WriteJob:
+    return WriteJob(part=part, scratch=str(scratch), output=str(output), spec=spec)
+
+
+def ids_in(path: Path, dtype: str = "<u2") -> list[int]:
+    """The ids of a token file."""
+    ids: list[int] = np.fromfile(path, dtype).tolist()
+    return ids

@@ -1,0 +1,262 @@
+"""`inspect` counts what is there, and its decoded samples are the texts that were put in."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from flows.show_inspect import show_dataset, show_samples
+from flows.show_verify import show_report
+from flows.visible import visible
+from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
+from tasks.core.inspect.decode import DecodedSample, decode_piece, decode_samples
+from tasks.core.inspect.inspect import DatasetDescription, describe
+from tasks.core.inspect.lengths import Lengths
+from tasks.core.storage import LocalStorage
+from tasks.core.synthetic import make_documents
+from tasks.core.tokenizer.tokenizer import load_tokenizer
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import Forger, build_dataset
+
+LENGTH = 256
+HOSTILE = "\x1b[31mred\x1b[0m \u202etxet [bold]not markup[/bold] 👩‍👩‍👧 \x07"
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[list[str | None]]:
+    made = [text[:500] for text in make_documents(30, seed=8)]
+    return [[*made[:18], None, "", HOSTILE], [*made[18:], "東京と大阪、서울; नमस्ते 😀😀😀" * 40]]
+
+
+@pytest.fixture(scope="session")
+def dataset(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]], rank_path: Path
+) -> LocalStorage:
+    folder = tmp_path_factory.mktemp("inspected")
+    root = build_dataset(folder, texts, tokenizer=str(rank_path), sequence_length=LENGTH)
+    return LocalStorage(root)
+
+
+@pytest.fixture(scope="session")
+def description(dataset: LocalStorage) -> DatasetDescription:
+    return describe(dataset)
+
+
+def all_samples(dataset: LocalStorage, description: DatasetDescription) -> list[DecodedSample]:
+    decoded = []
+    for split, of_split in description.splits.items():
+        decoded += decode_samples(dataset, split, range(of_split.summary.samples))
+    return decoded
+
+
+# --- what it is
+
+
+def test_counts_are_those_of_the_texts(
+    description: DatasetDescription, texts: list[list[str | None]], rank_path: Path
+) -> None:
+    tokenizer = load_tokenizer(str(rank_path), pattern="gpt2")
+    kept = [text for file in texts for text in file if text]
+    lengths = [len(tokenizer.encode(text)) for text in kept]
+    assert description.documents == len(kept)
+    assert description.tokens == sum(lengths) + len(kept)
+    assert description.text_bytes == sum(len(text.encode()) for text in kept)
+    assert description.bytes_per_token == description.text_bytes / sum(lengths)
+    assert description.lengths.mean == pytest.approx(np.mean(lengths))
+    assert description.lengths.longest == max(lengths)
+    assert [part.empty_documents for part in description.parts] == [1, 0]
+
+
+def test_bytes_are_those_on_disk(dataset: LocalStorage, description: DatasetDescription) -> None:
+    for split, of_split in description.splits.items():
+        stored = sum(
+            size for path, size in dataset.list(split).items() if not path.endswith("index.json")
+        )
+        assert of_split.stored_bytes == stored
+        assert of_split.raw_bytes > of_split.summary.samples * LENGTH * 2
+
+
+def test_a_damaged_file_is_named(dataset: LocalStorage, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(dataset.root, tmp_path / "dataset"))
+    for file in ("documents/00001.parquet", "parts/00000.json"):
+        data = (root / file).read_bytes()
+        (root / file).write_bytes(data[:-1])
+        with pytest.raises(CorruptDatasetError, match=rf"{file}.*shardmill verify"):
+            describe(LocalStorage(root))
+        (root / file).write_bytes(data)
+    (root / "manifest.json").unlink()
+    with pytest.raises(NotADatasetError, match="unfinished"):
+        describe(LocalStorage(root))
+
+
+# --- lengths
+
+
+def test_lengths_are_exact_below_65536_and_close_above() -> None:
+    rng = np.random.default_rng(0)
+    tokens = np.exp(rng.uniform(0, 16, 10_001)).astype(np.int64)
+    lengths, other = Lengths(), Lengths()
+    lengths.add(tokens[:5000])
+    other.add(tokens[5000:])
+    lengths.include(other)
+    assert lengths.documents == 10_001
+    assert lengths.mean == pytest.approx(tokens.mean())
+    ordered = np.sort(tokens)
+    for share in (0.01, 0.3, 0.5, 0.9, 0.99, 1.0):
+        expected = int(ordered[int(np.ceil(share * 10_001)) - 1])
+        if expected < 2**16:
+            assert lengths.quantile(share) == expected
+        else:
+            assert lengths.quantile(share) == pytest.approx(expected, rel=0.004)
+    for start, count in lengths.doublings():
+        assert count == int(((tokens >= start) & (tokens < 2 * start)).sum())
+    assert sum(count for _, count in lengths.doublings()) == 10_001
+
+
+def test_no_lengths() -> None:
+    lengths = Lengths()
+    lengths.add(np.empty(0, np.int64))
+    assert (lengths.mean, lengths.quantile(0.5), lengths.doublings()) == (0.0, 0, [])
+
+
+# --- decoded samples
+
+
+def test_all_samples_together_are_all_texts(
+    dataset: LocalStorage, description: DatasetDescription, texts: list[list[str | None]]
+) -> None:
+    tokens: dict[tuple[str, int], int] = {}
+    whole = 0
+    for sample in all_samples(dataset, description):
+        assert sum(piece.tokens + piece.ends for piece in sample.pieces) + sample.padding == LENGTH
+        for piece in sample.pieces:
+            text = texts[piece.part][piece.row]
+            assert text is not None
+            assert piece.source.endswith(f"{piece.part:03}.parquet")
+            assert piece.text in text
+            assert piece.begins == (piece.first_token == 0)
+            if piece.ends:
+                assert piece.first_token + piece.tokens == piece.document_tokens
+            if piece.begins and piece.ends:
+                assert piece.text == text
+                whole += 1
+            seen = tokens.get((piece.source, piece.row), 0)
+            assert seen == piece.first_token  # pieces of a document follow each other
+            tokens[piece.source, piece.row] = seen + piece.tokens
+    assert whole
+    assert len(tokens) == description.documents
+    assert sum(tokens.values()) == description.lengths.tokens
+
+
+def test_a_cut_character_is_left_out(
+    dataset: LocalStorage, description: DatasetDescription, texts: list[list[str | None]]
+) -> None:
+    last = len(texts[1]) - 1
+    pieces = [
+        piece
+        for sample in all_samples(dataset, description)
+        for piece in sample.pieces
+        if (piece.part, piece.row) == (1, last)
+    ]
+    assert len(pieces) > 3
+    assert not any("\ufffd" in piece.text for piece in pieces)
+    joined = "".join(piece.text for piece in pieces)
+    text = texts[1][last] or ""
+    assert len(text) - len(pieces) < len(joined) < len(text)
+
+
+@pytest.mark.parametrize(
+    ("data", "cut_start", "cut_end", "text"),
+    [
+        (b"abc", True, True, "abc"),
+        (b"", True, True, ""),
+        ("ä".encode()[1:] + b"b", True, False, "b"),
+        ("ä".encode()[1:] + b"b", False, False, "\ufffdb"),
+        ("😀".encode()[1:] + "😀".encode()[:3], True, True, ""),
+        ("😀".encode() + "😀".encode()[:1], True, True, "😀"),
+        ("a😀".encode(), True, True, "a😀"),
+        ("aä".encode(), True, True, "aä"),
+        ("a東".encode()[:-1], True, True, "a"),
+        ("a東".encode()[:-1], True, False, "a\ufffd"),
+        (b"a\xff", True, True, "a\ufffd"),
+        ("😀".encode()[1:2], True, True, ""),
+    ],
+)
+def test_pieces_of_utf8(data: bytes, cut_start: bool, cut_end: bool, text: str) -> None:
+    assert decode_piece(data, cut_start=cut_start, cut_end=cut_end) == text
+
+
+def test_samples_come_in_the_order_asked_for(dataset: LocalStorage) -> None:
+    asked = [5, 0, 5, 2]
+    assert [sample.sample for sample in decode_samples(dataset, "train", asked)] == asked
+
+
+@pytest.mark.parametrize("sample", [-1, 10**6])
+def test_a_sample_out_of_range_says_the_range(
+    sample: int, dataset: LocalStorage, description: DatasetDescription
+) -> None:
+    samples = description.splits["train"].summary.samples
+    with pytest.raises(UsageError, match=rf"in \[0, {samples}\).*got {sample}"):
+        decode_samples(dataset, "train", [0, sample])
+
+
+def test_a_split_that_is_not_there(tmp_path: Path, rank_path: Path) -> None:
+    root = build_dataset(tmp_path, [["One."]], tokenizer=str(rank_path), holdout_fraction=0.0)
+    with pytest.raises(UsageError, match=r"no split 'holdout'; it has train"):
+        decode_samples(LocalStorage(root), "holdout", [0])
+
+
+def test_only_the_shard_of_the_sample_is_read(dataset: LocalStorage, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(dataset.root, tmp_path / "dataset"))
+    forger = Forger(root)
+    first = forger.shard_path(0, "train", 0)
+    for path in (root / "train").rglob("*.mds.zstd"):
+        if path != root / first:
+            path.unlink()
+    assert decode_samples(LocalStorage(root), "train", [0])
+    after = forger.records[0].splits["train"].shards[0].samples
+    with pytest.raises(CorruptDatasetError, match=forger.shard_path(0, "train", 1)):
+        decode_samples(LocalStorage(root), "train", [after])
+
+
+def test_documents_that_end_elsewhere_are_refused(dataset: LocalStorage, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(dataset.root, tmp_path / "dataset"))
+    forger = Forger(root)
+    ids = forger.stream(0, "train")
+    ids[np.flatnonzero(ids == forger.spec.tokenizer.eot_id)[0]] = 5
+    forger.set_stream(0, "train", ids)
+    forger.seal()
+    samples = range(forger.records[0].splits["train"].samples)
+    with pytest.raises(CorruptDatasetError, match=r"documents/00000\.parquet"):
+        decode_samples(LocalStorage(root), "train", samples)
+
+
+# --- on the terminal
+
+
+def test_it_can_be_shown(
+    dataset: LocalStorage, description: DatasetDescription, texts: list[list[str | None]]
+) -> None:
+    with Path("/dev/null").open("w") as nowhere:
+        console = Console(record=True, width=200, file=nowhere)
+        show_dataset(description, console)
+        show_samples(all_samples(dataset, description), console)
+        show_report(verify(dataset, deep=True), console)
+        text = console.export_text()
+    assert f"{description.tokens:,}" in text
+    assert "001.parquet" in text
+    assert "end of text" in text
+    assert "ids of padding" in text
+    assert "sound" in text
+    assert "[bold]not markup[/bold]" in text
+    assert "\x1b[31m" not in text
+    assert "\u202e" not in text
+    assert "\\x1b[31mred" in text
+
+
+def test_steering_characters_are_spelled_out() -> None:
+    assert visible("a\u202eb\nc\td\x1b", keep="\n\t") == "a\\u202eb\nc\td\\x1b"
+    assert visible("\ud800") == "\\ud800"
+    assert visible("Ünï 東京 👩‍👩‍👧 \u00a0") == "Ünï 東京 👩‍👩‍👧 \u00a0"

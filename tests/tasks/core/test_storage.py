@@ -1,0 +1,293 @@
+"""Files appear whole or not at all, below the root only, and for one run at a time."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import StorageError, UsageError
+from tasks.core import storage as storage_module
+from tasks.core.storage import LocalStorage, open_storage
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from tasks.core.storage import LocalStorage
+with LocalStorage(Path(sys.argv[1])).exclusive():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+PUT_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from tasks.core.storage import LocalStorage
+def dies(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr({"fsync": os, "replace": Path}[sys.argv[2]], sys.argv[2], dies)
+storage = LocalStorage(Path(sys.argv[1]))
+storage.put("train/new.mds", b"n" * 100_000)
+"""
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    made = LocalStorage(tmp_path / "out")
+    made.create()
+    return made
+
+
+class TestPut:
+    def test_and_read(self, storage: LocalStorage) -> None:
+        storage.put("train/00000/shard.00000.mds", b"one")
+        storage.put("manifest.json", b"")
+        assert storage.read("train/00000/shard.00000.mds") == b"one"
+        assert storage.read("manifest.json") == b""
+        storage.put("manifest.json", b"two")
+        assert storage.read("manifest.json") == b"two"
+        assert not list((storage.root / ".incoming").iterdir())
+
+    def test_a_reader_never_sees_a_part(self, storage: LocalStorage) -> None:
+        contents = [bytes([number]) * 300_000 for number in range(40)]
+        storage.put("x", contents[0])
+        seen: list[bytes] = []
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.is_set():
+                seen.append(storage.read("x"))
+
+        reader = threading.Thread(target=look)
+        reader.start()
+        try:
+            for content in contents:
+                storage.put("x", content)
+        finally:
+            ended.set()
+            reader.join()
+        assert set(seen) <= set(contents)
+        assert len(set(seen)) > 1  # it did look meanwhile
+
+    @pytest.mark.parametrize("moment", ["fsync", "replace"])
+    def test_killed_in_the_middle(self, storage: LocalStorage, moment: str) -> None:
+        storage.put("train/old.mds", b"old")
+        command = [sys.executable, "-c", PUT_AND_DIE, str(storage.root), moment]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert storage.list() == {"train/old.mds": 3}
+        assert len(list((storage.root / ".incoming").iterdir())) == 1
+        storage.remove_incoming()
+        assert not list((storage.root / ".incoming").iterdir())
+        assert storage.list() == {"train/old.mds": 3}
+
+    def test_into_a_root_that_was_removed(self, storage: LocalStorage) -> None:
+        storage.put("train/x", b"x")
+        shutil.rmtree(storage.root)
+        with pytest.raises(StorageError, match=r"Cannot write train/y to .*out: no such file"):
+            storage.put("train/y", b"y")
+        assert not storage.root.exists()
+
+    def test_where_a_file_stands_in_the_way(self, storage: LocalStorage) -> None:
+        storage.put("train", b"a file")
+        with pytest.raises(StorageError, match="Cannot write train/x"):
+            storage.put("train/x", b"x")
+        storage.put("documents/x", b"x")
+        with pytest.raises(StorageError, match="Cannot write documents to"):
+            storage.put("documents", b"x")
+        assert storage.list() == {"documents/x": 1, "train": 6}
+
+    def test_a_failed_put_leaves_nothing_and_the_old_file(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage.put("x", b"old")
+
+        def full(descriptor: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(StorageError, match="no space left on device") as caught:
+            storage.put("x", b"new")
+        assert caught.value.fatal
+        assert not caught.value.transient
+        assert storage.read("x") == b"old"
+        assert not list((storage.root / ".incoming").iterdir())
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "train/../../x", "train/..", ".."])
+def test_paths_that_leave_the_root_are_refused(storage: LocalStorage, path: str) -> None:
+    outside = storage.root.parent / "x"
+    outside.write_bytes(b"kept")
+    for use in (
+        lambda: storage.put(path, b""),
+        lambda: storage.read(path),
+        lambda: storage.remove(path),
+        lambda: storage.list(path),
+    ):
+        with pytest.raises(StorageError, match="leads out of"):
+            use()
+    assert outside.read_bytes() == b"kept"
+
+
+class TestReadListRemove:
+    def test_read_what_is_not_there(self, storage: LocalStorage) -> None:
+        with pytest.raises(FileNotFoundError):
+            storage.read("missing")
+        with pytest.raises(FileNotFoundError):
+            storage.read("no/such/folder/x")
+
+    def test_read_what_is_no_file(self, storage: LocalStorage) -> None:
+        storage.put("train/x", b"")
+        with pytest.raises(StorageError, match="Cannot read train in .*: is a directory"):
+            storage.read("train")
+
+    def test_list(self, storage: LocalStorage) -> None:
+        for path in ("train/b", "train/a/c", "train/a/b", "z", "train/a.b"):
+            storage.put(path, path.encode())
+        (storage.root / ".incoming/leftover").write_bytes(b"x")
+        assert list(storage.list().items()) == [
+            ("train/a.b", 9), ("train/a/b", 9), ("train/a/c", 9), ("train/b", 7), ("z", 1),
+        ]  # fmt: skip
+        assert list(storage.list("train/a")) == ["train/a/b", "train/a/c"]
+        assert storage.list("holdout") == {}
+
+    def test_remove(self, storage: LocalStorage) -> None:
+        for path in ("train/a/b", "train/a/c", "x"):
+            storage.put(path, b"")
+        storage.remove("train/a/b")
+        assert list(storage.list()) == ["train/a/c", "x"]
+        storage.remove("train/a/c")
+        assert list(storage.list()) == ["x"]
+        assert not (storage.root / "train/a").exists()
+        storage.remove("x")
+        storage.remove("x")  # gone is gone
+        assert storage.list() == {}
+        assert storage.root.exists()
+
+    def test_close_leaves_the_dataset(self, storage: LocalStorage) -> None:
+        storage.put("x", b"")
+        storage.close()
+        assert [path.name for path in storage.root.iterdir()] == ["x"]
+
+
+class TestCreate:
+    def test_deep_and_again(self, tmp_path: Path) -> None:
+        storage = LocalStorage(tmp_path / "a/b/c")
+        storage.create()
+        storage.put("x", b"x")
+        storage.create()
+        assert storage.list() == {"x": 1}
+        assert str(storage) == str(tmp_path / "a/b/c")
+
+    def test_below_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(StorageError, match="Cannot write to .*file/out: not a directory"):
+            LocalStorage(tmp_path / "file/out").create()
+
+
+@contextmanager
+def holder(root: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Another process that holds the dataset."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class TestExclusive:
+    @pytest.fixture(autouse=True)
+    def _short_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(storage_module, "_LOCK_WAIT_SECONDS", 0.3)
+
+    def test_a_second_holder_is_refused(self, storage: LocalStorage) -> None:
+        with (
+            holder(storage.root),
+            pytest.raises(UsageError, match=f"Another run is writing to {storage.root}"),
+            storage.exclusive(),
+        ):
+            pytest.fail("held twice")
+        with storage.exclusive():  # its end, however it came, frees the dataset
+            pass
+
+    def test_waits_for_one_that_is_about_to_end(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(storage_module, "_LOCK_WAIT_SECONDS", 10.0)
+        with holder(storage.root) as other:
+            began = time.monotonic()
+            threading.Timer(0.3, other.kill).start()
+            with storage.exclusive():
+                assert 0.2 < time.monotonic() - began < 5
+
+    def test_another_dataset_is_free(self, storage: LocalStorage, tmp_path: Path) -> None:
+        other = LocalStorage(tmp_path / "other")
+        other.create()
+        with storage.exclusive(), other.exclusive():
+            assert (other.root / "runs/.lock").exists()
+
+    def test_a_process_that_inherits_the_descriptor_holds_it_too(
+        self, storage: LocalStorage
+    ) -> None:
+        with storage.exclusive() as descriptor:
+            command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[descriptor])
+        with child:
+            try:
+                with pytest.raises(UsageError), storage.exclusive():
+                    pytest.fail("the child still holds it")
+            finally:
+                child.kill()
+        with storage.exclusive():
+            pass
+
+    def test_a_process_that_does_not_inherit_it_does_not(self, storage: LocalStorage) -> None:
+        with storage.exclusive():
+            child = subprocess.Popen(
+                [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+            )
+        with child:
+            try:
+                with storage.exclusive():
+                    assert child.poll() is None
+            finally:
+                child.kill()
+
+    def test_an_error_inside_frees_it(self, storage: LocalStorage) -> None:
+        with pytest.raises(RuntimeError), storage.exclusive():
+            raise RuntimeError
+        with holder(storage.root) as other:
+            assert other.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [("/data/out", "/data/out"), ("file:///data/out", "/data/out"), ("~/out", "/home/me/out")],
+)
+def test_open_storage(url: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert open_storage(url).root == Path(expected)
+
+
+def test_open_storage_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert open_storage("out").root == tmp_path / "out"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/out", "hf://datasets/x"])
+def test_open_storage_of_an_unknown_scheme(url: str) -> None:
+    with pytest.raises(UsageError, match="is not supported as output; expected a folder"):
+        open_storage(url)

@@ -1,0 +1,64 @@
+"""The project's own text is the same every time, and like the text it stands for."""
+
+import hashlib
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
+from tasks.core.tokenizer.tokenizer import load_tokenizer
+
+
+def test_documents_are_a_function_of_the_seed() -> None:
+    documents = make_documents(200, seed=5)
+    assert documents == make_documents(200, seed=5)
+    assert len(set(documents)) == 200
+    assert not set(documents) & set(make_documents(200, seed=6))
+    digest = hashlib.sha256("\x00".join(documents).encode()).hexdigest()
+    # Written down: the same on every machine and release of Python.
+    assert digest == "719939d53716987b0b4b18ca9de79505188612a2eb1694bf353728770ae40dd6"
+
+
+def test_documents_are_like_web_text() -> None:
+    documents = make_documents(2000, seed=0)
+    sizes = sorted(len(document.encode()) for document in documents)
+    assert 3_000 < sum(sizes) / len(sizes) < 7_000
+    assert sizes[0] < 200
+    assert sizes[-1] > 50_000
+    text = "".join(documents)
+    for wanted in ("\n\n", "\r\n", "\t", "it's", "123", "東京", "😀", "<|endoftext|>", "\u0301"):
+        assert wanted in text.replace("It's", "it's"), wanted
+
+
+def test_a_vocabulary_is_a_function_of_the_documents(tmp_path: Path) -> None:
+    documents = make_documents(3000, seed=0)
+    start = time.perf_counter()
+    for name in ("a.tiktoken", "b.tiktoken"):
+        train_vocabulary(documents, 4096, tmp_path / name)
+    assert time.perf_counter() - start < 20  # 0.6 s measured
+    assert (tmp_path / "a.tiktoken").read_bytes() == (tmp_path / "b.tiktoken").read_bytes()
+    tokenizer = load_tokenizer(str(tmp_path / "a.tiktoken"), pattern="gpt2")
+    assert tokenizer.vocab_size == 4097
+    text = documents[0]
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode_bytes(ids) == text.encode()
+    assert len(ids) < len(text) / 3
+    with pytest.raises(ValueError, match="at least 256"):
+        train_vocabulary(documents, 255, tmp_path / "c.tiktoken")
+
+
+def test_parquet_files(tmp_path: Path) -> None:
+    paths = write_parquet_files(tmp_path / "x", num_files=2, documents_per_file=600, seed=4)
+    again = write_parquet_files(tmp_path / "y", num_files=2, documents_per_file=600, seed=4)
+    assert [path.name for path in paths] == ["000_00000.parquet", "001_00000.parquet"]
+    assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in again]
+    tables = [pq.read_table(path) for path in paths]
+    assert tables[0].column_names == ["text", "id", "url"]
+    metadata = pq.read_metadata(paths[0])
+    assert [metadata.row_group(i).num_rows for i in range(2)] == [500, 100]
+    assert metadata.row_group(0).column(0).compression == "ZSTD"
+    texts = [set(table["text"].to_pylist()) for table in tables]
+    assert [len(each) for each in texts] == [600, 600]
+    assert not texts[0] & texts[1]
