@@ -37,6 +37,7 @@ _CODECS: dict[str, tuple[int, range]] = {
     "gz": (9, range(1, 10)),
     "bz2": (9, range(1, 10)),
 }
+_HASH = re.compile(r"[0-9a-f]{32}")
 _SHARD_NAME = re.compile(r"(?P<part>\d{5,})/shard\.\d{5,}\.mds(\.[a-z0-9]+)?")
 
 
@@ -106,10 +107,13 @@ def decompress(data: bytes, *, codec: str, raw_size: int) -> bytes:
     try:
         if name == "zstd":
             raw = pa.Codec("zstd").decompress(data, decompressed_size=raw_size, asbytes=True)
-        elif name == "gz":
-            raw = zlib.decompressobj(wbits=31).decompress(data, raw_size + 1)
-        elif name == "bz2":
-            raw = bz2.BZ2Decompressor().decompress(data, raw_size + 1)
+        elif name in {"gz", "bz2"}:
+            unpacker = zlib.decompressobj(wbits=31) if name == "gz" else bz2.BZ2Decompressor()
+            raw = unpacker.decompress(data, raw_size + 1)
+            if len(raw) <= raw_size and (not unpacker.eof or unpacker.unused_data):
+                raise CorruptDatasetError(
+                    f"damaged {codec} data: it ends elsewhere"
+                )
         else:
             raise CorruptDatasetError(
                 f"compressed with {codec!r}; this reader knows {', '.join(_CODECS)}"
@@ -241,6 +245,16 @@ class Shard:
     zip_hash: str | None = None
 
     def __post_init__(self) -> None:
+        packed = (self.zip_name, self.zip_bytes, self.zip_hash)
+        if any(value is None for value in packed) != all(value is None for value in packed):
+            raise CorruptDatasetError(f"{self.raw_name!r}: half a description of a packed file")
+        for size, digest in ((self.raw_bytes, self.raw_hash), (self.zip_bytes, self.zip_hash)):
+            if size is not None and size <= 0:
+                raise CorruptDatasetError(f"{self.name!r}: a shard of {size} bytes")
+            if digest is not None and not _HASH.fullmatch(digest):
+                raise CorruptDatasetError(f"{self.name!r}: {digest!r} is no {HASH}")
+        if self.samples < 1:
+            raise CorruptDatasetError(f"{self.name!r}: a shard of {self.samples} samples")
         for name in (self.raw_name, self.zip_name):
             if name is not None and not _SHARD_NAME.fullmatch(name):
                 raise CorruptDatasetError(

@@ -1,7 +1,7 @@
 """What a dataset says of itself: the record of each part and the manifest that makes it whole.
 
 A part counts when its record exists, a dataset when its manifest exists. Both are functions of
-the source bytes and the configuration alone: no time, host or library version stands in them.
+the source bytes and the configuration alone: no time and no host stands in them.
 """
 
 import json
@@ -26,7 +26,7 @@ RelativePath = Annotated[
 
 
 class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class FileRecord(_Value):
@@ -174,6 +174,8 @@ class PartRecord(_Value):
 
     @model_validator(mode="after")
     def _sums_agree(self) -> Self:
+        if set(self.splits) != set(self.spec.splits):
+            raise ValueError(f"splits {sorted(self.splits)}, expected {sorted(self.spec.splits)}")
         kept = sum(split.documents for split in self.splits.values())
         if kept + self.null_documents + self.empty_documents != self.rows:
             raise ValueError(f"{self.rows} rows, but {kept} documents kept and "

@@ -1,7 +1,6 @@
 """Which source files there are: patterns to a sorted list, and what pins each file's content."""
 
 import glob
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -113,7 +112,7 @@ def hash_file(path: Path) -> str:
             while count := file.readinto(buffer):
                 digest.update(buffer[:count])
     except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {os.strerror(error.errno or 0)}.") from error
+        raise SourceError(f"{path}: cannot be read: {error.strerror}.") from error
     return digest.hexdigest()
 
 
@@ -123,11 +122,14 @@ def identify(source: SourceFile, local: Path) -> SourceIdentity:
     Raises:
         SourceError: it cannot be read, or its size is not the listed one.
     """
-    digest = hash_file(local)
-    size = local.stat().st_size
+    try:
+        size = local.stat().st_size
+    except OSError as error:
+        raise SourceError(f"{source.url}: cannot be read: {error.strerror}.") from error
     if size != source.size:
         raise SourceError(
             f"{source.url}: {size} bytes, but {source.size} when the run began. "
             "It is being written to; run again when it is whole."
         )
+    digest = hash_file(local)
     return SourceIdentity(url=source.url, size=size, version=f"xxh128:{digest}")

@@ -199,12 +199,14 @@ class _PartFiles:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            self._flush_documents()
-        for file in self._tokens.values():
-            file.close()
-        if self._documents is not None:
-            self._documents.close()
+        try:
+            if kind is None:
+                self._flush_documents()
+        finally:
+            for file in self._tokens.values():
+                file.close()
+            if self._documents is not None:
+                self._documents.close()
 
     def add(
         self,

@@ -148,13 +148,16 @@ def open_saved(folder: Path) -> Tokenizer:
         spec = json.loads(_read_file(folder / SPEC_FILE))
         version, kind, name = spec["version"], spec["kind"], spec["name"]
         eot_token, fingerprint = spec["eot_token"], spec["fingerprint"]
+        of_ranks = None
+        if kind == "tiktoken":
+            of_ranks = str(spec["pattern"]), dict(spec["special_tokens"])
     except (ValueError, KeyError, TypeError) as error:
         raise TokenizerError(f"{where} is not a saved tokenizer's description: {error!r}") from None
     if version != SPEC_VERSION:
         raise TokenizerError(f"{where} has version {version!r}; this release reads {SPEC_VERSION}.")
-    if kind == "tiktoken":
+    if of_ranks is not None:
         ranks = parse_rank_file(_read_file(folder / RANKS_FILE), str(folder / RANKS_FILE))
-        tokenizer = _from_ranks(name, ranks, spec["pattern"], spec["special_tokens"], eot_token)
+        tokenizer = _from_ranks(name, ranks, *of_ranks, eot_token)
     else:
         data = _read_file(folder / JSON_FILE)
         tokenizer = _from_json(data, name, str(folder / JSON_FILE), eot_token, None)

@@ -131,7 +131,9 @@ class TestCheckColumn:
 
     @pytest.mark.parametrize("column", ["id", "blob", "list"])
     def test_another_type(self, column: str) -> None:
-        with pytest.raises(UsageError, match=rf"^x.parquet: column '{column}' is of type") as caught:
+        with pytest.raises(
+            UsageError, match=rf"^x.parquet: column '{column}' is of type"
+        ) as caught:
             check_column(self.SCHEMA, column, where="x.parquet")
         assert "Columns of text: text, words." in str(caught.value)
 

@@ -16,7 +16,9 @@ def arrow(texts: list[str]) -> pa.LargeStringArray:
 
 
 def sides(texts: list[str], *, seed: int, fraction: float) -> list[bool]:
-    found: list[bool] = held_out(document_hashes(arrow(texts), seed=seed), fraction=fraction).tolist()
+    found: list[bool] = held_out(
+        document_hashes(arrow(texts), seed=seed), fraction=fraction
+    ).tolist()
     return found
 
 
@@ -56,9 +58,7 @@ def test_nothing_is_held_out_at_zero() -> None:
 
 
 @given(texts=st.lists(st.text(max_size=20), min_size=1), seed=SEEDS, data=st.data())
-def test_neither_batches_nor_order_matter(
-    texts: list[str], seed: int, data: st.DataObject
-) -> None:
+def test_neither_batches_nor_order_matter(texts: list[str], seed: int, data: st.DataObject) -> None:
     whole = document_hashes(arrow(texts), seed=seed).tolist()
     order = data.draw(st.permutations(range(len(texts))))
     cut = data.draw(st.integers(0, len(texts)))

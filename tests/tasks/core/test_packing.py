@@ -65,9 +65,7 @@ def test_slices_cover_the_stream(num_tokens: int, length: int, spare: int, dtype
 @given(num_tokens=st.integers(1, 5000), shard_size=st.integers(204, 2000))
 def test_counts_are_those_of_mds_writer(num_tokens: int, shard_size: int) -> None:
     """Its rule: begin a new shard where the next sample would make this one too large."""
-    form = ShardFormat(
-        sequence_length=4, dtype="uint16", shard_size=shard_size, compression="none"
-    )
+    form = ShardFormat(sequence_length=4, dtype="uint16", shard_size=shard_size, compression="none")
     empty = form.raw_size(0)
     counts, size = [0], empty
     for _ in range(-(-num_tokens // 4)):

@@ -94,9 +94,7 @@ Planned = Callable[[ShardConfig], Plan]
 
 
 class TestFresh:
-    def test_all_is_to_do(
-        self, config: ShardConfig, planned: Planned, tmp_path: Path
-    ) -> None:
+    def test_all_is_to_do(self, config: ShardConfig, planned: Planned, tmp_path: Path) -> None:
         plan = planned(config)
         assert plan.todo == (0, 1, 2, 3)
         assert not plan.published
@@ -291,7 +289,9 @@ class TestMismatch:
         size = path.stat().st_size
         write_source(path, ["x" * 1000])
         message = refused()
-        assert f"1.parquet: {size} bytes in the output's record, {path.stat().st_size} now" in message
+        assert (
+            f"1.parquet: {size} bytes in the output's record, {path.stat().st_size} now" in message
+        )
 
     def test_a_source_of_the_same_size(self, refused: Callable[..., str], tmp_path: Path) -> None:
         path = tmp_path / "sources/0.parquet"

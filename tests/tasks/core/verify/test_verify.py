@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from copy import copy as copy_object
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import zstd
 
 from streaming_ext.errors import NotADatasetError, StoppedError
-from streaming_ext.format import content_hash
+from streaming_ext.format import Shard, content_hash
 from streaming_ext.manifest import to_json
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
@@ -513,10 +514,18 @@ def test_an_index_of_other_shards(copy: Path) -> None:
 # --- hostile values
 
 
+def unchecked(shard: Shard, **update: Any) -> Shard:
+    """A shard that says what no shard may say."""
+    changed = copy_object(shard)
+    for name, value in update.items():
+        object.__setattr__(changed, name, value)
+    return changed
+
+
 def hostile_shard(**update: Any) -> Callable[[Forger], None]:
     def change(forger: Forger) -> None:
         held = forger.records[1].splits["train"]
-        shard = replace(held.shards[0], **update)
+        shard = unchecked(held.shards[0], **update)
         forger.set_split(1, "train", held.model_copy(update={"shards": (shard, *held.shards[1:])}))
 
     return change
