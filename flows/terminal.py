@@ -91,6 +91,10 @@ def show_published(manifest: Manifest, where: str, console: Console) -> None:
         markup=False,
         soft_wrap=True,
     )
+    for split in manifest.spec.splits:
+        if split not in manifest.splits:
+            share = f"{manifest.spec.holdout_fraction:.4%} held out"
+            console.print(f"The split {split} is empty ({share}), so there is none.")
 
 
 def _count(number: float) -> str:

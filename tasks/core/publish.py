@@ -1,5 +1,6 @@
 """Making a dataset whole: merged indexes, the tokenizer, and last of all the manifest."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from streaming_ext.errors import DatasetError, NotADatasetError
@@ -39,7 +40,8 @@ def publish(plan: Plan, storage: LocalStorage) -> Manifest:
         spec=plan.spec,
         parts=tuple(part.summary() for part in parts),
         splits={
-            split: _publish_split(split, parts, plan.spec, storage) for split in plan.spec.splits
+            split: _publish_split(split, parts, plan.spec, storage)
+            for split in filled_splits(plan.spec, parts)
         },
         tokenizer_files=tuple(_publish_tokenizer(plan.tokenizer_folder, plan, storage)),
     )
@@ -53,6 +55,12 @@ def merged_index(split: Split, parts: list[PartRecord], spec: DatasetSpec) -> by
     return index_json(
         [shard_format.index_entry(shard) for part in parts for shard in part.splits[split].shards]
     )
+
+
+def filled_splits(spec: DatasetSpec, parts: Iterable[PartRecord]) -> list[Split]:
+    """The splits that hold a sample: MDS readers take no empty one, so none is published."""
+    filled = {name for part in parts for name, split in part.splits.items() if split.shards}
+    return [split for split in spec.splits if split in filled]
 
 
 def summarize_split(split: Split, parts: list[PartRecord], index: FileRecord) -> SplitSummary:

@@ -212,7 +212,7 @@ def _find_extras(
     if manifest is None:
         unknown_folders |= {TOKENIZER_FOLDER, PARTS_FOLDER}
     else:
-        known = {MANIFEST, *(index_path(split) for split in manifest.spec.splits)}
+        known = {MANIFEST, *(index_path(split) for split in manifest.splits)}
         kind = manifest.spec.tokenizer.kind
         known |= {f"{TOKENIZER_FOLDER}/{name}" for name in TOKENIZER_FILES[kind]}
         for summary in manifest.parts:

@@ -78,12 +78,19 @@ def test_hardly_any_text(tmp_path: Path, texts: list[str | None]) -> None:
     texts=st.lists(st.none() | st.text(max_size=12), max_size=40),
     batch_bytes=st.integers(1, 200),
     row_group_size=st.integers(1, 50),
+    rows_a_batch=st.integers(1, 50),
 )
 def test_batches_never_change_rows_or_texts(
-    tmp_path: Path, texts: list[str | None], batch_bytes: int, row_group_size: int
+    tmp_path: Path,
+    texts: list[str | None],
+    batch_bytes: int,
+    row_group_size: int,
+    rows_a_batch: int,
 ) -> None:
     write_source(tmp_path / "x.parquet", texts, row_group_size=row_group_size)
-    found = batches(tmp_path / "x.parquet", batch_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documents, "_rows_a_batch", lambda *_: rows_a_batch)
+        found = batches(tmp_path / "x.parquet", batch_bytes)
     got = [
         pair
         for batch in found
@@ -94,6 +101,25 @@ def test_batches_never_change_rows_or_texts(
     for batch in found:
         sizes = [len(text.encode()) for text in batch.texts.to_pylist()]
         assert sum(sizes) <= batch_bytes or len(sizes) == 1
+
+
+@pytest.mark.parametrize(
+    ("batch_bytes", "expected"),
+    [
+        (1, [["aa"], ["bb", ""], ["cccc"], ["d"]]),
+        (3, [["aa"], ["bb", ""], ["cccc"], ["d"]]),
+        (4, [["aa", "bb", ""], ["cccc"], ["d"]]),
+        (8, [["aa", "bb", "", "cccc"], ["d"]]),
+        (9, [["aa", "bb", "", "cccc", "d"]]),
+    ],
+)
+def test_arrow_batches_are_cut_by_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int, expected: list[list[str]]
+) -> None:
+    monkeypatch.setattr(documents, "_rows_a_batch", lambda *_: 100)
+    write_source(tmp_path / "x.parquet", ["aa", "bb", "", "cccc", "d"])
+    found = [batch.texts.to_pylist() for batch in batches(tmp_path / "x.parquet", batch_bytes)]
+    assert found == expected
 
 
 def test_a_long_document_stands_alone(tmp_path: Path) -> None:

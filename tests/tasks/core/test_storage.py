@@ -93,6 +93,14 @@ class TestPut:
             storage.put("train/y", b"y")
         assert not storage.root.exists()
 
+    def test_into_a_root_that_is_removed_meanwhile(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "fsync", lambda _: shutil.rmtree(storage.root))
+        with pytest.raises(StorageError, match="Cannot write train/00000/x"):
+            storage.put("train/00000/x", b"x")
+        assert not storage.root.exists()
+
     def test_where_a_file_stands_in_the_way(self, storage: LocalStorage) -> None:
         storage.put("train", b"a file")
         with pytest.raises(StorageError, match="Cannot write train/x"):
