@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.manifest import Manifest, PartRecord
-from tasks.core.tokenizer import load_tokenizer
+from tasks.core.tokenizer.tokenizer import load_tokenizer
 from tests.command_line import CommandLine, assert_same_dataset
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
 

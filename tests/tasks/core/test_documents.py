@@ -106,7 +106,7 @@ def test_batches_never_change_rows_or_texts(
 @pytest.mark.parametrize(
     ("batch_bytes", "expected"),
     [
-        (1, [["aa"], ["bb", ""], ["cccc"], ["d"]]),
+        (1, [["aa"], ["bb"], [""], ["cccc"], ["d"]]),
         (3, [["aa"], ["bb", ""], ["cccc"], ["d"]]),
         (4, [["aa", "bb", ""], ["cccc"], ["d"]]),
         (8, [["aa", "bb", "", "cccc"], ["d"]]),
