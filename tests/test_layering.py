@@ -1,0 +1,114 @@
+"""Imports run one way: flows -> tasks -> tasks.core -> the format that training shares."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PREFECT = {"prefect"}
+TRAINING = {"torch", "torchvision", "streaming"}
+COMMAND_LINE = {"cyclopts", "typer", "click", "rich"}
+
+
+def loaded_by(*modules: str) -> set[str]:
+    """Top-level packages that a fresh interpreter holds after importing `modules`."""
+    code = "; ".join([
+        "import importlib, sys",
+        f"[importlib.import_module(name) for name in {modules!r}]",
+        "print(*{name.partition('.')[0] for name in sys.modules})",
+    ])  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(ended.stdout.split())
+
+
+def modules_of(package: str) -> list[str]:
+    """Every module below a folder, by its dotted name."""
+    files = sorted((ROOT / package).rglob("*.py"))
+    names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+def imports_of(module: str) -> Iterator[str]:
+    """The dotted names that a module imports anywhere, in functions and for types too."""
+    file = ROOT.joinpath(*module.split("."))
+    file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def allowed_in_core(name: str) -> bool:
+    parts = name.split(".")
+    if parts[0] == "streaming_ext":
+        return parts[1] in {"manifest", "format", "errors", "layout"}
+    if parts[0] == "tasks":
+        return parts[1] == "core"
+    return parts[0] not in {"flows", "prefect", *TRAINING, *COMMAND_LINE}
+
+
+def test_streaming_ext_alone_is_light() -> None:
+    assert not loaded_by("streaming_ext") & (PREFECT | TRAINING | COMMAND_LINE | {"tasks", "flows"})
+
+
+def test_format_and_manifest_are_light() -> None:
+    loaded = loaded_by(*(f"streaming_ext.{name}" for name in ("format", "manifest", "layout")))
+    assert "pydantic" in loaded
+    assert not loaded & (PREFECT | TRAINING | COMMAND_LINE | {"tasks", "flows"})
+
+
+def test_all_of_streaming_ext_does_without_prefect() -> None:
+    pytest.importorskip("torch")
+    loaded = loaded_by(*modules_of("streaming_ext"))
+    assert "torch" in loaded
+    assert not loaded & (PREFECT | {"tasks", "flows"})
+
+
+def test_all_of_core_does_without_prefect_and_torch() -> None:
+    modules = modules_of("tasks/core")
+    assert {"tasks.core.plan", "tasks.core.worker"} <= set(modules)
+    assert len(modules) > 15
+    assert not loaded_by(*modules) & (PREFECT | TRAINING | {"flows"})
+
+
+def test_a_worker_is_light() -> None:
+    loaded = loaded_by("tasks.core.worker")
+    assert {"tasks", "pyarrow", "pydantic"} <= loaded
+    assert not loaded & (PREFECT | TRAINING | COMMAND_LINE | {"flows", "pandas"})
+
+
+def test_the_command_line_answers_before_prefect_is_loaded() -> None:
+    assert not loaded_by("flows.cli") & (PREFECT | TRAINING)
+
+
+@pytest.mark.parametrize("module", modules_of("streaming_ext"))
+def test_streaming_ext_imports_nothing_of_tasks_and_flows(module: str) -> None:
+    wrong = {"tasks", "flows", "prefect"}
+    assert [name for name in imports_of(module) if name.partition(".")[0] in wrong] == []
+
+
+@pytest.mark.parametrize("module", modules_of("tasks"))
+def test_tasks_import_nothing_of_flows(module: str) -> None:
+    assert [name for name in imports_of(module) if name.partition(".")[0] == "flows"] == []
+
+
+@pytest.mark.parametrize("module", modules_of("tasks/core"))
+def test_core_imports_downwards_only(module: str) -> None:
+    assert [name for name in imports_of(module) if not allowed_in_core(name)] == []
+
+
+def test_the_check_sees_imports_everywhere() -> None:
+    seen = set(imports_of("tasks.core.plan"))
+    assert "streaming_ext.manifest.DatasetSpec" in seen
+    assert "json" in seen
+    assert any(name.startswith("prefect") for name in imports_of("tasks.run"))  # for types only
+    for name in ("flows.cli", "prefect.task", "torch", "streaming_ext.dataset.x", "tasks.run.Run"):
+        assert not allowed_in_core(name)
