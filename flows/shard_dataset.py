@@ -83,7 +83,9 @@ def shard(run: Run) -> RunReport:
     at_once = plan.config.workers + LOOK_AHEAD_FILES
     for end in done_in_any_order(run, parts, at_once=at_once):
         fault = _fault(end)
-        run.progress.finish(end.part.number, failed=fault is not None)
+        run.progress.finish(
+            end.part.number, source_bytes=end.part.source.size, failed=fault is not None
+        )
         if fault is None:
             done.append(end.state.result())
         else:

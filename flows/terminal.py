@@ -35,7 +35,7 @@ def shown(progress: RunProgress, console: Console) -> Iterator[None]:
 
     def lines() -> None:
         while not ended.wait(_LINE_SECONDS):
-            console.print(describe(progress.snapshot()), soft_wrap=True)
+            console.print(describe(progress.snapshot()), markup=False, soft_wrap=True)
 
     thread = threading.Thread(target=lines, daemon=True)
     thread.start()
@@ -99,7 +99,7 @@ def show_published(manifest: Manifest, where: str, console: Console) -> None:
 
 def _count(number: float) -> str:
     for unit in ("", "k", "M", "G"):
-        if number < 1000:
+        if number < 999.5:
             return f"{number:.3g}{unit}"
         number /= 1000
     return f"{number:.3g}T"

@@ -67,16 +67,17 @@ class Compression:
         """
         if text == "none":
             return None
-        codec, _, level_text = text.partition(":")
+        codec, colon, level_text = text.partition(":")
         if codec not in _CODECS:
             raise UsageError(
                 f"Compression {text!r} is unknown: expected none or one of {', '.join(_CODECS)}, "
                 "with a level behind a colon where wanted, for example zstd:1."
             )
         default_level, levels = _CODECS[codec]
-        if not level_text:
+        if not colon:
             return cls(codec=codec, level=default_level)
-        if not (level_text.isdecimal() and int(level_text) in levels):
+        # Written as stock mosaicml-streaming reads it: no sign, no leading zero.
+        if level_text not in {str(level) for level in levels}:
             raise UsageError(
                 f"Compression {text!r}: {codec} takes a level from {levels.start} to "
                 f"{levels.stop - 1}, got {level_text!r}."
@@ -111,9 +112,7 @@ def decompress(data: bytes, *, codec: str, raw_size: int) -> bytes:
             unpacker = zlib.decompressobj(wbits=31) if name == "gz" else bz2.BZ2Decompressor()
             raw = unpacker.decompress(data, raw_size + 1)
             if len(raw) <= raw_size and (not unpacker.eof or unpacker.unused_data):
-                raise CorruptDatasetError(
-                    f"damaged {codec} data: it ends elsewhere"
-                )
+                raise CorruptDatasetError(f"damaged {codec} data: it ends elsewhere")
         else:
             raise CorruptDatasetError(
                 f"compressed with {codec!r}; this reader knows {', '.join(_CODECS)}"

@@ -10,8 +10,15 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
-from streaming_ext.format import Shard, ShardFormat, TokenDtype, content_hash, token_dtype
-from streaming_ext.layout import SPLITS, Split, record_path
+from streaming_ext.format import (
+    Shard,
+    ShardFormat,
+    TokenDtype,
+    content_hash,
+    shard_name,
+    token_dtype,
+)
+from streaming_ext.layout import SPLITS, Split, documents_path, record_path
 
 FORMAT_VERSION: Literal[1] = 1
 
@@ -180,10 +187,18 @@ class PartRecord(_Value):
         if kept + self.null_documents + self.empty_documents != self.rows:
             raise ValueError(f"{self.rows} rows, but {kept} documents kept and "
                              f"{self.null_documents + self.empty_documents} skipped")  # fmt: skip
+        if self.documents.path != documents_path(self.part):
+            raise ValueError(f"documents at {self.documents.path!r} are not those of the part")
         for name, split in self.splits.items():
-            for shard in split.shards:
-                if not shard.name.startswith(f"{self.part:05}/"):
-                    raise ValueError(f"{shard.name!r} is not in the folder of part {self.part:05}")
+            for number, shard in enumerate(split.shards):
+                if shard.raw_name != shard_name(self.part, number):
+                    raise ValueError(f"{shard.raw_name!r} as shard {number} of part {self.part:05}")
+                if shard.zip_name is not None and not shard.zip_name.startswith(shard.raw_name):
+                    raise ValueError(f"{shard.zip_name!r} as packed {shard.raw_name!r}")
+                if shard.raw_bytes != self.spec.shard_format.raw_size(shard.samples):
+                    raise ValueError(f"{shard.samples} samples in {shard.raw_bytes} bytes")
+            if split.documents * 2 > split.tokens:
+                raise ValueError(f"{name}: {split.documents} documents in {split.tokens} tokens")
             if split.tokens + split.padding != split.samples * self.spec.sequence_length:
                 raise ValueError(
                     f"{name}: {split.tokens} tokens and {split.padding} of padding do not fill "

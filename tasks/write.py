@@ -27,7 +27,13 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
     """
     plan = run.plan
     scratch = plan.part_scratch(part.number)
-    job = WriteJob(part=part.number, scratch=str(scratch), output=str(run.storage), spec=plan.spec)
+    job = WriteJob(
+        part=part.number,
+        source_url=part.source.url,
+        scratch=str(scratch),
+        output=str(run.storage),
+        spec=plan.spec,
+    )
     written = run.pool.run(job).written
     assert written is not None  # noqa: S101  (what this job is answered with)
     shutil.rmtree(scratch)

@@ -38,6 +38,7 @@ class WriteJob(_Message):
 
     job: Literal["write"] = "write"
     part: int
+    source_url: str
     scratch: str
     output: str
     spec: DatasetSpec

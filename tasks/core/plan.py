@@ -9,7 +9,14 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from streaming_ext.errors import ConfigMismatchError, SourceError, StorageError, UsageError
+from streaming_ext.errors import (
+    ConfigMismatchError,
+    CorruptDatasetError,
+    SourceError,
+    StorageError,
+    UsageError,
+)
+from streaming_ext.format import content_hash
 from streaming_ext.layout import (
     DOCUMENTS_FOLDER,
     MANIFEST,
@@ -19,6 +26,7 @@ from streaming_ext.layout import (
     TOKENIZER_FOLDER,
     documents_path,
     part_folder,
+    record_path,
 )
 from streaming_ext.manifest import (
     DatasetSpec,
@@ -68,8 +76,11 @@ class Plan:
 
 def scratch_folder(config: ShardConfig, storage: LocalStorage) -> Path:
     """Where work in progress goes: as configured, else beside the output, on the same disk."""
-    parent = storage.root.parent if config.scratch is None else Path(config.scratch)
-    return parent.expanduser().absolute() / f".{storage.root.name}.scratch"
+    if config.scratch is None:
+        return storage.root.parent / f".{storage.root.name}.scratch"
+    # Two outputs of one name may share the folder: what stands below it names the whole path.
+    name = f"{storage.root.name}-{content_hash(str(storage).encode())[:8]}"
+    return Path(config.scratch).expanduser().absolute() / name
 
 
 def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
@@ -181,6 +192,7 @@ def _compare_with_output(
     for made in [manifest, *records.values()]:
         if made is not None:
             made.spec.require_same(spec, where=str(storage))
+    records = _without_lost_files(storage, records, published=manifest is not None)
     recorded = {part: record.source for part, record in records.items()}
     if manifest is not None:
         if lost := [part.part for part in manifest.parts if part.part not in recorded]:
@@ -195,6 +207,24 @@ def _compare_with_output(
             )
     _require_same_sources(storage, recorded, sources)
     return records, manifest is not None
+
+
+def _without_lost_files(
+    storage: LocalStorage, records: dict[int, PartRecord], *, published: bool
+) -> dict[int, PartRecord]:
+    """The records whose files are all there; the other parts are done again."""
+    sizes = storage.list()
+    whole = {}
+    for part, record in records.items():
+        lost = [file.path for file in record.files() if sizes.get(file.path) != file.size]
+        if not lost:
+            whole[part] = record
+        elif published:
+            raise CorruptDatasetError(
+                f"{storage} is published, but {lost[0]} is missing or cut short. `shardmill verify "
+                f"{storage}` tells all; remove {MANIFEST} to have what is lost made again."
+            )
+    return whole
 
 
 def _require_same_sources(
@@ -242,10 +272,10 @@ def _is_ours(path: str) -> bool:
 def _remove_unrecorded(storage: LocalStorage, recorded: Iterable[int]) -> None:
     """Remove what killed runs wrote of parts that were never recorded."""
     folders = {part_folder(split, part) for part in recorded for split in SPLITS}
-    documents = {documents_path(part) for part in recorded}
-    for top in (*SPLITS, DOCUMENTS_FOLDER):
+    files = {name(part) for part in recorded for name in (documents_path, record_path)}
+    for top in (*SPLITS, DOCUMENTS_FOLDER, PARTS_FOLDER):
         for path in storage.list(top):
-            if path not in documents and path.rsplit("/", 1)[0] not in folders:
+            if path not in files and path.rsplit("/", 1)[0] not in folders:
                 storage.remove(path)
 
 

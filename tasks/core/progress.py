@@ -78,15 +78,16 @@ class RunProgress:
         with self._lock:
             self._parts[part] = (source_bytes, text_bytes, tokens)
 
-    def finish(self, part: int, *, failed: bool) -> None:
-        """A part is done; what a failed one did counts no more."""
+    def finish(self, part: int, *, source_bytes: int, failed: bool) -> None:
+        """A part is done, all of its source; what a failed one did counts no more."""
         with self._lock:
-            counted = self._parts.pop(part, (0.0, 0, 0))
+            _, text_bytes, tokens = self._parts.pop(part, (0.0, 0, 0))
             if failed:
                 self._files_failed += 1
+                self._source_bytes_total -= source_bytes
             else:
                 self._files_done += 1
-                self._finished = _add(self._finished, counted)
+                self._finished = _add(self._finished, (source_bytes, text_bytes, tokens))
 
     def snapshot(self) -> Snapshot:
         """The counters as they are now."""

@@ -1,8 +1,10 @@
 """Which source files there are: patterns to a sorted list, and what pins each file's content."""
 
 import glob
+import os
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from streaming_ext.manifest import SourceIdentity
 
 PARQUET_SUFFIX = ".parquet"
 _READ_BYTES = 2**22
+_MAX_BRACES = 1_000_000
+_STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # what would steer a terminal or a log
 _GLOB = re.compile(r"[*?\[{]")
 
 
@@ -52,7 +56,7 @@ def list_sources(patterns: Iterable[str], *, max_files: int | None = None) -> li
             raise UsageError(f"{pattern}: {_why_nothing(pattern)}")
         for path in matches:
             url = str(path)
-            if not url.isprintable():
+            if any(unicodedata.category(character) in _STEERING for character in url):
                 raise UsageError(
                     f"{url!r}: the name of this source file holds control characters. Rename it."
                 )
@@ -68,31 +72,58 @@ def _match(pattern: str) -> list[Path]:
                 f"{pattern}: {scheme}:// is not supported as source; expected a file or folder."
             )
         pattern = rest
-    plain = Path(pattern).expanduser().absolute()
-    if plain.is_file():  # also a file whose name looks like a pattern
-        return [plain]
-    if plain.is_dir():
-        return _parquet_files_in(plain)
-    if not _GLOB.search(pattern):
-        return []
-    matches: list[Path] = []
-    for expanded in bracex.iexpand(str(plain)):
-        for name in glob.glob(expanded, recursive=True):  # noqa: PTH207  (absolute, with **)
-            path = Path(name)
-            matches += _parquet_files_in(path) if path.is_dir() else [path]
-    return matches
+    try:
+        plain = Path(pattern).expanduser().absolute()
+        if plain.is_file():  # also a file whose name looks like a pattern
+            return [plain]
+        if plain.is_dir():
+            return _parquet_files_in(plain)
+        if not _GLOB.search(pattern):
+            return []
+        return list(_expand(pattern))
+    except bracex.ExpansionLimitException as error:
+        raise UsageError(f"{pattern}: braces for more than {_MAX_BRACES:,} names.") from error
+    except (OSError, RuntimeError) as error:  # a dangling link, no permission, an unknown user
+        raise UsageError(f"{pattern}: {error}.") from error
+
+
+def _expand(pattern: str) -> Iterator[Path]:
+    here = Path.cwd()  # never part of the pattern: its name may hold brackets
+    home = Path(pattern).expanduser()
+    for expanded in bracex.iexpand(str(home), limit=_MAX_BRACES):
+        for name in sorted(glob.glob(expanded, root_dir=here, recursive=True)):  # noqa: PTH207
+            path = here / name
+            if path.is_dir():
+                yield from _parquet_files_in(path)
+            else:
+                path.stat()  # a link that leads nowhere is an error, not a file less
+                yield path
 
 
 def _parquet_files_in(folder: Path) -> list[Path]:
-    return [
-        file
-        for file in folder.rglob(f"*{PARQUET_SUFFIX}")
-        if file.is_file() and not any(p.startswith(".") for p in file.relative_to(folder).parts)
-    ]
+    """The Parquet files below a folder, links followed, hidden ones left out."""
+    found, seen = [], set()
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:  # a link to a folder above
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            if name.endswith(PARQUET_SUFFIX) and not name.startswith("."):
+                file = Path(place, name)
+                file.stat()
+                found.append(file)
+    return found
 
 
 def _why_nothing(pattern: str) -> str:
-    if Path(pattern).expanduser().is_dir():
+    if Path(pattern.removeprefix("file://")).expanduser().is_dir():
         return f"no {PARQUET_SUFFIX} file in this folder."
     if _GLOB.search(pattern):
         return "no file matches this pattern. (Quoted, so that the shell leaves it alone?)"

@@ -31,7 +31,7 @@ class LocalStorage:
 
     def _path(self, path: str) -> Path:
         pure = PurePosixPath(path)
-        if pure.is_absolute() or ".." in pure.parts:
+        if not pure.parts or pure.is_absolute() or ".." in pure.parts:
             raise StorageError(f"{path!r} leads out of {self.root}")
         return self.root / pure
 
@@ -95,8 +95,9 @@ class LocalStorage:
         """Remove a file, and its folder if that is empty then."""
         target = self._path(path)
         target.unlink(missing_ok=True)
-        if target.parent != self.root and not any(target.parent.iterdir()):
-            target.parent.rmdir()
+        folder = target.parent
+        if folder != self.root and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
     def remove_incoming(self) -> None:
         """Remove what a killed run left on its way."""

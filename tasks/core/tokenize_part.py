@@ -61,8 +61,8 @@ def tokenize_part(
     """
     began = time.monotonic()
     local = Path(job.local_path)
-    before = local.stat() if local.exists() else None
     source = identify(SourceFile(url=job.source_url, size=job.source_size), local)
+    before = _state_of(local)
     folder = Path(job.scratch)
     try:
         shutil.rmtree(folder, ignore_errors=True)
@@ -71,8 +71,7 @@ def tokenize_part(
             counts = _tokenize_batches(job, tokenizer, engine, files, report)
     except OSError as error:
         raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
-    after = local.stat()
-    if before is None or (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
+    if before is None or _state_of(local) != before:
         raise SourceError(f"{job.source_url}: changed while it was read. Run again.")
     result = TokenizedPart(
         part=job.part,
@@ -91,6 +90,15 @@ def tokenize_part(
     )
     (folder / RESULT_FILE).write_text(result.model_dump_json())
     return result
+
+
+def _state_of(file: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written to or replaced; None when it is gone."""
+    try:
+        state = file.stat()
+    except FileNotFoundError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def _tokenize_batches(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.errors import StorageError
 from streaming_ext.format import Compression, Shard, content_hash, shard_name
 from streaming_ext.layout import Split, documents_path, record_path
 from streaming_ext.manifest import DatasetSpec, FileRecord, PartRecord, SplitPart, to_json
@@ -26,11 +27,16 @@ def write_part(
     """Pack, compress, hash and put in place one part; the record goes last and makes it count.
 
     Raises:
-        StorageError: the output is full, gone or not writable.
+        StorageError: the output is full, gone or not writable, or scratch is not this part's.
     """
     began = time.monotonic()
     scratch = Path(job.scratch)
     part = TokenizedPart.model_validate_json((scratch / RESULT_FILE).read_bytes())
+    if (part.part, part.source.url) != (job.part, job.source_url):
+        raise StorageError(
+            f"scratch {scratch} holds part {part.part} of {part.source.url}, expected part "
+            f"{job.part} of {job.source_url}. Does another run use the same --scratch?"
+        )
     writer = _ShardWriter(part, job.spec, storage)
     splits = {split: writer.write(split, scratch, report) for split in job.spec.splits}
     documents = (scratch / DOCUMENTS_FILE).read_bytes()

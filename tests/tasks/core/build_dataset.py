@@ -74,7 +74,14 @@ def build_dataset(
         )
         tokenize_part(job, tokenizer, ReferenceEngine(tokenizer))
         write_part(
-            WriteJob(part=part, scratch=job.scratch, output=str(root), spec=plan.spec), storage
+            WriteJob(
+                part=part,
+                source_url=source.url,
+                scratch=job.scratch,
+                output=str(root),
+                spec=plan.spec,
+            ),
+            storage,
         )
     publish(plan, storage)
     storage.close()

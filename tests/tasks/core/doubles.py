@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from streaming_ext.manifest import DatasetSpec, TokenizerIdentity
 from tasks.core.jobs import Progress, TokenizedPart, TokenizeJob, WriteJob
 from tasks.core.sources import SourceFile
-from tasks.core.tokenize_part import tokenize_part
+from tasks.core.tokenize_part import RESULT_FILE, tokenize_part
 from tasks.core.tokenizer.engine import ReferenceEngine
 from tasks.core.tokenizer.tokenizer import Tokenizer
 
@@ -91,8 +91,20 @@ def tokenized(
     return tokenize_part(job, chosen, ReferenceEngine(chosen), reports.append), reports
 
 
-def write_job(scratch: Path, output: Path, spec: DatasetSpec, *, part: int = 0) -> WriteJob:
-    return WriteJob(part=part, scratch=str(scratch), output=str(output), spec=spec)
+def write_job(
+    scratch: Path, output: Path, spec: DatasetSpec, *, part: int = 0, source_url: str | None = None
+) -> WriteJob:
+    """The job that goes with what was tokenized into `scratch`, if anything was."""
+    result = scratch / RESULT_FILE
+    if source_url is None and result.exists():
+        source_url = TokenizedPart.model_validate_json(result.read_bytes()).source.url
+    return WriteJob(
+        part=part,
+        source_url=source_url or "nowhere",
+        scratch=str(scratch),
+        output=str(output),
+        spec=spec,
+    )
 
 
 def ids_in(path: Path, dtype: str = "<u2") -> list[int]:

@@ -138,7 +138,14 @@ class TestFresh:
         parent = tmp_path if scratch is None else tmp_path / scratch
         found = scratch_folder(changed(config, scratch=where), storage)
         assert found.parent == parent
-        assert found.name.startswith(".out")
+        assert found.name == ".out.scratch" if scratch is None else found.name.startswith("out-")
+
+    def test_outputs_of_one_name_do_not_share_a_scratch_folder(
+        self, config: ShardConfig, tmp_path: Path
+    ) -> None:
+        config = changed(config, scratch=str(tmp_path / "fast"))
+        folders = {scratch_folder(config, LocalStorage(tmp_path / x / "out")) for x in "ab"}
+        assert len(folders) == 2
 
 
 class TestResume:

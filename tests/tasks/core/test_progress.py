@@ -54,13 +54,19 @@ def test_a_run_from_begin_to_end(clock: Clock) -> None:
         source_bytes=80.0, text_bytes=160, tokens=40, seconds=10.0
     )
     progress.update(0, source_bytes=100.0, text_bytes=200, tokens=50)  # from its beginning
-    progress.finish(0, failed=False)
+    progress.finish(0, source_bytes=100, failed=False)
     assert progress.snapshot() == snapshot(
         files_done=1, source_bytes=130.0, text_bytes=260, tokens=65, seconds=10.0
     )
-    progress.finish(1, failed=True)
+    progress.finish(1, source_bytes=100, failed=True)
     assert progress.snapshot() == snapshot(
-        files_done=1, files_failed=1, source_bytes=100.0, text_bytes=200, tokens=50, seconds=10.0
+        files_done=1,
+        files_failed=1,
+        source_bytes=100.0,
+        source_bytes_total=300,  # nobody waits for the failed one any more
+        text_bytes=200,
+        tokens=50,
+        seconds=10.0,
     )
     clock.now += 10
     progress.end()
@@ -74,16 +80,16 @@ def test_a_part_that_is_tried_again_counts_once(clock: Clock) -> None:
     progress.update(0, source_bytes=90.0, text_bytes=90, tokens=9)
     progress.update(0, source_bytes=10.0, text_bytes=10, tokens=1)
     assert progress.snapshot().tokens == 1
-    progress.finish(0, failed=False)
+    progress.finish(0, source_bytes=100, failed=False)
     assert progress.snapshot().tokens == 1
 
 
 def test_a_part_that_fails_before_any_update(clock: Clock) -> None:
     progress = RunProgress()
     progress.begin(files=1, source_bytes=100)
-    progress.finish(0, failed=True)
+    progress.finish(0, source_bytes=100, failed=True)
     assert progress.snapshot() == snapshot(
-        phase="starting", files_failed=1, files_total=1, source_bytes_total=100
+        phase="starting", files_failed=1, files_total=1, source_bytes_total=0
     )
 
 
@@ -106,7 +112,7 @@ def test_many_threads_count_together() -> None:
     def work(part: int) -> None:
         for step in range(1, 501):
             progress.update(part, source_bytes=step * 2.0, text_bytes=step, tokens=step)
-        progress.finish(part, failed=part % 4 == 3)
+        progress.finish(part, source_bytes=1000, failed=part % 4 == 3)
 
     threads = [threading.Thread(target=work, args=(part,)) for part in range(8)]
     for thread in threads:

@@ -1,7 +1,5 @@
 """A tokenizer gives the reference's ids, survives saving, and refuses what it cannot honour."""
 
-
-
 import base64
 import json
 from pathlib import Path
