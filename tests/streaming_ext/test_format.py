@@ -231,6 +231,9 @@ class TestCompression:
             ("none:1", "unknown"),
             ("br:1", "unknown"),
             ("zstd:0", "from 1 to 22, got '0'"),
+            ("zstd:", "from 1 to 22, got ''"),  # what follows, stock does not read
+            ("zstd:01", "from 1 to 22, got '01'"),
+            ("zstd:\u0663", "from 1 to 22"),
             ("zstd:23", "from 1 to 22"),
             ("zstd:-1", "got '-1'"),
             ("zstd:1.5", "got '1.5'"),

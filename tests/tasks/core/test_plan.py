@@ -244,6 +244,37 @@ class TestResume:
             planned(config)
 
 
+class TestLostFiles:
+    LOST = "train/00001/shard.00000.mds.zstd"
+
+    @pytest.mark.parametrize("how", ["gone", "cut short"])
+    def test_a_part_with_a_lost_file_is_done_again(
+        self, config: ShardConfig, storage: LocalStorage, planned: Planned, how: str
+    ) -> None:
+        do(planned(config), storage, 0, 1)
+        whole = storage.read(self.LOST)
+        if how == "gone":
+            storage.remove(self.LOST)
+        else:
+            storage.put(self.LOST, whole[:-1])
+        plan = planned(config)
+        assert plan.todo == (1, 2, 3)
+        assert "parts/00001.json" not in storage.list()
+        do(plan, storage, *plan.todo)
+        publish(plan, storage)
+        assert storage.read(self.LOST) == whole
+
+    def test_a_published_dataset_with_a_lost_file_is_not_whole(
+        self, config: ShardConfig, storage: LocalStorage, planned: Planned
+    ) -> None:
+        plan = planned(config)
+        do(plan, storage, *plan.todo)
+        publish(plan, storage)
+        storage.remove(self.LOST)
+        with pytest.raises(CorruptDatasetError, match=f"{self.LOST} is missing or cut short"):
+            planned(config)
+
+
 class TestMismatch:
     """Refused with what differs; nothing on the output is touched."""
 

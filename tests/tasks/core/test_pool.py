@@ -26,7 +26,7 @@ from streaming_ext.errors import (
     WorkerDiedError,
 )
 from streaming_ext.manifest import TokenizerIdentity
-from tasks.core import storage as storage_module
+from tasks.core.storage import local as storage_module
 from tasks.core.jobs import Answer, Progress, TokenizeJob
 from tasks.core.pool import InternalError, WorkerPool
 from tasks.core.sources import SourceFile

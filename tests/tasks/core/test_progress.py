@@ -93,6 +93,16 @@ def test_a_part_that_fails_before_any_update(clock: Clock) -> None:
     )
 
 
+def test_nothing_is_left_when_all_are_done(clock: Clock) -> None:
+    progress = RunProgress()
+    progress.begin(files=2, source_bytes=200)
+    clock.now += 10
+    progress.update(0, source_bytes=75.0, text_bytes=9, tokens=9)  # tokenized, not yet written
+    progress.finish(0, source_bytes=100, failed=False)
+    progress.finish(1, source_bytes=100, failed=True)
+    assert progress.snapshot().seconds_left == 0
+
+
 @pytest.mark.parametrize(
     ("source_bytes", "seconds", "left"),
     [(0.0, 10.0, None), (100.0, 10.0, 30.0), (200.0, 10.0, 10.0), (400.0, 10.0, 0.0)],

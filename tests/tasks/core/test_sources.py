@@ -179,6 +179,48 @@ def test_hash_of_what_cannot_be_read(tmp_path: Path) -> None:
         hash_file(tmp_path)
 
 
+class TestOddPlaces:
+    def test_a_link_that_leads_nowhere_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "a.parquet").touch()
+        (tmp_path / "b.parquet").symlink_to("nowhere")
+        for pattern in (tmp_path, tmp_path / "*.parquet"):
+            with pytest.raises(UsageError, match=r"No such file .*b\.parquet"):
+                list_sources([str(pattern)])
+
+    def test_a_linked_folder_is_looked_into_once(self, tmp_path: Path) -> None:
+        for name in ("a/1", "b/2"):
+            (tmp_path / name).parent.mkdir()
+            (tmp_path / f"{name}.parquet").touch()
+        (tmp_path / "a/more").symlink_to(tmp_path / "b")
+        (tmp_path / "b/round").symlink_to(tmp_path / "a")
+        found = [source.name for source in list_sources([str(tmp_path / "a")])]
+        assert sorted(found) == ["1.parquet", "2.parquet"]
+
+    def test_many_names_in_braces(self, tmp_path: Path) -> None:
+        (tmp_path / "7.parquet").touch()
+        assert len(list_sources([str(tmp_path / "{0..2000}.parquet")])) == 1
+        with pytest.raises(UsageError, match="braces for more than"):
+            list_sources(["{0..2000000}.parquet"])
+
+    def test_the_current_folder_is_no_pattern(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "[x]").mkdir()
+        (tmp_path / "[x]/a.parquet").touch()
+        monkeypatch.chdir(tmp_path / "[x]")
+        (source,) = list_sources(["*.parquet"])
+        assert source.url == str(tmp_path / "[x]/a.parquet")
+
+    @pytest.mark.parametrize("pattern", ["~nobodyhere/x.parquet", "a" * 5000])
+    def test_impossible_names_are_usage_errors(self, pattern: str) -> None:
+        with pytest.raises(UsageError):
+            list_sources([pattern])
+
+    def test_spaces_of_other_scripts_are_no_control_characters(self, tmp_path: Path) -> None:
+        (tmp_path / "東\u3000京.parquet").touch()
+        assert len(list_sources([str(tmp_path)])) == 1
+
+
 class TestIdentify:
     def test_pins_size_and_content(self, tmp_path: Path) -> None:
         local = tmp_path / "copy"

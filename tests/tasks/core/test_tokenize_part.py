@@ -180,6 +180,15 @@ def test_large_vocabularies_take_four_bytes_an_id(tmp_path: Path) -> None:
 
 
 class TestRefused:
+    def test_source_removed_while_it_is_read(self, tmp_path: Path) -> None:
+        source = write_source(tmp_path / "x.parquet", ["ab"])
+        job = tokenize_job(source, tmp_path / "s", make_spec())
+        chosen = byte_tokenizer()
+        with pytest.raises(SourceError, match=r"x\.parquet: changed while it was read"):
+            tokenize_part.tokenize_part(
+                job, chosen, ReferenceEngine(chosen), lambda _: Path(source.url).unlink()
+            )
+
     def test_end_of_text_in_a_text(self, tmp_path: Path) -> None:
         tokenizer = byte_tokenizer(vocab_size=256, eot_id=ord("!"))
         source = write_source(tmp_path / "x.parquet", ["ab", None, "", "c!", "!"])

@@ -200,3 +200,13 @@ def test_progress(make: Make, storage: Recorder, tmp_path: Path) -> None:
         lambda progress: fractions.append(progress.fraction),
     )
     assert fractions == [12 / 31, 24 / 31, 1.0]
+
+
+def test_tokens_of_another_source_are_refused(tmp_path: Path) -> None:
+    spec, storage = make_spec(), LocalStorage(tmp_path / "out")
+    storage.create()
+    tokenized(write_source(tmp_path / "x.parquet", ["ab"]), tmp_path / "s", spec)
+    job = write_job(tmp_path / "s", storage.root, spec, source_url="/another.parquet")
+    with pytest.raises(StorageError, match=r"holds part 0 of .*x\.parquet, expected"):
+        write_part(job, storage)
+    assert storage.list() == {}
