@@ -36,7 +36,7 @@ def make_demo(folder: Path, console: Console) -> ShardConfig:
 def read_back(config: ShardConfig, console: Console) -> int:
     """Show a sample of the dataset, and read a batch as training does; returns the exit code."""
     from flows.show_inspect import show_samples
-    from streaming_ext.stock import streaming
+    from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
     root = Path(config.output)
     for path in sorted(root.rglob("*")):
@@ -44,9 +44,15 @@ def read_back(config: ShardConfig, console: Console) -> int:
             console.print(f"  {path}  {path.stat().st_size:,} bytes", soft_wrap=True)
     show_samples(decode_samples(open_storage(config.output), "train", [0]), console)
     with tempfile.TemporaryDirectory() as cache:
-        dataset = streaming.StreamingDataset(
-            remote=str(root / "train"), local=cache, batch_size=4, shuffle=True
+        dataset = StreamingTokenDataset(
+            remote=config.output,
+            local=cache,
+            batch_size=4,
+            shuffle=True,
+            dp_rank=0,
+            dp_world_size=1,
         )
-        batch = next(iter(streaming.StreamingDataLoader(dataset, batch_size=4)))
-        console.print(f"A batch of {len(dataset):,} samples: {batch['tokens']}")
+        batch = next(iter(StreamingTokenLoader(dataset)))
+    console.print(f"\nA batch of {dataset.size:,} sequences, {tuple(batch['tokens'].shape)}:")
+    console.print(str(batch["tokens"]), markup=False)
     return 0

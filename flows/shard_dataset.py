@@ -49,7 +49,8 @@ def shard_dataset(config: ShardConfig) -> State[Any]:
         plan = make_plan(config, storage, sources)
         if plan.published:
             return Completed(message=f"{storage} is whole already; nothing to do.")
-        with WorkerPool(config.workers, inherited=[lock]) as pool:
+        inherited = [] if lock is None else [lock]
+        with WorkerPool(config.workers, inherited=inherited) as pool:
             report = shard(Run(plan, storage, pool, progress))
         storage.close()
         remove_scratch(plan)
