@@ -45,13 +45,17 @@ def shard_dataset(config: ShardConfig) -> State[Any]:
     storage = open_storage(config.output)
     storage.create()
     with storage.exclusive() as lock:
-        progress.enter("preparing the tokenizer")
-        plan = make_plan(config, storage, sources)
-        if plan.published:
-            return Completed(message=f"{storage} is whole already; nothing to do.")
+        size = min(config.workers, len(sources))
         inherited = [] if lock is None else [lock]
-        with WorkerPool(config.workers, inherited=inherited) as pool:
-            report = shard(Run(plan, storage, pool, progress))
+        with (
+            WorkerPool(size, inherited=inherited) as pool,
+            WorkerPool(size + LOOK_AHEAD_FILES, inherited=inherited, light=True) as movers,
+        ):
+            progress.enter("preparing the tokenizer")
+            plan = make_plan(config, storage, sources)
+            if plan.published:
+                return Completed(message=f"{storage} is whole already; nothing to do.")
+            report = shard(Run(plan, storage, pool, progress, movers))
         storage.close()
         remove_scratch(plan)
     progress.report = report
@@ -81,8 +85,11 @@ def shard(run: Run) -> RunReport:
     run.progress.enter("sharding")
     done: list[PartTimes] = []
     failed: list[FailedFile] = []
-    at_once = plan.config.workers + LOOK_AHEAD_FILES
+    # A part that is being uploaded leaves its worker free for the next one.
+    uploading = plan.config.workers if run.storage.uploads_at_once > 1 else 0
+    at_once = plan.config.workers + LOOK_AHEAD_FILES + uploading
     for end in done_in_any_order(run, parts, at_once=at_once):
+        run.forget(end.part)
         fault = _fault(end)
         run.progress.finish(
             end.part.number, source_bytes=end.part.source.size, failed=fault is not None

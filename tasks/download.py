@@ -6,6 +6,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from streaming_ext.errors import SourceError
+from tasks.core.jobs import FetchJob
 from tasks.run import Part, Run, is_transient
 
 
@@ -22,9 +23,34 @@ def download(run: Run, part: Part) -> Path:
     """The path of the file's bytes on this machine; a local file stays where it is.
 
     Raises:
-        SourceError: the file is gone.
+        SourceError: the file is gone, or not the one that was listed.
+        ShardmillError: whatever the worker met that fetched it.
     """
+    if part.source.remote:
+        return _fetch(run, part)
     path = Path(part.source.url)
     if not path.is_file():
         raise SourceError(f"{path}: the file is gone since the run began.")
     return path
+
+
+def _fetch(run: Run, part: Part) -> Path:
+    source = part.source
+    run.room.take(part.number, source.size)
+    try:
+        answer = run.movers.run(
+            FetchJob(
+                part=part.number,
+                source_url=source.url,
+                source_size=source.size,
+                source_version=source.version,
+                folder=str(run.plan.downloads),
+                column=run.plan.spec.text_column,
+            )
+        )
+    except BaseException:
+        run.room.give_back(part.number)
+        raise
+    assert answer.fetched is not None  # noqa: S101  (what this job is answered with)
+    run.fetched(part, answer.fetched)
+    return Path(answer.fetched.path)

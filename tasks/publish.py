@@ -19,4 +19,5 @@ from tasks.run import Run, is_transient
 )
 def publish(run: Run) -> Manifest:
     """Merge the indexes and write the manifest, last of all."""
+    run.storage.require_held()
     return core.publish(run.plan, run.storage)

@@ -2,21 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streaming_ext.errors import ShardmillError
-from tasks.core.jobs import Progress
+from tasks.core.jobs import FetchedFile, Progress
 from tasks.core.plan import Plan
 from tasks.core.pool import WorkerPool
 from tasks.core.progress import RunProgress
 from tasks.core.sources import SourceFile
-from tasks.core.storage import LocalStorage
+from tasks.core.storage import Storage
+from tasks.room import Room
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State, TaskRun
 
 # Tokenizing takes most of a part's time, writing the rest: only for the progress bar.
 _TOKENIZE_SHARE = 0.75
+LOOK_AHEAD_BYTES = 8 * 2**30  # of source files on scratch that no worker has begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +37,51 @@ class Run:
     """The plan and the means of a run."""
 
     def __init__(
-        self, plan: Plan, storage: LocalStorage, pool: WorkerPool, progress: RunProgress
+        self,
+        plan: Plan,
+        storage: Storage,
+        pool: WorkerPool,
+        progress: RunProgress,
+        movers: WorkerPool | None = None,
     ) -> None:
+        """Put together the means of a run.
+
+        Args:
+            plan: what is to be done.
+            storage: where it goes.
+            pool: workers, one a core.
+            progress: what people watch.
+            movers: workers that only fetch and upload, so that none of the others waits for the
+                network; the others unless given.
+        """
         self.plan = plan
         self.storage = storage
         self.pool = pool
+        self.movers = movers or pool
         self.progress = progress
+        self._fetched: dict[int, FetchedFile] = {}
+        self.room = Room(LOOK_AHEAD_BYTES, lambda: pool.stopped)
+
+    def fetched(self, part: Part, file: FetchedFile) -> None:
+        """Remember what came for a part."""
+        self._fetched[part.number] = file
+
+    def fetched_of(self, part: Part) -> FetchedFile | None:
+        """What came for a part; None where nothing had to."""
+        return self._fetched.get(part.number)
+
+    def forget(self, part: Part) -> None:
+        """Remove a part's source file from scratch: it is written, or has failed."""
+        self.room.give_back(part.number)
+        file = self._fetched.pop(part.number, None)
+        if file is not None and Path(file.path).parent == self.plan.downloads:
+            Path(file.path).unlink(missing_ok=True)
 
     def follow(self, part: Part) -> Callable[[Progress], None]:
         """A listener for a part's tokenizing."""
 
         def listen(progress: Progress) -> None:
+            self.room.give_back(part.number)
             self.progress.update(
                 part.number,
                 source_bytes=part.source.size * progress.fraction * _TOKENIZE_SHARE,

@@ -30,6 +30,7 @@ def tokenize(run: Run, part: Part, local: Path) -> TokenizedPart:
             part=part.number,
             source_url=part.source.url,
             source_size=part.source.size,
+            source_version=part.source.version,
             local_path=str(local),
             scratch=str(plan.part_scratch(part.number)),
             tokenizer_folder=str(plan.tokenizer_folder),

@@ -34,15 +34,21 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
         output=str(run.storage),
         spec=plan.spec,
     )
-    written = run.pool.run(job).written
+    run.storage.require_held()
+    uploading = run.storage.uploads_at_once > 1
+    written = (run.movers if uploading else run.pool).run(job).written
     assert written is not None  # noqa: S101  (what this job is answered with)
     shutil.rmtree(scratch)
+    fetched = run.fetched_of(part)
+    run.forget(part)
     return PartTimes(
         part=part.number,
         source=part.source.url,
         text_bytes=tokenized.text_bytes,
         tokens=tokenized.tokens,
         shard_bytes=written.shard_bytes,
+        fetched_bytes=fetched.fetched_bytes if fetched else 0,
+        fetch_seconds=fetched.seconds if fetched else 0.0,
         tokenize_seconds=tokenized.seconds,
         write_seconds=written.seconds,
     )

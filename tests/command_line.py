@@ -41,7 +41,7 @@ class CommandLine:
     def _command(self, arguments: tuple[object, ...]) -> list[str]:
         return [sys.executable, "-m", "flows.cli", *map(str, arguments)]
 
-    def shard_arguments(self, output: Path, **options: object) -> list[object]:
+    def shard_arguments(self, output: Path | str, **options: object) -> list[object]:
         """Arguments that shard the session's small files; options override or add to these."""
         chosen = {
             "sources": self.sources,
@@ -55,7 +55,7 @@ class CommandLine:
         named = [(f"--{name.replace('_', '-')}", value) for name, value in chosen.items()]
         return ["shard", "--output", output, *(word for pair in named for word in pair)]
 
-    def shard(self, output: Path, **options: object) -> "subprocess.CompletedProcess[str]":
+    def shard(self, output: Path | str, **options: object) -> "subprocess.CompletedProcess[str]":
         """Shard the session's small files, or what the options say, to the end."""
         return self.run(*self.shard_arguments(output, **options))
 

@@ -9,6 +9,7 @@ import pytest
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 from tests.command_line import CommandLine
 from tests.servers.prefect_server import prefect_server
+from tests.servers.swift import SwiftServer, aws_environment, make_bucket, swift_server
 
 NUM_FILES = 5
 DOCUMENTS_A_FILE = 60
@@ -49,6 +50,27 @@ def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real Prefect server."""
     with prefect_server(tmp_path_factory.mktemp("prefect_server")) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwiftServer]:
+    """A real S3 server."""
+    with swift_server(tmp_path_factory.mktemp("swift") / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def s3(swift: SwiftServer, monkeypatch: pytest.MonkeyPatch) -> SwiftServer:
+    """The S3 server, and an environment in which S3 clients find it."""
+    for name, value in aws_environment(swift.url).items():
+        monkeypatch.setenv(name, value)
+    return swift
+
+
+@pytest.fixture
+def bucket(s3: SwiftServer) -> str:
+    """A bucket of the test's own."""
+    return make_bucket(s3.url)
 
 
 @pytest.fixture(scope="session")

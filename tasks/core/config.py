@@ -21,9 +21,16 @@ class ShardConfig(BaseModel):
 
     sources: Annotated[
         tuple[str, ...],
-        Field(min_length=1, description="Parquet files, folders, glob or brace patterns."),
+        Field(
+            min_length=1,
+            description="Parquet files, folders, glob or brace patterns; also hf://, s3://, gs://, "
+            "az:// and https:// URLs, or a dataset of the Hub, ORG/NAME.",
+        ),
     ]
-    output: Annotated[str, Field(min_length=1, description="Folder of the dataset to make.")]
+    output: Annotated[
+        str,
+        Field(min_length=1, description="Where the dataset goes: a folder, s3://, gs:// or az://."),
+    ]
     tokenizer: Annotated[
         str,
         Field(
@@ -65,7 +72,14 @@ class ShardConfig(BaseModel):
     )
     scratch: Annotated[
         str | None,
-        Field(description="Folder for work in progress; default: beside a local output."),
+        Field(
+            description="Folder for work in progress; default: beside a local output, else in "
+            "the temporary folder."
+        ),
+    ] = None
+    hub_config: Annotated[
+        str | None,
+        Field(description="Configuration of a dataset of the Hub, such as sample-10BT."),
     ] = None
     max_files: Annotated[
         int | None, Field(gt=0, description="Take only the first so many source files.")

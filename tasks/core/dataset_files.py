@@ -8,7 +8,7 @@ from streaming_ext.errors import CorruptDatasetError, NotADatasetError, Tokenize
 from streaming_ext.format import Shard, TokenArray, content_hash, decompress
 from streaming_ext.layout import MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER, Split
 from streaming_ext.manifest import DatasetSpec, FileRecord
-from tasks.core.storage import LocalStorage
+from tasks.core.storage import Storage
 from tasks.core.tokenizer.tokenizer import TOKENIZER_FILES, Tokenizer, is_panic, open_saved
 from tasks.core.verify.findings import one_line
 
@@ -20,10 +20,10 @@ class DatasetFiles:
     """The files of a dataset as they lie on storage.
 
     Attributes:
-        sizes: path -> size in bytes, as `LocalStorage.list` gives them.
+        sizes: path -> size in bytes, as `Storage.list` gives them.
     """
 
-    def __init__(self, storage: LocalStorage, sizes: Mapping[str, int]) -> None:
+    def __init__(self, storage: Storage, sizes: Mapping[str, int]) -> None:
         self.storage = storage
         self.sizes = sizes
 

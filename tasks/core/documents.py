@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from streaming_ext.errors import SourceError, UsageError
 from tasks.core.text_array import text_buffers
 
-BATCH_BYTES = 8 * 2**20  # of text; larger than a cache, small beside the memory of a worker
+BATCH_BYTES = 16 * 2**20  # of text; what a batch costs is little beside, and so is its memory
 MAX_BATCH_ROWS = 2**16
 
 
@@ -39,19 +39,20 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file.
+def open_parquet(path: Path, *, name: str | None = None) -> pq.ParquetFile:
+    """Open a Parquet file; pre-buffered, it would keep every column chunk that it has read.
 
     Raises:
         SourceError: the file is missing, or no whole Parquet file.
     """
+    where = name or str(path)
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True)
+        return pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
     except FileNotFoundError as error:
-        raise SourceError(f"{path}: the file is gone.") from error
+        raise SourceError(f"{where}: the file is gone.") from error
     except (pa.ArrowException, OSError) as error:
         raise SourceError(
-            f"{path}: not a whole Parquet file ({_one_line(error)}). "
+            f"{where}: not a whole Parquet file ({_one_line(error)}). "
             "Fetch it again, or leave it out."
         ) from error
 
@@ -77,7 +78,7 @@ def check_column(schema: pa.Schema, column: str, *, where: str) -> None:
 
 
 def read_documents(
-    path: Path, column: str, *, batch_bytes: int = BATCH_BYTES
+    path: Path, column: str, *, batch_bytes: int = BATCH_BYTES, name: str | None = None
 ) -> Iterator[DocumentBatch]:
     """Read the documents of a file in order.
 
@@ -85,13 +86,15 @@ def read_documents(
         path: a Parquet file.
         column: name of a text column.
         batch_bytes: text a batch, in bytes; a longer document stands alone.
+        name: what messages call the file; its path by default.
 
     Raises:
         SourceError: the file is damaged; the message names the row from which on.
     """
-    file = open_parquet(path)
+    where = name or str(path)
+    file = open_parquet(path, name=name)
     with file:
-        check_column(file.schema_arrow, column, where=str(path))
+        check_column(file.schema_arrow, column, where=where)
         row, total_rows = 0, file.metadata.num_rows
         batches = file.iter_batches(
             batch_size=_rows_a_batch(file.metadata, column, batch_bytes),
@@ -106,7 +109,7 @@ def read_documents(
                 texts = batch.column(0).cast(pa.large_string())
             except (pa.ArrowException, OSError) as error:
                 raise SourceError(
-                    f"{path}: damaged from row {row} on ({_one_line(error)}). "
+                    f"{where}: damaged from row {row} on ({_one_line(error)}). "
                     "Fetch it again, or leave it out."
                 ) from error
             for start, end in _cut_by_bytes(texts, batch_bytes):
@@ -114,7 +117,7 @@ def read_documents(
             row += len(texts)
         if row != total_rows:
             raise SourceError(
-                f"{path}: {row} rows could be read, its footer promises {total_rows}."
+                f"{where}: {row} rows could be read, its footer promises {total_rows}."
             )
 
 

@@ -12,11 +12,23 @@ class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class FetchJob(_Message):
+    """Bring a remote source file to a folder on scratch; only `column` of it will be read."""
+
+    job: Literal["fetch"] = "fetch"
+    part: int
+    source_url: str
+    source_size: int
+    source_version: str | None
+    folder: str
+    column: str
+
+
 class TokenizeJob(_Message):
     """Tokenize one source file into a token file a split on scratch.
 
     Attributes:
-        source_url, source_size: the file as it was listed.
+        source_url, source_size, source_version: the file as it was listed.
         local_path: where its bytes lie.
         scratch: folder that the result goes to, replaced if it exists.
         tokenizer_folder: what `Tokenizer.save` wrote.
@@ -26,6 +38,7 @@ class TokenizeJob(_Message):
     part: int
     source_url: str
     source_size: int
+    source_version: str | None = None
     local_path: str
     scratch: str
     tokenizer_folder: str
@@ -44,7 +57,7 @@ class WriteJob(_Message):
     spec: DatasetSpec
 
 
-Job = Annotated[TokenizeJob | WriteJob, Field(discriminator="job")]
+Job = Annotated[FetchJob | TokenizeJob | WriteJob, Field(discriminator="job")]
 
 
 class Progress(_Message):
@@ -58,6 +71,19 @@ class Progress(_Message):
     fraction: float
     text_bytes: int = 0
     tokens: int = 0
+
+
+class FetchedFile(_Message):
+    """A source file on this machine.
+
+    Attributes:
+        path: where it lies; on scratch, or in a cache that is not ours.
+        fetched_bytes: that came over the wire for it.
+    """
+
+    path: str
+    fetched_bytes: int
+    seconds: float
 
 
 class TokenizedSplit(_Message):
@@ -118,9 +144,10 @@ class Answer(_Message):
     """One line from a worker; exactly one of the fields is there."""
 
     progress: Progress | None = None
+    fetched: FetchedFile | None = None
     tokenized: TokenizedPart | None = None
     written: WrittenPart | None = None
     failure: Failure | None = None
 
 
-JOB: TypeAdapter[TokenizeJob | WriteJob] = TypeAdapter(Job)
+JOB: TypeAdapter[FetchJob | TokenizeJob | WriteJob] = TypeAdapter(Job)

@@ -2,11 +2,14 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from platformdirs import user_cache_path
 
 from streaming_ext.errors import (
@@ -38,13 +41,18 @@ from streaming_ext.manifest import (
 )
 from tasks.core.config import ShardConfig
 from tasks.core.documents import check_column, open_parquet
-from tasks.core.sources import SourceFile, identify, list_sources
-from tasks.core.storage import LocalStorage
+from tasks.core.sources import SourceFile, identify, is_remote, list_sources
+from tasks.core.sources.fetch import local_name, read_footer
+from tasks.core.storage import Storage
 from tasks.core.tokenizer.code_points import UnsafeCodePoints, find_unsafe_code_points
 from tasks.core.tokenizer.tokenizer import load_tokenizer
 
 _UNSAFE_FILE = "unsafe_code_points.json"
 _IO_THREADS = 8
+_DOWNLOADS = "sources"
+_LISTING_SECONDS = 60.0
+# One listing serves the check at the command line and the flow behind it: servers count requests.
+_listings: dict[tuple[object, ...], tuple[float, tuple[SourceFile, ...]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,48 +77,72 @@ class Plan:
         """Where the tokenizer lies that all workers load."""
         return self.scratch / TOKENIZER_FOLDER
 
+    @property
+    def downloads(self) -> Path:
+        """The folder for source files on their way; what is in it outlives a kill."""
+        return self.scratch / _DOWNLOADS
+
     def part_scratch(self, part: int) -> Path:
         """The folder for a part's work in progress."""
         return self.scratch / f"{part:05}"
 
 
-def scratch_folder(config: ShardConfig, storage: LocalStorage) -> Path:
-    """Where work in progress goes: as configured, else beside the output, on the same disk."""
+def scratch_folder(config: ShardConfig, storage: Storage) -> Path:
+    """Where work in progress goes: as configured, else where the storage says."""
     if config.scratch is None:
-        return storage.root.parent / f".{storage.root.name}.scratch"
+        return storage.scratch_parent / f".{storage.name}.scratch"
     # Two outputs of one name may share the folder: what stands below it names the whole path.
-    name = f"{storage.root.name}-{content_hash(str(storage).encode())[:8]}"
+    name = f"{storage.name}-{content_hash(str(storage).encode())[:8]}"
     return Path(config.scratch).expanduser().absolute() / name
 
 
 def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
     """List the sources and look into each for the text column, before any work.
 
-    A file that cannot be read at all is left to its own part, which fails alone.
+    A file that cannot be read at all is left to its own part, which fails alone. Of remote files
+    only the first is looked into.
 
     Raises:
         UsageError: nothing matches, or a file has no such column or one of another type.
+        StorageError: a server refuses or does not answer.
     """
-    sources = list_sources(config.sources, max_files=config.max_files)
+    key = (config.sources, config.max_files, config.hub_config, config.text_column)
+    listed, known = _listings.pop(key, (0.0, ()))
+    if known and time.monotonic() - listed < _LISTING_SECONDS:
+        return known
+    sources = list_sources(config.sources, max_files=config.max_files, hub_config=config.hub_config)
 
     def check(source: SourceFile) -> None:
         try:
-            with open_parquet(Path(source.url)) as file:
-                schema = file.schema_arrow
+            schema = _schema_of(source)
         except SourceError:
             return
         check_column(schema, config.text_column, where=source.url)
 
+    remote = [source for source in sources if source.remote]
+    local = [source for source in sources if not source.remote]
     with ThreadPoolExecutor(_IO_THREADS) as threads:
-        for _ in threads.map(check, sources):
+        for _ in threads.map(check, local + remote[:1]):
             pass
+    if remote and not local:
+        _listings[key] = (time.monotonic(), tuple(sources))
     return tuple(sources)
 
 
-def make_plan(config: ShardConfig, storage: LocalStorage, sources: tuple[SourceFile, ...]) -> Plan:
+def _schema_of(source: SourceFile) -> pa.Schema:
+    if not source.remote:
+        with open_parquet(Path(source.url)) as file:
+            return file.schema_arrow
+    try:
+        return pq.read_schema(pa.BufferReader(read_footer(source)))
+    except pa.ArrowException as error:
+        raise SourceError(f"{source.url}: not a whole Parquet file.") from error
+
+
+def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]) -> Plan:
     """Compare what is asked for with what the output holds, and prepare the scratch folder.
 
-    The caller holds the output (`LocalStorage.exclusive`).
+    The caller holds the output (`Storage.exclusive`).
 
     Raises:
         ConfigMismatchError: the output was made with another configuration or from other sources.
@@ -138,7 +170,7 @@ def make_plan(config: ShardConfig, storage: LocalStorage, sources: tuple[SourceF
     storage.remove_incoming()
     _remove_unrecorded(storage, recorded)
     try:
-        shutil.rmtree(scratch, ignore_errors=True)
+        _empty_scratch(plan)
         plan.tokenizer_folder.mkdir(parents=True)
         tokenizer.save(plan.tokenizer_folder)
         if config.engine == "auto":
@@ -151,13 +183,24 @@ def make_plan(config: ShardConfig, storage: LocalStorage, sources: tuple[SourceF
     return plan
 
 
+def _empty_scratch(plan: Plan) -> None:
+    """Remove what a killed run left, but for the source files that this one needs too."""
+    wanted = {local_name(plan.sources[part]).partition(".")[0] for part in plan.todo}
+    for leftover in plan.scratch.glob("*"):
+        if leftover != plan.downloads or leftover.is_symlink() or not leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+    for file in plan.downloads.glob("*"):
+        if file.name.partition(".")[0] not in wanted:
+            file.unlink()
+
+
 def read_unsafe_code_points(tokenizer_folder: Path) -> UnsafeCodePoints | None:
     """What the plan found out about the fast engine, or None where it is not to be used."""
     file = tokenizer_folder / _UNSAFE_FILE
     return UnsafeCodePoints.from_json(json.loads(file.read_text())) if file.exists() else None
 
 
-def read_records(storage: LocalStorage) -> dict[int, PartRecord]:
+def read_records(storage: Storage) -> dict[int, PartRecord]:
     """Every part record on the output, by part.
 
     Raises:
@@ -173,7 +216,7 @@ def read_records(storage: LocalStorage) -> dict[int, PartRecord]:
 
 
 def _compare_with_output(
-    storage: LocalStorage, spec: DatasetSpec, sources: tuple[SourceFile, ...]
+    storage: Storage, spec: DatasetSpec, sources: tuple[SourceFile, ...]
 ) -> tuple[dict[int, PartRecord], bool]:
     """The records of the parts that are done, and whether the dataset is published."""
     records = read_records(storage)
@@ -210,7 +253,7 @@ def _compare_with_output(
 
 
 def _without_lost_files(
-    storage: LocalStorage, records: dict[int, PartRecord], *, published: bool
+    storage: Storage, records: dict[int, PartRecord], *, published: bool
 ) -> dict[int, PartRecord]:
     """The records whose files are all there; the other parts are done again."""
     sizes = storage.list()
@@ -228,7 +271,7 @@ def _without_lost_files(
 
 
 def _require_same_sources(
-    storage: LocalStorage, recorded: dict[int, SourceIdentity], sources: tuple[SourceFile, ...]
+    storage: Storage, recorded: dict[int, SourceIdentity], sources: tuple[SourceFile, ...]
 ) -> None:
     differences = []
     to_hash = []
@@ -238,14 +281,20 @@ def _require_same_sources(
         elif sources[part].url != identity.url:
             differences.append(
                 f"part {part:05}: the output has {identity.url}, this run {sources[part].url}"
+                + _revision_hint(identity.url, sources[part].url)
             )
         elif sources[part].size != identity.size:
             differences.append(
                 f"{identity.url}: {identity.size} bytes in the output's record, "
                 f"{sources[part].size} now"
             )
-        else:
+        elif sources[part].version is None:
             to_hash.append((sources[part], identity))
+        elif sources[part].version != identity.version:
+            differences.append(
+                f"{identity.url}: content {identity.version} in the output's record, "
+                f"{sources[part].version} now"
+            )
     with ThreadPoolExecutor(_IO_THREADS) as threads:
         now = threads.map(lambda pair: identify(pair[0], Path(pair[0].url)), to_hash)
         for (source, before), after in zip(to_hash, now, strict=True):
@@ -263,13 +312,22 @@ def _require_same_sources(
         )
 
 
+def _revision_hint(before: str, now: str) -> str:
+    """What to do where a dataset of the Hub only moved on to another commit."""
+    if not (is_remote(before) and before.startswith("hf://") and "@" in before and "@" in now):
+        return ""
+    (root, _, old), (new_root, _, _) = before.partition("@"), now.partition("@")
+    commit = old.partition("/")[0]
+    return f" (to go on with what was begun, pass {root}@{commit}/...)" if root == new_root else ""
+
+
 def _is_ours(path: str) -> bool:
     # Before its first record a killed run leaves only what these folders hold.
     top = path.split("/", 1)[0]
     return top in {*SPLITS, DOCUMENTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER}
 
 
-def _remove_unrecorded(storage: LocalStorage, recorded: Iterable[int]) -> None:
+def _remove_unrecorded(storage: Storage, recorded: Iterable[int]) -> None:
     """Remove what killed runs wrote of parts that were never recorded."""
     folders = {part_folder(split, part) for part in recorded for split in SPLITS}
     files = {name(part) for part in recorded for name in (documents_path, record_path)}

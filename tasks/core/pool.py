@@ -26,10 +26,10 @@ class InternalError(ShardmillError):
 class _Worker:
     """One child process and its pipes."""
 
-    def __init__(self, inherited: Sequence[int]) -> None:
+    def __init__(self, inherited: Sequence[int], *, light: bool) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in kill)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tasks.core.worker"],
+            [sys.executable, "-m", "tasks.core.worker", *(["light"] if light else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -90,18 +90,24 @@ class WorkerPool:
     """Long-lived worker processes, each doing one job at a time.
 
     Args:
-        size: number of processes, started as they are needed.
+        size: number of processes, started at once: they take a second to get ready.
+        light: for jobs that only move bytes; started as they are needed, without the tokenizers.
         inherited: file descriptors that the processes keep open until they end.
     """
 
-    def __init__(self, size: int, *, inherited: Sequence[int] = ()) -> None:
+    def __init__(self, size: int, *, inherited: Sequence[int] = (), light: bool = False) -> None:
+        self._light = light
         self._inherited = tuple(inherited)
         self._lock = threading.Lock()
         self._slots: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()
         self._alive: set[_Worker] = set()
         self._stopped = False
-        for _ in range(size):
-            self._slots.put(None)
+        try:
+            for _ in range(size):
+                self._slots.put(None if light else self._start())
+        except BaseException:
+            self.stop()
+            raise
 
     def __enter__(self) -> "WorkerPool":
         return self
@@ -148,7 +154,7 @@ class WorkerPool:
         with self._lock:
             if self._stopped:
                 raise StoppedError("the run was stopped")
-            worker = _Worker(self._inherited)
+            worker = _Worker(self._inherited, light=self._light)
             self._alive.add(worker)
             return worker
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from streaming_ext.errors import DatasetError, NotADatasetError
 from streaming_ext.format import index_json
-from streaming_ext.layout import MANIFEST, TOKENIZER_FOLDER, Split, index_path
+from streaming_ext.layout import MANIFEST, TOKENIZER_FOLDER, Split, index_path, record_path
 from streaming_ext.manifest import (
     DatasetSpec,
     FileRecord,
@@ -16,11 +16,11 @@ from streaming_ext.manifest import (
     to_json,
 )
 from tasks.core.plan import Plan, read_records
-from tasks.core.storage import LocalStorage
+from tasks.core.storage import Storage
 from tasks.core.tokenizer.tokenizer import TOKENIZER_FILES
 
 
-def publish(plan: Plan, storage: LocalStorage) -> Manifest:
+def publish(plan: Plan, storage: Storage) -> Manifest:
     """Write what makes the recorded parts one dataset.
 
     The records are read back from the output, so that what was removed meanwhile is noticed.
@@ -36,6 +36,8 @@ def publish(plan: Plan, storage: LocalStorage) -> Manifest:
             "during the run. Run the same command again."
         )
     parts = [records[part] for part in range(len(plan.sources))]
+    for part in parts:  # whatever else wrote here meanwhile
+        part.spec.require_same(plan.spec, where=f"{storage}/{record_path(part.part)}")
     manifest = Manifest(
         spec=plan.spec,
         parts=tuple(part.summary() for part in parts),
@@ -77,14 +79,14 @@ def summarize_split(split: Split, parts: list[PartRecord], index: FileRecord) ->
 
 
 def _publish_split(
-    split: Split, parts: list[PartRecord], spec: DatasetSpec, storage: LocalStorage
+    split: Split, parts: list[PartRecord], spec: DatasetSpec, storage: Storage
 ) -> SplitSummary:
     index = merged_index(split, parts, spec)
     storage.put(index_path(split), index)
     return summarize_split(split, parts, FileRecord.of(index_path(split), index))
 
 
-def _publish_tokenizer(folder: Path, plan: Plan, storage: LocalStorage) -> list[FileRecord]:
+def _publish_tokenizer(folder: Path, plan: Plan, storage: Storage) -> list[FileRecord]:
     records = []
     for name in sorted(TOKENIZER_FILES[plan.spec.tokenizer.kind]):
         path, data = f"{TOKENIZER_FOLDER}/{name}", (folder / name).read_bytes()
@@ -93,7 +95,7 @@ def _publish_tokenizer(folder: Path, plan: Plan, storage: LocalStorage) -> list[
     return records
 
 
-def read_manifest(storage: LocalStorage) -> Manifest:
+def read_manifest(storage: Storage) -> Manifest:
     """The manifest of a published dataset.
 
     Raises:

@@ -3,13 +3,12 @@
 import importlib.metadata
 import platform
 from datetime import datetime
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.layout import RUNS_FOLDER
 from streaming_ext.manifest import to_json
-from tasks.core.storage import LocalStorage
+from tasks.core.storage import Storage
 
 _PACKAGES = ("shardmill", "prefect", "gigatoken", "tiktoken", "tokenizers", "pyarrow", "zstd")
 
@@ -39,6 +38,8 @@ class PartTimes(BaseModel):
     text_bytes: int
     tokens: int
     shard_bytes: int
+    fetched_bytes: int = 0
+    fetch_seconds: float = 0.0
     tokenize_seconds: float
     write_seconds: float
 
@@ -90,8 +91,8 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
-def save_report(report: RunReport, storage: LocalStorage) -> Path:
-    """Put a report beside the dataset; returns its path."""
+def save_report(report: RunReport, storage: Storage) -> str:
+    """Put a report beside the dataset; returns its path below the dataset's root."""
     path = f"{RUNS_FOLDER}/{report.began:%Y%m%dT%H%M%SZ}-{report.run[:8]}.json"
     storage.put(path, to_json(report))
-    return storage.root / path
+    return path

@@ -17,7 +17,8 @@ from streaming_ext.layout import SPLITS, Split
 from tasks.core.documents import DocumentBatch, read_documents
 from tasks.core.holdout import document_hashes, held_out
 from tasks.core.jobs import Progress, TokenizedPart, TokenizedSplit, TokenizeJob
-from tasks.core.sources import SourceFile, identify
+from tasks.core.sources import SourceFile
+from tasks.core.sources.fetch import identity_of
 from tasks.core.text_array import text_buffers
 from tasks.core.tokenizer.engine import Encoded, Engine, audit_sample
 from tasks.core.tokenizer.tokenizer import Tokenizer
@@ -61,7 +62,9 @@ def tokenize_part(
     """
     began = time.monotonic()
     local = Path(job.local_path)
-    source = identify(SourceFile(url=job.source_url, size=job.source_size), local)
+    source = identity_of(
+        SourceFile(url=job.source_url, size=job.source_size, version=job.source_version), local
+    )
     before = _state_of(local)
     folder = Path(job.scratch)
     try:
@@ -110,7 +113,7 @@ def _tokenize_batches(
 ) -> _Counts:
     spec = job.spec
     counts = _Counts(documents=dict.fromkeys(spec.splits, 0), tokens=dict.fromkeys(spec.splits, 0))
-    for batch in read_documents(Path(job.local_path), spec.text_column):
+    for batch in read_documents(Path(job.local_path), spec.text_column, name=job.source_url):
         hashes = document_hashes(batch.texts, seed=spec.holdout_seed)
         rows = _rows_to_audit(hashes, batch.texts)
         try:

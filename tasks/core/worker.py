@@ -5,6 +5,7 @@ parent is killed. Nothing it leaves behind is ever taken for whole: token files 
 shards renamed into place when they are complete.
 """
 
+import importlib
 import os
 import queue
 import signal
@@ -20,9 +21,21 @@ from typing import Literal
 import pyarrow as pa
 
 from streaming_ext.errors import ShardmillError, WorkerDiedError
-from tasks.core.jobs import JOB, Answer, Failure, Progress, TokenizeJob, WriteJob, WrittenPart
+from tasks.core.jobs import (
+    JOB,
+    Answer,
+    Failure,
+    FetchedFile,
+    FetchJob,
+    Progress,
+    TokenizeJob,
+    WriteJob,
+    WrittenPart,
+)
 from tasks.core.plan import read_unsafe_code_points
-from tasks.core.storage import open_storage
+from tasks.core.sources import SourceFile
+from tasks.core.sources.fetch import fetch
+from tasks.core.storage import Storage, open_storage
 from tasks.core.tokenize_part import tokenize_part
 from tasks.core.tokenizer.engine import Engine, choose_engine
 from tasks.core.tokenizer.tokenizer import Tokenizer, open_saved
@@ -37,8 +50,16 @@ def main() -> None:
     pa.set_cpu_count(1)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
+    if "light" not in sys.argv[1:]:
+        _import_engines()
     while True:
         _send(_serve(jobs.get()))
+
+
+def _import_engines() -> None:
+    """Load what the first job needs while the parent still plans."""
+    for module in ("awkward", "gigatoken", "pyarrow.parquet"):
+        importlib.import_module(module)
 
 
 def _read_jobs(jobs: "queue.SimpleQueue[bytes]") -> None:
@@ -61,6 +82,8 @@ def _serve(line: bytes) -> Answer:
         if isinstance(job, TokenizeJob):
             tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
             return Answer(tokenized=tokenize_part(job, tokenizer, engine, report))
+        if isinstance(job, FetchJob):
+            return Answer(fetched=_fetch(job, report))
         return Answer(written=_write(job, report))
     except ShardmillError as error:
         return Answer(failure=Failure(error=type(error).__name__, message=str(error)))
@@ -81,8 +104,25 @@ def _tokenizer_and_engine(
     return tokenizer, choose_engine(tokenizer, engine=engine, unsafe=unsafe)
 
 
+@cache
+def _storage(url: str) -> Storage:
+    return open_storage(url)  # with the connections that it keeps
+
+
 def _write(job: WriteJob, report: Callable[[Progress], None]) -> WrittenPart:
-    return write_part(job, open_storage(job.output), report)
+    return write_part(job, _storage(job.output), report)
+
+
+def _fetch(job: FetchJob, report: Callable[[Progress], None]) -> FetchedFile:
+    began = time.monotonic()
+    source = SourceFile(url=job.source_url, size=job.source_size, version=job.source_version)
+    path, fetched = fetch(
+        source,
+        Path(job.folder),
+        lambda done: report(Progress(fraction=done / max(source.size, 1))),
+        column=job.column,
+    )
+    return FetchedFile(path=str(path), fetched_bytes=fetched, seconds=time.monotonic() - began)
 
 
 def _throttled(send: Callable[[Progress], None]) -> Callable[[Progress], None]:

@@ -3,26 +3,26 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from io import RawIOBase
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streaming_ext.errors import StorageError
 from streaming_ext.format import Compression, Shard, content_hash, shard_name
 from streaming_ext.layout import Split, documents_path, record_path
 from streaming_ext.manifest import DatasetSpec, FileRecord, PartRecord, SplitPart, to_json
 from tasks.core.jobs import Progress, TokenizedPart, WriteJob, WrittenPart
-from tasks.core.packing import cut
-from tasks.core.storage import LocalStorage
+from tasks.core.packing import ShardSlice, cut
+from tasks.core.storage import Storage
+from tasks.core.storage.uploads import Put, uploads
 from tasks.core.tokenize_part import DOCUMENTS_FILE, RESULT_FILE, tokens_file
 
 Report = Callable[[Progress], None]
 
 
 def write_part(
-    job: WriteJob, storage: LocalStorage, report: Report = lambda progress: None
+    job: WriteJob, storage: Storage, report: Report = lambda progress: None
 ) -> WrittenPart:
     """Pack, compress, hash and put in place one part; the record goes last and makes it count.
 
@@ -37,10 +37,11 @@ def write_part(
             f"scratch {scratch} holds part {part.part} of {part.source.url}, expected part "
             f"{job.part} of {job.source_url}. Does another run use the same --scratch?"
         )
-    writer = _ShardWriter(part, job.spec, storage)
-    splits = {split: writer.write(split, scratch, report) for split in job.spec.splits}
     documents = (scratch / DOCUMENTS_FILE).read_bytes()
-    storage.put(documents_path(job.part), documents)
+    with uploads(storage) as put:
+        writer = _ShardWriter(part, job.spec, put)
+        splits = {split: writer.write(split, scratch, report) for split in job.spec.splits}
+        put(documents_path(job.part), documents)
     record = PartRecord(
         part=job.part,
         spec=job.spec,
@@ -65,25 +66,22 @@ def write_part(
 class _ShardWriter:
     """Writes the shards of one part."""
 
-    def __init__(self, part: TokenizedPart, spec: DatasetSpec, storage: LocalStorage) -> None:
+    def __init__(self, part: TokenizedPart, spec: DatasetSpec, put: Put) -> None:
         self._part = part
         self._spec = spec
         self._format = spec.shard_format
         self._compression = Compression.parse(spec.compression)
-        self._storage = storage
+        self._store = put
 
     def write(self, split: Split, scratch: Path, report: Report) -> SplitPart:
         """Write all shards of a split from its token file."""
         counts = self._part.splits[split]
-        tokens = self._open_tokens(scratch / tokens_file(split), counts.tokens)
         pieces = cut(counts.tokens, self._format)
         shards = []
-        for number, piece in enumerate(pieces):
-            fill = np.full(piece.padding, self._spec.tokenizer.eot_id, tokens.dtype)
-            header, body = self._format.header(piece.samples), tokens[piece.start : piece.end]
-            raw = b"".join((header, body.data, fill.data))
-            shards.append(self._put(split, number, piece.samples, raw))
-            report(Progress(fraction=piece.end / max(self._part.tokens, 1)))
+        with (scratch / tokens_file(split)).open("rb", buffering=0) as tokens:
+            for number, piece in enumerate(pieces):
+                shards.append(self._put(split, number, piece.samples, self._raw(piece, tokens)))
+                report(Progress(fraction=piece.end / max(self._part.tokens, 1)))
         return SplitPart(
             documents=counts.documents,
             tokens=counts.tokens,
@@ -91,19 +89,33 @@ class _ShardWriter:
             shards=tuple(shards),
         )
 
-    def _open_tokens(self, path: Path, count: int) -> npt.NDArray[Any]:
-        dtype = np.dtype(self._format.dtype).newbyteorder("<")
-        if count == 0:  # an empty file cannot be mapped
-            return np.empty(0, dtype)
-        return np.memmap(path, dtype, mode="r", shape=(count,))
+    def _raw(self, piece: ShardSlice, tokens: RawIOBase) -> bytearray:
+        """The bytes of a raw shard; `tokens` stands where the piece begins."""
+        dtype = np.dtype(self._format.dtype)
+        header = self._format.header(piece.samples)
+        raw = bytearray(self._format.raw_size(piece.samples))
+        raw[: len(header)] = header
+        # Read, not mapped: mapped pages of a large file count as this process's memory.
+        body = memoryview(raw)[
+            len(header) : len(header) + (piece.end - piece.start) * dtype.itemsize
+        ]
+        while body:
+            count = tokens.readinto(body)
+            if not count:
+                raise StorageError(f"{len(body)} bytes of tokens are gone from scratch.")
+            body = body[count:]
+        fill = np.full(piece.padding, self._spec.tokenizer.eot_id, dtype.newbyteorder("<"))
+        raw[len(raw) - fill.nbytes :] = fill.tobytes()
+        return raw
 
-    def _put(self, split: Split, number: int, samples: int, raw: bytes) -> Shard:
+    def _put(self, split: Split, number: int, samples: int, raw: bytearray) -> Shard:
         raw_name = shard_name(self._part.part, number)
         shard = Shard(
             samples=samples, raw_name=raw_name, raw_bytes=len(raw), raw_hash=content_hash(raw)
         )
-        stored = raw
-        if self._compression is not None:
+        if self._compression is None:
+            stored = bytes(raw)
+        else:
             stored = self._compression.compress(raw)
             shard = replace(
                 shard,
@@ -111,5 +123,5 @@ class _ShardWriter:
                 zip_bytes=len(stored),
                 zip_hash=content_hash(stored),
             )
-        self._storage.put(f"{split}/{shard.name}", stored)
+        self._store(f"{split}/{shard.name}", stored)
         return shard

@@ -34,7 +34,7 @@ class TestUsage:
         ("options", "said"),
         [
             ({"sources": "/nonexistent/*.parquet"}, ["/nonexistent/*.parquet", "no file matches"]),
-            ({"sources": "s3://bucket/x.parquet"}, ["s3:// is not supported"]),
+            ({"sources": "ftp://host/x.parquet"}, ["ftp:// is not supported"]),
             ({"text_column": "body"}, ["no column 'body'", "text, id, url", "--text-column"]),
             ({"sequence_length": 0}, ["--sequence-length", "greater than 0", "'0'"]),
             ({"shard_size": "3 parsecs"}, ["--shard-size", "byte unit"]),

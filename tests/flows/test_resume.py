@@ -48,4 +48,6 @@ def test_killed_again_and_again(
     assert_same_dataset(undisturbed, output)
     now = {f.name: f.stat().st_mtime_ns for f in output.glob("parts/*")}
     assert recorded.items() <= now.items()
-    assert f"{len(recorded)} done before" in ended.stdout
+    # A run that came to its end before the kill leaves nothing to do.
+    whole = run.returncode == 0
+    assert f"{len(recorded)} done before" in ended.stdout or whole

@@ -16,7 +16,7 @@ from streaming_ext.manifest import Manifest, PartRecord
 from tasks.core.dataset_files import DatasetFiles, open_tokenizer, read_tokens
 from tasks.core.inspect.inspect import damaged, open_dataset, read_listed, read_record
 from tasks.core.provenance import documents_limit, read_provenance
-from tasks.core.storage import LocalStorage
+from tasks.core.storage import Storage
 from tasks.core.tokenizer.tokenizer import Tokenizer, is_panic
 from tasks.core.verify.findings import one_line
 
@@ -82,9 +82,7 @@ class _Span:
     end: int
 
 
-def decode_samples(
-    storage: LocalStorage, split: Split, samples: Sequence[int]
-) -> list[DecodedSample]:
+def decode_samples(storage: Storage, split: Split, samples: Sequence[int]) -> list[DecodedSample]:
     """Decode samples of a split, in the order they are asked for; only their shards are read.
 
     Raises:

@@ -20,7 +20,7 @@ from tasks.core.dataset_files import MAX_JSON_BYTES, DatasetFiles
 from tasks.core.inspect.lengths import Lengths
 from tasks.core.provenance import documents_limit, read_provenance
 from tasks.core.report import RunReport
-from tasks.core.storage import LocalStorage
+from tasks.core.storage import Storage
 
 _IO_THREADS = 8
 _MAX_RUNS = 5
@@ -71,7 +71,7 @@ class DatasetDescription:
         return self.text_bytes / self.lengths.tokens if self.lengths.tokens else 0.0
 
 
-def open_dataset(storage: LocalStorage) -> tuple[DatasetFiles, Manifest]:
+def open_dataset(storage: Storage) -> tuple[DatasetFiles, Manifest]:
     """The files of a published dataset, and its manifest.
 
     Raises:
@@ -112,7 +112,7 @@ def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecor
     return from_json(PartRecord, read_listed(files, file), where=f"{files.storage}/{file.path}")
 
 
-def describe(storage: LocalStorage) -> DatasetDescription:
+def describe(storage: Storage) -> DatasetDescription:
     """Read what a dataset says of itself, and the lengths of its documents; no shard is read.
 
     Raises:

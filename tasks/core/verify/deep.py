@@ -1,6 +1,7 @@
 """Comparing a part with its source: is it still there, and a sample of documents, id by id."""
 
 import random
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from streaming_ext.layout import SPLITS, Split, documents_path
 from streaming_ext.manifest import PartRecord
 from tasks.core.dataset_files import DatasetFiles, read_tokens
 from tasks.core.provenance import documents_limit, read_provenance
-from tasks.core.sources import SourceFile, identify
+from tasks.core.sources import SourceFile, identify, is_remote
+from tasks.core.sources.fetch import fetch, listed_again
 from tasks.core.tokenizer.tokenizer import Tokenizer
 from tasks.core.verify.findings import Outcome
 from tasks.core.verify.rows import compare_rows
@@ -60,10 +62,26 @@ def verify_source(
     Raises:
         StoppedError: `report` said so.
     """
+    with tempfile.TemporaryDirectory(prefix="shardmill-verify-") as folder:
+        return _verify_source(
+            record, files, tokenizer, Path(folder), count=count, seed=seed, report=report
+        )
+
+
+def _verify_source(
+    record: PartRecord,
+    files: DatasetFiles,
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    count: int,
+    seed: int,
+    report: Callable[[int], None],
+) -> Outcome:
     out = Outcome()
     url = record.source.url
     try:
-        _check_identity(record)
+        local = _source_here(record, folder)
     except (ShardmillError, OSError) as error:
         # The bytes that the dataset was made from are not to be had.
         text = str(error)
@@ -75,6 +93,7 @@ def verify_source(
         chosen = _choose(record, provenance, count, seed)
         texts = compare_rows(
             record,
+            local,
             provenance,
             tokenizer,
             wanted={c.row for c in chosen},
@@ -91,17 +110,29 @@ def verify_source(
     return out
 
 
-def _check_identity(record: PartRecord) -> None:
-    source, local = record.source, Path(record.source.url)
-    if not local.is_file():
+def _source_here(record: PartRecord, folder: Path) -> Path:
+    """Where the bytes lie that a part was made from; remote ones are fetched to `folder`.
+
+    Raises:
+        CorruptDatasetError: they are gone, or others.
+        ShardmillError: they cannot be had.
+    """
+    source = record.source
+    local = Path(source.url)
+    if is_remote(source.url):
+        now = listed_again(source)
+    elif local.is_file():
+        now = SourceFile(url=source.url, size=local.stat().st_size)
+    else:
         raise CorruptDatasetError("the source file is gone, its documents cannot be compared")
-    if (size := local.stat().st_size) != source.size:
-        raise CorruptDatasetError(f"{size} bytes, the dataset was made from {source.size}")
-    now = identify(SourceFile(url=source.url, size=source.size), local)
-    if now.version != source.version:
+    if now.size != source.size:
+        raise CorruptDatasetError(f"{now.size} bytes, the dataset was made from {source.size}")
+    version = now.version or identify(now, local).version
+    if version != source.version:
         raise CorruptDatasetError(
-            f"its content is {now.version}, the dataset was made from {source.version}"
+            f"its content is {version}, the dataset was made from {source.version}"
         )
+    return fetch(now, folder)[0] if now.remote else local
 
 
 def _choose(record: PartRecord, provenance: bytes, count: int, seed: int) -> list[_Chosen]:

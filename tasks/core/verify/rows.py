@@ -20,6 +20,7 @@ _MAX_OF_A_KIND = 3  # findings about rows, a part
 
 def compare_rows(
     record: PartRecord,
+    local: Path,
     provenance: bytes,
     tokenizer: Tokenizer,
     *,
@@ -30,6 +31,7 @@ def compare_rows(
     """Go over source and provenance side by side; returns the texts of the wanted rows.
 
     Args:
+        local: where the source's bytes lie.
         provenance: known to list ascending rows.
         go_on: called now and then; what it raises ends the check.
 
@@ -40,7 +42,7 @@ def compare_rows(
     findings = _Limited(documents_path(record.part), out)
     texts: dict[int, str] = {}
     rows = nulls = text_bytes = empty = 0
-    for batch in read_documents(Path(record.source.url), record.spec.text_column):
+    for batch in read_documents(local, record.spec.text_column, name=record.source.url):
         go_on()
         expected = held_out(
             document_hashes(batch.texts, seed=record.spec.holdout_seed),

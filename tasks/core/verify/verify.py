@@ -26,7 +26,7 @@ from streaming_ext.layout import (
 )
 from streaming_ext.manifest import DatasetSpec, Manifest, PartRecord
 from tasks.core.dataset_files import DatasetFiles, open_tokenizer
-from tasks.core.storage import LocalStorage
+from tasks.core.storage import Storage
 from tasks.core.tokenizer.tokenizer import MAX_FILE_BYTES, TOKENIZER_FILES, Tokenizer
 from tasks.core.verify.deep import DEFAULT_SAMPLE, choose_parts, verify_source
 from tasks.core.verify.findings import Checked, Finding, Outcome, Report
@@ -40,11 +40,9 @@ from tasks.core.verify.records import (
 
 __all__ = ["Checked", "Finding", "Report", "verify"]
 
-_INCOMING = ".incoming"
-
 
 def verify(
-    storage: LocalStorage,
+    storage: Storage,
     *,
     deep: bool = False,
     deep_sample: int = DEFAULT_SAMPLE,
@@ -226,10 +224,5 @@ def _find_extras(
         folders = {path.rsplit("/", depth)[0] for depth in range(1, path.count("/") + 1)}
         if path not in known and path not in unknown_files and not folders & unknown_folders:
             out.found(path, f"{size} bytes that nothing in the dataset lists")
-    incoming = files.storage.root / _INCOMING
-    if incoming.is_dir():
-        for leftover in sorted(incoming.iterdir()):
-            out.found(
-                f"{_INCOMING}/{leftover.name}",
-                "a file that was on its way when a run was killed; it can be removed",
-            )
+    for leftover in files.storage.leftovers():
+        out.found(leftover, "a file that was on its way when a run was killed; it can be removed")

@@ -32,6 +32,7 @@ def test_defaults() -> None:
         "shard_size": 67_108_864,
         "compression": "zstd:1",
         "scratch": None,
+        "hub_config": None,
         "max_files": None,
         "engine": "auto",
     }

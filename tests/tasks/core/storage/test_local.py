@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import StorageError, UsageError
-from tasks.core.storage import local as storage_module
 from tasks.core.storage import LocalStorage, open_storage
+from tasks.core.storage import local as storage_module
 
 HOLD = """
 import sys, time

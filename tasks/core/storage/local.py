@@ -1,5 +1,6 @@
-"""Where a dataset is written: files that appear whole under their final name, or not at all."""
+"""A dataset in a folder on a local or shared disk."""
 
+import builtins
 import fcntl
 import os
 import shutil
@@ -28,6 +29,21 @@ class LocalStorage:
 
     def __str__(self) -> str:
         return str(self.root)
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.root.name
+
+    @property
+    def scratch_parent(self) -> Path:
+        """Beside the folder, on the same disk."""
+        return self.root.parent
+
+    @property
+    def uploads_at_once(self) -> int:
+        """A disk takes one file after another as fast as several."""
+        return 1
 
     def _path(self, path: str) -> Path:
         pure = PurePosixPath(path)
@@ -99,6 +115,13 @@ class LocalStorage:
         if folder != self.root and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
 
+    def leftovers(self) -> builtins.list[str]:
+        """Files that were on their way when a run was killed."""
+        incoming = self.root / _INCOMING
+        if not incoming.is_dir():
+            return []
+        return sorted(f"{_INCOMING}/{file.name}" for file in incoming.iterdir())
+
     def remove_incoming(self) -> None:
         """Remove what a killed run left on its way."""
         for leftover in (self.root / _INCOMING).glob("*"):
@@ -135,19 +158,8 @@ class LocalStorage:
                     time.sleep(0.1)
             yield file.fileno()
 
-
-def open_storage(url: str) -> LocalStorage:
-    """The storage behind the URL of an output.
-
-    Raises:
-        UsageError: no storage is known for this scheme.
-    """
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return LocalStorage(Path(url).expanduser().absolute())
-    if scheme == "file":
-        return LocalStorage(Path(rest))
-    raise UsageError(f"{url}: {scheme}:// is not supported as output; expected a folder.")
+    def require_held(self) -> None:
+        """The kernel keeps the lock as long as the process lives."""
 
 
 def _make_folders(folder: Path, *, below: Path) -> None:

@@ -1,11 +1,8 @@
-"""Which source files there are: patterns to a sorted list, and what pins each file's content."""
+"""Source files on a disk: patterns to paths, and what pins each file's content."""
 
 import glob
 import os
-import re
-import unicodedata
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import bracex
@@ -13,72 +10,30 @@ import xxhash
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.manifest import SourceIdentity
+from tasks.core.sources.patterns import is_pattern
+from tasks.core.sources.source_file import PARQUET_SUFFIX, SourceFile
 
-PARQUET_SUFFIX = ".parquet"
-_READ_BYTES = 2**22
+_READ_BYTES = 2**18  # stays in the cache of a core
 _MAX_BRACES = 1_000_000
-_STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # what would steer a terminal or a log
-_GLOB = re.compile(r"[*?\[{]")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class SourceFile:
-    """One file as it was listed; `part` numbers follow the sorted order of `url`.
-
-    Attributes:
-        url: absolute path of a local file.
-        size: in bytes.
-    """
-
-    url: str
-    size: int
-
-    @property
-    def name(self) -> str:
-        """Short name for people."""
-        return self.url.rsplit("/", 1)[-1]
-
-
-def list_sources(patterns: Iterable[str], *, max_files: int | None = None) -> list[SourceFile]:
-    """Find the source files, each once, sorted by URL.
-
-    Args:
-        patterns: files, folders (all Parquet files in them, however deep), glob and brace patterns.
-        max_files: keep only the first so many.
+def match_local(pattern: str) -> list[SourceFile]:
+    """The files that a path or pattern names.
 
     Raises:
-        UsageError: a pattern matches nothing, or a scheme is not supported.
+        UsageError: one of them cannot be looked at.
     """
-    found: dict[str, SourceFile] = {}
-    for pattern in patterns:
-        matches = _match(pattern)
-        if not matches:
-            raise UsageError(f"{pattern}: {_why_nothing(pattern)}")
-        for path in matches:
-            url = str(path)
-            if any(unicodedata.category(character) in _STEERING for character in url):
-                raise UsageError(
-                    f"{url!r}: the name of this source file holds control characters. Rename it."
-                )
-            found[url] = SourceFile(url=url, size=path.stat().st_size)
-    return sorted(found.values())[:max_files]
+    return [SourceFile(url=str(path), size=path.stat().st_size) for path in _match(pattern)]
 
 
 def _match(pattern: str) -> list[Path]:
-    if "://" in pattern:
-        scheme, _, rest = pattern.partition("://")
-        if scheme != "file":
-            raise UsageError(
-                f"{pattern}: {scheme}:// is not supported as source; expected a file or folder."
-            )
-        pattern = rest
     try:
         plain = Path(pattern).expanduser().absolute()
         if plain.is_file():  # also a file whose name looks like a pattern
             return [plain]
         if plain.is_dir():
             return _parquet_files_in(plain)
-        if not _GLOB.search(pattern):
+        if not is_pattern(pattern):
             return []
         return list(_expand(pattern))
     except bracex.ExpansionLimitException as error:
@@ -122,10 +77,11 @@ def _parquet_files_in(folder: Path) -> list[Path]:
     return found
 
 
-def _why_nothing(pattern: str) -> str:
+def why_nothing(pattern: str) -> str:
+    """Why a path or pattern names no file."""
     if Path(pattern.removeprefix("file://")).expanduser().is_dir():
         return f"no {PARQUET_SUFFIX} file in this folder."
-    if _GLOB.search(pattern):
+    if is_pattern(pattern):
         return "no file matches this pattern. (Quoted, so that the shell leaves it alone?)"
     return "no such file or folder."
 

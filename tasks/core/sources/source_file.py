@@ -1,0 +1,36 @@
+"""One source file, as it was listed."""
+
+from dataclasses import dataclass
+
+PARQUET_SUFFIX = ".parquet"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class SourceFile:
+    """One file as it was listed; `part` numbers follow the sorted order of `url`.
+
+    Attributes:
+        url: absolute path of a local file, or a URL; one of the Hub holds the commit.
+        size: in bytes.
+        version: what pins the content of a remote file: `sha256:`, `git:`, `etag:`, ...; None for
+            a local one, which is hashed when it is read.
+    """
+
+    url: str
+    size: int
+    version: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Short name for people."""
+        return self.url.rsplit("/", 1)[-1]
+
+    @property
+    def remote(self) -> bool:
+        """Whether its bytes must be fetched."""
+        return is_remote(self.url)
+
+
+def is_remote(url: str) -> bool:
+    """Whether a source's URL is not a path of this machine."""
+    return "://" in url

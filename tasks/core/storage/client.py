@@ -1,0 +1,209 @@
+"""Asking an object store through fsspec: bounded in time, retried where that helps, told plainly.
+
+The clients' own retries are off, so that one place decides how often and how long is tried.
+"""
+
+import asyncio
+import os
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from streaming_ext.errors import TransientStorageError, UsageError
+from tasks.core.storage.faults import client_errors, explained, is_missing
+
+Result = TypeVar("Result")
+
+TIMEOUT_VARIABLE = "SHARDMILL_STORAGE_TIMEOUT"
+_TIMEOUT_SECONDS = 30.0
+_SLOWEST_BYTES_PER_SECOND = 2**20  # a transfer that is slower than this is given up
+_PACKAGES = {
+    "s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3"), "gs": ("gcsfs", "gcs"), "gcs": ("gcsfs", "gcs"),
+    "az": ("adlfs", "azure"), "abfs": ("adlfs", "azure"),
+}  # fmt: skip
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def timeout_seconds() -> float:
+    """How long a server may say nothing, in seconds.
+
+    Raises:
+        UsageError: the environment holds no number.
+    """
+    text = os.environ.get(TIMEOUT_VARIABLE, "")
+    try:
+        seconds = float(text or _TIMEOUT_SECONDS)
+    except ValueError:
+        seconds = -1
+    if not 0 < seconds < 3600:
+        raise UsageError(f"{TIMEOUT_VARIABLE} is {text!r}, expected seconds between 0 and 3600.")
+    return seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retry:
+    """How often a request is made before the fault is told.
+
+    Attributes:
+        attempts: at most so many.
+        first_pause: seconds before the second; doubles up to `longest_pause`, with jitter.
+    """
+
+    attempts: int = 7
+    first_pause: float = 0.5
+    longest_pause: float = 10.0
+
+    def pause(self, attempt: int) -> float:
+        """Seconds to wait behind attempt 0, 1, ..."""
+        pause: float = min(self.first_pause * 2**attempt, self.longest_pause)
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectClient:
+    """One bucket or container, and the fsspec file system that asks it.
+
+    Attributes:
+        scheme: of its URL.
+        bucket: its name.
+    """
+
+    scheme: str
+    bucket: str
+    retry: Retry = field(default_factory=Retry)
+    timeout: float = field(default_factory=timeout_seconds)
+
+    @property
+    def is_s3(self) -> bool:
+        """Whether it speaks S3's own language."""
+        return self.scheme in {"s3", "s3a"}
+
+    @cached_property
+    def filesystem(self) -> Any:
+        """The fsspec file system, made on first use."""
+        import fsspec
+
+        options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
+        if self.is_s3:
+            options["config_kwargs"] = {
+                "connect_timeout": min(self.timeout, 10.0),
+                "read_timeout": self.timeout,
+                "retries": {"mode": "standard", "total_max_attempts": 1},
+                "max_pool_connections": 32,
+            }
+        package, extra = _PACKAGES[self.scheme]
+        try:
+            made = fsspec.filesystem(self.scheme, **options)
+        except ImportError as error:
+            raise UsageError(
+                f"{self.scheme}:// needs {package}: pip install 'shardmill[{extra}]'."
+            ) from error
+        except ValueError as error:  # adlfs where no account is named
+            raise UsageError(f"{self.scheme}://{self.bucket}: {error}.") from error
+        if self.is_s3:
+            made.retries = 1
+        return made
+
+    def ask(
+        self,
+        what: str,
+        request: Callable[[Any], Awaitable[Result]],
+        *,
+        size: int = 0,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Result:
+        """Make a request, again where the fault may pass; `what` names it in messages.
+
+        Args:
+            what: "write s3://bucket/x".
+            request: gets the file system.
+            size: bytes that it moves; more take more time.
+            stop: whether nobody waits for it any longer.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            FileExistsError: a conditional request found one.
+            StorageError: the store refuses, or goes on failing (`TransientStorageError`).
+        """
+        limit = self.timeout + 1 + size / _SLOWEST_BYTES_PER_SECOND
+        attempt = 0
+        while True:
+            try:
+                return self._once(request, limit)
+            except client_errors() as error:
+                if is_missing(error):
+                    raise FileNotFoundError(what) from error
+                told = explained(error, what=what, bucket=self.bucket, seconds=limit)
+                if isinstance(told, FileExistsError):
+                    raise told from error
+                attempt += 1
+                if not told.transient or attempt >= self.retry.attempts or stop():
+                    if isinstance(told, TransientStorageError):
+                        told = TransientStorageError(f"{told} (tried {attempt} times)")
+                    raise told from error
+            time.sleep(self.retry.pause(attempt - 1))
+
+    def read(
+        self,
+        path: str,
+        *,
+        what: str,
+        start: int = 0,
+        end: int | None = None,
+        etag: str | None = None,
+    ) -> bytes:
+        """The bytes [start, end) of an object, in one request.
+
+        Args:
+            path: bucket and key.
+            what: names the request in messages.
+            start, end: within the object; all of it by default.
+            etag: on S3, `FileExistsError` where the object is another version.
+        """
+
+        async def request(filesystem: Any) -> bytes:
+            if not self.is_s3:
+                bounds = {} if end is None else {"start": start, "end": end}
+                return bytes(await filesystem._cat_file(path, **bounds))
+            # The file system's own way asks for the size first, where errors have no codes.
+            options: dict[str, Any] = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
+            if etag is not None:
+                options["IfMatch"] = f'"{etag}"'
+            key = path.partition("/")[2]
+            answer = await filesystem._call_s3("get_object", Bucket=self.bucket, Key=key, **options)
+            async with answer["Body"] as body:
+                return bytes(await body.read())
+
+        return self.ask(what, request, size=0 if end is None else end - start)
+
+    def _once(self, request: Callable[[Any], Awaitable[Result]], seconds: float) -> Result:
+        filesystem = self.filesystem
+
+        async def bounded() -> Result:
+            return await asyncio.wait_for(request(filesystem), seconds)
+
+        return asyncio.run_coroutine_threadsafe(bounded(), filesystem.loop).result()
+
+
+def split_url(url: str) -> tuple[str, str, str]:
+    """Scheme, bucket and key of an object store's URL.
+
+    Raises:
+        UsageError: it names no bucket, or says more than a place.
+    """
+    scheme, _, rest = url.partition("://")
+    bucket, _, key = rest.partition("/")
+    if "@" in bucket or ":" in bucket:
+        raise UsageError(
+            f"A {scheme}:// URL must not hold credentials or a host. Give them through the "
+            "environment: AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, ..."
+        )
+    if not _BUCKET.fullmatch(bucket):
+        raise UsageError(f"{url}: expected {scheme}://BUCKET/PREFIX, got the bucket {bucket!r}.")
+    if not key.isprintable() or "?" in key or "#" in key or ".." in key.split("/"):
+        raise UsageError(f"{url!r}: a prefix must not hold '..', '?', '#' or control characters.")
+    return scheme, bucket, "/".join(part for part in key.split("/") if part)

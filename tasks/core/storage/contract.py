@@ -1,0 +1,73 @@
+"""What every place for a dataset can do, whatever it is made of."""
+
+import builtins
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+
+class Storage(Protocol):
+    """A dataset's root; paths are relative to it, `str()` gives its URL.
+
+    A file appears under its name in one step and whole, also when the writer is killed or the
+    connection cut. All methods raise `StorageError` where the place does not do what is asked,
+    `TransientStorageError` where asking again later may help.
+    """
+
+    @property
+    def name(self) -> str:
+        """A name for files about this dataset that lie elsewhere."""
+        ...
+
+    @property
+    def scratch_parent(self) -> Path:
+        """The local folder that work in progress goes to unless the user names one."""
+        ...
+
+    @property
+    def uploads_at_once(self) -> int:
+        """How many files a worker should put at the same time; 1 where waiting costs nothing."""
+        ...
+
+    def create(self) -> None:
+        """Make sure that the place is there."""
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """Put a file in place in one step, over an older one."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The content of a file; `FileNotFoundError` where there is none."""
+        ...
+
+    def list(self, folder: str = "") -> dict[str, int]:
+        """Every file below a folder, sorted: path relative to the root -> size in bytes."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; none there is no error."""
+        ...
+
+    def leftovers(self) -> builtins.list[str]:
+        """What killed runs left on its way, under no final name."""
+        ...
+
+    def remove_incoming(self) -> None:
+        """Remove the leftovers; only for who holds the dataset."""
+        ...
+
+    def exclusive(self) -> AbstractContextManager[int | None]:
+        """Hold the dataset against another run; `UsageError` where one is at work.
+
+        Yields a file descriptor for worker processes to keep open, where that is how it is held.
+        """
+        ...
+
+    def require_held(self) -> None:
+        """Make sure that this run still holds what it took with `exclusive`."""
+        ...
+
+    def close(self) -> None:
+        """Remove what is only needed while writing."""
+        ...

@@ -1,0 +1,129 @@
+"""What clients of object stores raise, as errors that name the place, the cause and a way out."""
+
+import sys
+from typing import Any
+
+from streaming_ext.errors import StorageError, TransientStorageError
+
+_ADVICE = {
+    "NoSuchBucket": "there is no bucket {bucket!r} at this endpoint. Create it, or check its name "
+    "and AWS_ENDPOINT_URL.",
+    "InvalidBucketName": "{bucket!r} is no name for a bucket.",
+    "SignatureDoesNotMatch": "the secret is wrong for this key id. Check AWS_SECRET_ACCESS_KEY or "
+    "the profile.",
+    "InvalidAccessKeyId": "the key id is not known there. Check AWS_ACCESS_KEY_ID and "
+    "AWS_ENDPOINT_URL.",
+    "AccessDenied": "these credentials have no right to do that in bucket {bucket!r}. Ask its "
+    "owner for it, or use others.",
+    "ExpiredToken": "the credentials have expired. Get new ones and run the same command again.",
+    "InvalidToken": "the session token is not valid. Check AWS_SESSION_TOKEN.",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong by more than the server accepts. "
+    "Set it right.",
+    "QuotaExceeded": "the quota of bucket {bucket!r} is used up.",
+}  # fmt: skip
+_ALIASES = {"403": "AccessDenied", "Forbidden": "AccessDenied", "AllAccessDisabled": "AccessDenied"}
+_PASSING = {
+    "SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "Throttling",
+    "ThrottlingException", "TooManyRequests", "RequestLimitExceeded", "BadDigest",
+    "OperationAborted", "ConditionalRequestConflict", "IncompleteBody", "XAmzContentSHA256Mismatch",
+    "409", "429", "500", "502", "503", "504",
+}  # fmt: skip
+_WRONG_SETTINGS = {
+    "ParamValidationError", "InvalidRegionError", "ProfileNotFound", "UnknownServiceError",
+    "InvalidConfigError", "ConfigParseError",
+}  # fmt: skip
+_NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"}
+_NO_CREDENTIALS_ADVICE = (
+    "no credentials were found for bucket {bucket!r}. Set AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY, a profile or a role, or what your provider asks for."
+)
+_EXISTS = {"PreconditionFailed", "412", "BlobAlreadyExists", "ConditionNotMet"}
+
+
+def client_errors() -> tuple[type[Exception], ...]:
+    """What the clients in use raise; those that are not loaded cannot raise anything."""
+    errors: list[type[Exception]] = [OSError, TimeoutError, EOFError]
+    for module, names in (
+        ("botocore.exceptions", ("BotoCoreError", "ClientError", "HTTPClientError")),
+        ("aiohttp", ("ClientError",)),
+        ("google.auth.exceptions", ("GoogleAuthError",)),
+        ("gcsfs.retry", ("HttpError",)),
+        ("azure.core.exceptions", ("AzureError",)),
+    ):
+        if module in sys.modules:
+            errors += [getattr(sys.modules[module], name) for name in names]
+    return tuple(errors)
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__
+    return found
+
+
+def _answer(error: BaseException) -> tuple[str, int]:
+    """The code and the HTTP status that the server answered with, where it did."""
+    for link in _chain(error):
+        response: Any = getattr(link, "response", None)
+        if isinstance(response, dict):
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            return str(response.get("Error", {}).get("Code", "")), int(status or 0)
+        code: Any = getattr(link, "error_code", None) or getattr(link, "code", None)
+        status = getattr(link, "status_code", None) or getattr(link, "status", None) or 0
+        if code or status:
+            return str(code or status), int(status) if str(status).isdigit() else 0
+    return "", 0
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether the store answered that there is no such object, in a bucket that it has."""
+    code, _ = _answer(error)
+    return code in {"NoSuchKey", "404", "BlobNotFound"} or (
+        isinstance(error, FileNotFoundError) and code != "NoSuchBucket"
+    )
+
+
+def explained(
+    error: BaseException, *, what: str, bucket: str, seconds: float
+) -> StorageError | FileExistsError:
+    """The error to raise instead; `what` is what was being done, `seconds` how long it might."""
+    code, status = _answer(error)
+    code = _ALIASES.get(code, code)
+    kinds = {type(link).__name__ for link in _chain(error)}
+    if code in _EXISTS or isinstance(error, FileExistsError):
+        return FileExistsError(what)
+    passing, told = _told(error, code, status, kinds)
+    if passing and _is_timeout(error, kinds):
+        told = f"no answer within {seconds:.0f} s. Is the endpoint right and reachable?"
+    raised = TransientStorageError if passing else StorageError
+    return raised(f"Cannot {what}: {told.format(bucket=bucket)}")
+
+
+def _told(error: BaseException, code: str, status: int, kinds: set[str]) -> tuple[bool, str]:
+    """Whether a fault may pass, and its cause in words; `{bucket}` stands for the bucket."""
+    said = _one_line(error).replace("{", "{{").replace("}", "}}")
+    passing = False
+    if code in _ADVICE:
+        told = f"{_ADVICE[code]} ({code})"
+    elif kinds & _NO_CREDENTIALS:
+        told = _NO_CREDENTIALS_ADVICE
+    elif code in _PASSING or status >= 500 or status == 429:
+        passing, told = True, f"the server answers {code or status}: {said}."
+    elif isinstance(error, PermissionError):
+        told = f"{_ADVICE['AccessDenied']} ({said})"
+    elif status >= 400:
+        told = f"the server refuses ({code or status}: {said})."
+    else:  # no answer at all: mostly the network
+        passing, told = not kinds & _WRONG_SETTINGS, f"{said}."
+    return passing, told
+
+
+def _is_timeout(error: BaseException, kinds: set[str]) -> bool:
+    return isinstance(error, TimeoutError) or any("Timeout" in kind for kind in kinds)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:300].rstrip(".")

@@ -1,0 +1,29 @@
+"""From the URL of an output to the storage behind it."""
+
+from pathlib import Path
+
+from streaming_ext.errors import UsageError
+from tasks.core.storage.contract import Storage
+from tasks.core.storage.local import LocalStorage
+
+OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs")
+
+
+def open_storage(url: str) -> Storage:
+    """The storage behind the URL of an output; nothing is asked of it yet.
+
+    Raises:
+        UsageError: no storage is known for this scheme, or the URL names no bucket.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return LocalStorage(Path(url).expanduser().absolute())
+    if scheme == "file":
+        return LocalStorage(Path(rest))
+    if scheme in OBJECT_STORES:
+        from tasks.core.storage.object_store import ObjectStorage
+
+        return ObjectStorage(url)
+    raise UsageError(
+        f"{url}: {scheme}:// is not supported as output; expected a folder, s3://, gs:// or az://."
+    )

@@ -1,0 +1,169 @@
+"""A dataset on the Hub, sharded to S3, killed, resumed, verified and read back; and no secret told.
+
+All as the README says, on an offline Hub and a real S3 server.
+"""
+
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.manifest import Manifest
+from tests.command_line import CommandLine, wait_for, workers_of
+from tests.servers.hub import Dataset, Hub, hub_server
+from tests.servers.swift import OWNER, SwiftServer, aws_environment, download_all
+
+
+@pytest.fixture(scope="module")
+def hub(sources: Path) -> Iterator[Hub]:
+    """A Hub that holds the session's files in the layout of FineWeb-Edu."""
+    files = sorted(sources.glob("*.parquet"))
+    with hub_server() as running:
+        dataset = running.datasets["org/text"] = Dataset()
+        dataset.commit({f"sample/10BT/{file.name}": file.read_bytes() for file in files})
+        yield running
+
+
+@pytest.fixture
+def online(
+    embedded: CommandLine, api_url: str, hub: Hub, s3: SwiftServer, tmp_path: Path
+) -> CommandLine:
+    hub.reset()
+    env = {**embedded.env, **aws_environment(s3.url), "PREFECT_API_URL": api_url}
+    env |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "TMPDIR": str(tmp_path)}
+    return CommandLine(env, embedded.tokenizer, embedded.sources)
+
+
+OPTIONS = {"sources": "org/text", "hub_config": "sample-10BT"}
+
+
+# The stock reader leaves the files that it unpacks open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_whole_story(
+    online: CommandLine,
+    hub: Hub,
+    s3: SwiftServer,
+    bucket: str,
+    dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+    from streaming_ext.stock import streaming
+
+    url = f"s3://{bucket}/out"
+    run = online.start(*online.shard_arguments(url, engine="reference", **OPTIONS))
+    wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
+    time.sleep(2)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+
+    hub.reset()
+    hub.cuts = [1000, 5000]
+    hub.busy, hub.retry_after = 1, "1"
+    ended = online.shard(url, **OPTIONS)
+    assert ended.returncode == 0, ended.stderr
+    assert hub.requests["revision"] == 2  # one was told to come again
+    copy = download_all(s3.url, bucket, "out", tmp_path / "copy")
+    manifest = Manifest.model_validate_json((copy / "manifest.json").read_bytes())
+    commit = list(hub.datasets["org/text"].commits)[-1]
+    assert all(
+        part.source.url.startswith(f"hf://datasets/org/text@{commit}/sample/10BT/")
+        and part.source.version.startswith("sha256:")
+        for part in manifest.parts
+    )
+    for folder in ("train", "holdout", "documents"):  # the same bytes as from local files
+        ours = {f.relative_to(copy): f.read_bytes() for f in (copy / folder).rglob("*.*")}
+        theirs = {f.relative_to(dataset): f.read_bytes() for f in (dataset / folder).rglob("*.*")}
+        assert ours == theirs
+        assert ours
+
+    hub.reset()
+    again = online.shard(url, **OPTIONS)
+    assert again.returncode == 0, again.stderr
+    assert hub.requests["resolve"] <= 1  # the first file's footer: nothing is fetched again
+    verified = online.run("verify", url, "--deep")
+    assert verified.returncode == 0, verified.stdout
+    assert not list(tmp_path.glob("shardmill-*/.*"))  # no scratch is left
+
+    monkeypatch.setenv("S3_ENDPOINT_URL", s3.url)
+    samples = manifest.splits["train"].samples
+    stock = streaming.StreamingDataset(
+        remote=f"{url}/train", local=str(tmp_path / "stock"), batch_size=1, shuffle=False
+    )
+    assert len(stock) == samples
+    theirs = [stock[index]["tokens"].tolist() for index in range(samples)]
+    mine = StreamingTokenDataset(
+        remote=url, local=str(tmp_path / "mine"), batch_size=1, shuffle=False, dp_rank=0,
+        dp_world_size=1,
+    )  # fmt: skip
+    assert mine.size == samples
+    loader = StreamingTokenLoader(mine)
+    assert [row for batch in loader for row in batch["tokens"].tolist()] == theirs
+
+
+def test_a_dataset_that_moved_on(online: CommandLine, hub: Hub, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert online.shard(output, max_files=1, **OPTIONS).returncode == 0
+    before = hub.datasets["org/text"].at("main")
+    assert before is not None
+    hub.datasets["org/text"].commit({**before[1], "README.md": b"new"})
+    try:
+        moved = online.shard(output, max_files=1, **OPTIONS)
+        assert moved.returncode == 2
+        assert f"hf://datasets/org/text@{before[0]}/" in moved.stderr
+        pinned = f"hf://datasets/org/text@{before[0]}/sample/10BT/*.parquet"
+        assert online.shard(output, max_files=1, sources=pinned).returncode == 0
+    finally:
+        del hub.datasets["org/text"].commits[list(hub.datasets["org/text"].commits)[-1]]
+
+
+def test_refusals(online: CommandLine, hub: Hub, tmp_path: Path) -> None:
+    hub.datasets["org/gated"] = Dataset(gated=True)
+    hub.datasets["org/gated"].commit({"data/x.parquet": b"x"})
+    for source, words in (("org/gated", "gated dataset"), ("org/none", "There is no dataset")):
+        ended = online.shard(tmp_path / "out", sources=source)
+        assert ended.returncode == 1
+        assert words in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_no_secret_is_told(
+    embedded: CommandLine, hub: Hub, s3: SwiftServer, bucket: str, tmp_path: Path
+) -> None:
+    """Planted in the environment; looked for in everything that a run leaves behind."""
+    hub.reset()
+    home = tmp_path / "prefect"
+    env = {**embedded.env, **aws_environment(s3.url), "HF_ENDPOINT": hub.url,
+           "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": hub.token, "TMPDIR": str(tmp_path),
+           "PREFECT_HOME": str(home), "PREFECT_LOGGING_LEVEL": "DEBUG"}  # fmt: skip
+    command = CommandLine(env, embedded.tokenizer, embedded.sources)
+    url = f"s3://{bucket}/out"
+    good = command.shard(url, **OPTIONS)
+    assert good.returncode == 0, good.stderr
+    wrong = {**env, "AWS_SECRET_ACCESS_KEY": "planted-wrong-key", "HF_TOKEN": "hf_planted_wrong"}
+    said = good.stdout + good.stderr
+    for changed in (wrong, {**wrong, "HF_TOKEN": hub.token}):
+        bad = CommandLine(changed, embedded.tokenizer, embedded.sources).shard(url, **OPTIONS)
+        assert bad.returncode == 1
+        said += bad.stdout + bad.stderr
+    download_all(s3.url, bucket, "out", tmp_path / "copy")
+    secrets = [OWNER[1], hub.token, "planted-wrong-key", "hf_planted_wrong"]
+    assert not [secret for secret in secrets if secret in said]
+    (database,) = home.rglob("*.db")
+    with sqlite3.connect(database) as connection:
+        connection.execute("pragma wal_checkpoint(full)")
+        (runs,) = connection.execute("select count(*) from task_run").fetchone()
+    connection.close()
+    assert runs > 0  # it is the database of these runs
+    looked_at = 0
+    for file in tmp_path.rglob("*"):
+        if file.is_file():
+            looked_at += 1
+            data = file.read_bytes()
+            assert not [secret for secret in secrets if secret.encode() in data], file
+    assert looked_at > 20

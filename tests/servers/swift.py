@@ -1,0 +1,262 @@
+"""A real S3 server on loopback: OpenStack Swift with its S3 API, in an environment of its own.
+
+The environment is made once, below the user's cache folder, and kept. Every daemon is a process
+that a test may kill, stop and start again.
+"""
+
+import contextlib
+import fcntl
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from platformdirs import user_cache_path
+
+from tests.servers.prefect_server import free_port
+
+SWIFT = "swift==2.38.3"
+START_SECONDS = 60.0
+OWNER = ("test:owner", "owner-secret-6f1d")
+NOBODY = ("test:nobody", "nobody-secret-93ab")  # known, but without a right on any bucket
+DAEMONS = ("account", "container", "object", "proxy")
+
+_DEFAULTS = """[DEFAULT]
+bind_ip = 127.0.0.1
+bind_port = {port}
+user = {user}
+swift_dir = {etc}
+devices = {devices}
+mount_check = false
+workers = 0
+log_level = WARNING
+"""
+_PROXY = """[pipeline:main]
+pipeline = catch_errors healthcheck listing_formats s3api tempauth bulk slo dlo proxy-server
+[app:proxy-server]
+use = egg:swift#proxy
+account_autocreate = true
+conn_timeout = 1
+node_timeout = 5
+recoverable_node_timeout = 5
+error_suppression_limit = 1000000
+[filter:s3api]
+use = egg:swift#s3api
+location = us-east-1
+[filter:slo]
+use = egg:swift#slo
+allow_async_delete = false
+[filter:tempauth]
+use = egg:swift#tempauth
+"""
+
+
+def environment() -> Path:
+    """The folder with Swift's programs, installed on first use."""
+    base = user_cache_path("shardmill-tests", ensure_exists=True)
+    home = base / f"{SWIFT.replace('==', '-')}-py{sys.version_info.major}.{sys.version_info.minor}"
+    programs = home / "bin"
+    with (base / "swift.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "ready").exists():
+            venv.create(home, clear=True, with_pip=True)
+            install = [str(programs / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+            done = subprocess.run([*install, SWIFT], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{SWIFT} could not be installed:\n{done.stderr}"
+            (home / "ready").touch()
+    return programs
+
+
+class SwiftServer:
+    """One node of Swift: four daemons, data in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._programs = environment()
+        self._etc = root / "etc"
+        self._ports = {kind: free_port() for kind in DAEMONS}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._configure()
+
+    @property
+    def port(self) -> int:
+        """Where the S3 API listens."""
+        return self._ports["proxy"]
+
+    @property
+    def url(self) -> str:
+        """The endpoint."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def _configure(self) -> None:
+        devices = self.root / "node"
+        (devices / "d1").mkdir(parents=True)
+        self._etc.mkdir()
+        (self._etc / "swift.conf").write_text(
+            "[swift-hash]\nswift_hash_path_prefix = p\nswift_hash_path_suffix = s\n"
+            "[storage-policy:0]\nname = one\ndefault = yes\n"
+        )
+        for kind in DAEMONS:
+            text = _DEFAULTS.format(
+                port=self._ports[kind], user=_user(), etc=self._etc, devices=devices
+            )
+            if kind == "proxy":
+                text += _PROXY
+                for (key, secret), rights in ((OWNER, " .admin"), (NOBODY, "")):
+                    account, user = key.split(":")
+                    text += f"user_{account}_{user} = {secret}{rights}\n"
+                for name in ("catch_errors", "healthcheck", "listing_formats", "bulk", "dlo"):
+                    text += f"[filter:{name}]\nuse = egg:swift#{name}\n"
+            else:
+                text += (
+                    f"[pipeline:main]\npipeline = {kind}-server\n"
+                    f"[app:{kind}-server]\nuse = egg:swift#{kind}\n"
+                )
+                self._build_ring(kind)
+            (self._etc / f"{kind}.conf").write_text(text)
+
+    def _build_ring(self, kind: str) -> None:
+        build = [str(self._programs / "swift-ring-builder"), str(self._etc / f"{kind}.builder")]
+        node = f"r1z1-127.0.0.1:{self._ports[kind]}/d1"
+        for step in (["create", "4", "1", "0"], ["add", node, "1"], ["rebalance"]):
+            subprocess.run([*build, *step], check=True, capture_output=True)
+
+    def start(self, kind: str) -> None:
+        """Start a daemon and wait until it answers."""
+        with (self.root / "swift.log").open("ab") as log:
+            program = str(self._programs / f"swift-{kind}-server")
+            process = subprocess.Popen(
+                [program, str(self._etc / f"{kind}.conf")], stdout=log, stderr=log
+            )
+        self._processes[kind] = process
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            assert process.poll() is None, (self.root / "swift.log").read_text()[-3000:]
+            try:
+                httpx.get(f"http://127.0.0.1:{self._ports[kind]}/healthcheck", timeout=2)
+            except httpx.TransportError:
+                time.sleep(0.05)
+            else:
+                return
+        raise AssertionError(f"swift-{kind}-server does not answer in {START_SECONDS} s")
+
+    def kill(self, kind: str) -> None:
+        """kill -9 a daemon."""
+        process = self._processes.pop(kind)
+        process.kill()
+        process.wait()
+
+    def pause(self, kind: str) -> None:
+        """Stop a daemon where it is, its connections open."""
+        self._processes[kind].send_signal(signal.SIGSTOP)
+
+    def resume(self, kind: str) -> None:
+        """Let a paused daemon go on."""
+        self._processes[kind].send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End all daemons."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+        self._processes.clear()
+
+
+@contextmanager
+def swift_server(root: Path) -> Iterator[SwiftServer]:
+    """Run Swift with its data in `root`."""
+    with contextlib.ExitStack() as stack:
+        if not _takes_attributes(root.parent):
+            base = user_cache_path("shardmill-tests", ensure_exists=True)
+            root = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=base)), "server")
+        for attempt in range(3):  # another process may take a port just before us
+            server = SwiftServer(root / str(attempt))
+            try:
+                for kind in DAEMONS:
+                    server.start(kind)
+                break
+            except AssertionError:
+                server.stop()
+                if attempt == 2:
+                    raise
+        stack.callback(server.stop)
+        yield server
+
+
+def _takes_attributes(folder: Path) -> bool:
+    """Whether files below a folder can have the extended attributes that Swift stores."""
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        try:
+            os.setxattr(file.name, "user.shardmill", b"1")
+        except OSError:
+            return False
+    return True
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container that knows no such user
+        return str(os.getuid())
+
+
+def aws_environment(endpoint: str, credentials: tuple[str, str] = OWNER) -> dict[str, str]:
+    """What S3 clients read, with nothing of the user's own."""
+    nothing = os.devnull
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": credentials[0],
+        "AWS_SECRET_ACCESS_KEY": credentials[1],
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": nothing,
+        "AWS_SHARED_CREDENTIALS_FILE": nothing,
+    }
+
+
+def s3_client(endpoint: str, credentials: tuple[str, str] = OWNER) -> Any:
+    """boto3's own client, which knows nothing of this project."""
+    import boto3
+
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=credentials[0],
+        aws_secret_access_key=credentials[1],
+        region_name="us-east-1",
+    )
+
+
+def make_bucket(endpoint: str) -> str:
+    """Make a new bucket; returns its name."""
+    name = f"b-{uuid.uuid4().hex[:12]}"
+    client = s3_client(endpoint)
+    client.create_bucket(Bucket=name)
+    client.close()
+    return name
+
+
+def download_all(endpoint: str, bucket: str, prefix: str, folder: Path) -> Path:
+    """Copy all objects below a prefix into a folder, with a client of its own."""
+    client = s3_client(endpoint)
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for entry in page.get("Contents", []):
+            target = folder / entry["Key"].removeprefix(f"{prefix}/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            body = client.get_object(Bucket=bucket, Key=entry["Key"])["Body"]
+            with body:
+                target.write_bytes(body.read())
+    client.close()
+    return folder
