@@ -45,12 +45,12 @@ def shard_dataset(config: ShardConfig) -> State[Any]:
     storage = open_storage(config.output)
     storage.create()
     with storage.exclusive() as lock:
-        progress.enter("preparing the tokenizer")
-        plan = make_plan(config, storage, sources)
-        if plan.published:
-            return Completed(message=f"{storage} is whole already; nothing to do.")
-        inherited = [] if lock is None else [lock]
-        with WorkerPool(config.workers, inherited=inherited) as pool:
+        size = min(config.workers, len(sources))
+        with WorkerPool(size, inherited=[] if lock is None else [lock]) as pool:
+            progress.enter("preparing the tokenizer")
+            plan = make_plan(config, storage, sources)
+            if plan.published:
+                return Completed(message=f"{storage} is whole already; nothing to do.")
             report = shard(Run(plan, storage, pool, progress))
         storage.close()
         remove_scratch(plan)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from streaming_ext.errors import SourceError, UsageError
 from tasks.core.text_array import text_buffers
 
-BATCH_BYTES = 8 * 2**20  # of text; larger than a cache, small beside the memory of a worker
+BATCH_BYTES = 16 * 2**20  # of text; what a batch costs is little beside, and so is its memory
 MAX_BATCH_ROWS = 2**16
 
 
@@ -40,13 +40,13 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file.
+    """Open a Parquet file; pre-buffered, it would keep every column chunk that it has read.
 
     Raises:
         SourceError: the file is missing, or no whole Parquet file.
     """
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True)
+        return pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
     except FileNotFoundError as error:
         raise SourceError(f"{path}: the file is gone.") from error
     except (pa.ArrowException, OSError) as error:

@@ -90,7 +90,7 @@ class WorkerPool:
     """Long-lived worker processes, each doing one job at a time.
 
     Args:
-        size: number of processes, started as they are needed.
+        size: number of processes, started at once: they take a second to get ready.
         inherited: file descriptors that the processes keep open until they end.
     """
 
@@ -100,8 +100,12 @@ class WorkerPool:
         self._slots: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()
         self._alive: set[_Worker] = set()
         self._stopped = False
-        for _ in range(size):
-            self._slots.put(None)
+        try:
+            for _ in range(size):
+                self._slots.put(self._start())
+        except BaseException:
+            self.stop()
+            raise
 
     def __enter__(self) -> "WorkerPool":
         return self

@@ -15,7 +15,7 @@ from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.manifest import SourceIdentity
 
 PARQUET_SUFFIX = ".parquet"
-_READ_BYTES = 2**22
+_READ_BYTES = 2**18  # stays in the cache of a core
 _MAX_BRACES = 1_000_000
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # what would steer a terminal or a log
 _GLOB = re.compile(r"[*?\[{]")

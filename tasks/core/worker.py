@@ -5,6 +5,7 @@ parent is killed. Nothing it leaves behind is ever taken for whole: token files 
 shards renamed into place when they are complete.
 """
 
+import importlib
 import os
 import queue
 import signal
@@ -37,8 +38,15 @@ def main() -> None:
     pa.set_cpu_count(1)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
+    _import_engines()
     while True:
         _send(_serve(jobs.get()))
+
+
+def _import_engines() -> None:
+    """Load what the first job needs while the parent still plans."""
+    for module in ("awkward", "gigatoken", "pyarrow.parquet"):
+        importlib.import_module(module)
 
 
 def _read_jobs(jobs: "queue.SimpleQueue[bytes]") -> None:

@@ -3,18 +3,17 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from io import RawIOBase
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streaming_ext.errors import StorageError
 from streaming_ext.format import Compression, Shard, content_hash, shard_name
 from streaming_ext.layout import Split, documents_path, record_path
 from streaming_ext.manifest import DatasetSpec, FileRecord, PartRecord, SplitPart, to_json
 from tasks.core.jobs import Progress, TokenizedPart, WriteJob, WrittenPart
-from tasks.core.packing import cut
+from tasks.core.packing import ShardSlice, cut
 from tasks.core.storage import LocalStorage
 from tasks.core.tokenize_part import DOCUMENTS_FILE, RESULT_FILE, tokens_file
 
@@ -75,15 +74,12 @@ class _ShardWriter:
     def write(self, split: Split, scratch: Path, report: Report) -> SplitPart:
         """Write all shards of a split from its token file."""
         counts = self._part.splits[split]
-        tokens = self._open_tokens(scratch / tokens_file(split), counts.tokens)
         pieces = cut(counts.tokens, self._format)
         shards = []
-        for number, piece in enumerate(pieces):
-            fill = np.full(piece.padding, self._spec.tokenizer.eot_id, tokens.dtype)
-            header, body = self._format.header(piece.samples), tokens[piece.start : piece.end]
-            raw = b"".join((header, body.data, fill.data))
-            shards.append(self._put(split, number, piece.samples, raw))
-            report(Progress(fraction=piece.end / max(self._part.tokens, 1)))
+        with (scratch / tokens_file(split)).open("rb", buffering=0) as tokens:
+            for number, piece in enumerate(pieces):
+                shards.append(self._put(split, number, piece.samples, self._raw(piece, tokens)))
+                report(Progress(fraction=piece.end / max(self._part.tokens, 1)))
         return SplitPart(
             documents=counts.documents,
             tokens=counts.tokens,
@@ -91,19 +87,33 @@ class _ShardWriter:
             shards=tuple(shards),
         )
 
-    def _open_tokens(self, path: Path, count: int) -> npt.NDArray[Any]:
-        dtype = np.dtype(self._format.dtype).newbyteorder("<")
-        if count == 0:  # an empty file cannot be mapped
-            return np.empty(0, dtype)
-        return np.memmap(path, dtype, mode="r", shape=(count,))
+    def _raw(self, piece: ShardSlice, tokens: RawIOBase) -> bytearray:
+        """The bytes of a raw shard; `tokens` stands where the piece begins."""
+        dtype = np.dtype(self._format.dtype)
+        header = self._format.header(piece.samples)
+        raw = bytearray(self._format.raw_size(piece.samples))
+        raw[: len(header)] = header
+        # Read, not mapped: mapped pages of a large file count as this process's memory.
+        body = memoryview(raw)[
+            len(header) : len(header) + (piece.end - piece.start) * dtype.itemsize
+        ]
+        while body:
+            count = tokens.readinto(body)
+            if not count:
+                raise StorageError(f"{len(body)} bytes of tokens are gone from scratch.")
+            body = body[count:]
+        fill = np.full(piece.padding, self._spec.tokenizer.eot_id, dtype.newbyteorder("<"))
+        raw[len(raw) - fill.nbytes :] = fill.tobytes()
+        return raw
 
-    def _put(self, split: Split, number: int, samples: int, raw: bytes) -> Shard:
+    def _put(self, split: Split, number: int, samples: int, raw: bytearray) -> Shard:
         raw_name = shard_name(self._part.part, number)
         shard = Shard(
             samples=samples, raw_name=raw_name, raw_bytes=len(raw), raw_hash=content_hash(raw)
         )
-        stored = raw
-        if self._compression is not None:
+        if self._compression is None:
+            stored = bytes(raw)
+        else:
             stored = self._compression.compress(raw)
             shard = replace(
                 shard,

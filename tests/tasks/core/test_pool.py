@@ -26,7 +26,7 @@ from streaming_ext.errors import (
     WorkerDiedError,
 )
 from streaming_ext.manifest import TokenizerIdentity
-from tasks.core.storage import local as storage_module
+from tasks.core import storage as storage_module
 from tasks.core.jobs import Answer, Progress, TokenizeJob
 from tasks.core.pool import InternalError, WorkerPool
 from tasks.core.sources import SourceFile
@@ -318,9 +318,11 @@ class TestStop:
 
     def test_before_any_job(self) -> None:
         with WorkerPool(3) as pool:
-            assert pool.pids == []
+            processes = [psutil.Process(pid) for pid in pool.pids]
+            assert len(processes) == 3  # started at once
             assert not pool.stopped
         assert pool.stopped
+        assert not [process for process in processes if is_alive(process)]
 
 
 def test_workers_hold_what_they_inherit(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import StorageError, UsageError
-from tasks.core.storage import local as storage_module
+from tasks.core import storage as storage_module
 from tasks.core.storage import LocalStorage, open_storage
 
 HOLD = """
@@ -295,7 +295,7 @@ def test_open_storage_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert open_storage("out").root == tmp_path / "out"
 
 
-@pytest.mark.parametrize("url", ["ftp://host/out", "hf://datasets/x"])
+@pytest.mark.parametrize("url", ["s3://bucket/out", "hf://datasets/x"])
 def test_open_storage_of_an_unknown_scheme(url: str) -> None:
     with pytest.raises(UsageError, match="is not supported as output; expected a folder"):
         open_storage(url)
