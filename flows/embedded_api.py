@@ -17,6 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 START_SECONDS = 60.0
+# Nobody looks at it or automates it while it lives: the states of runs are all that it records.
+_SERVER_SETTINGS = {
+    "PREFECT_UI_ENABLED": "0",
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+}
 _QUIET_SECONDS = 0.6  # without a new record: the server writes in batches, several a second
 _DRAIN_SECONDS = 60.0
 _DRAIN_SECONDS_STOPPED = 2.0  # after Ctrl+C nobody wants to wait
@@ -43,7 +50,7 @@ def prefect_api() -> Iterator[str]:
             stdout=subprocess.DEVNULL,
             pass_fds=[listener.fileno()],
             start_new_session=True,
-            env=os.environ | {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1"},
+            env=os.environ | _SERVER_SETTINGS,
         )
     try:
         _wait_until_healthy(url, server)

@@ -12,6 +12,18 @@ class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class PrepareJob(_Message):
+    """Load the tokenizer, before the first file asks for it.
+
+    Attributes:
+        tokenizer_folder: what `Tokenizer.save` wrote.
+    """
+
+    job: Literal["prepare"] = "prepare"
+    tokenizer_folder: str
+    engine: Literal["auto", "reference"]
+
+
 class TokenizeJob(_Message):
     """Tokenize one source file into a token file a split on scratch.
 
@@ -44,7 +56,7 @@ class WriteJob(_Message):
     spec: DatasetSpec
 
 
-Job = Annotated[TokenizeJob | WriteJob, Field(discriminator="job")]
+Job = Annotated[PrepareJob | TokenizeJob | WriteJob, Field(discriminator="job")]
 
 
 class Progress(_Message):
@@ -118,9 +130,10 @@ class Answer(_Message):
     """One line from a worker; exactly one of the fields is there."""
 
     progress: Progress | None = None
+    prepared: bool | None = None
     tokenized: TokenizedPart | None = None
     written: WrittenPart | None = None
     failure: Failure | None = None
 
 
-JOB: TypeAdapter[TokenizeJob | WriteJob] = TypeAdapter(Job)
+JOB: TypeAdapter[PrepareJob | TokenizeJob | WriteJob] = TypeAdapter(Job)

@@ -21,7 +21,16 @@ from typing import Literal
 import pyarrow as pa
 
 from streaming_ext.errors import ShardmillError, WorkerDiedError
-from tasks.core.jobs import JOB, Answer, Failure, Progress, TokenizeJob, WriteJob, WrittenPart
+from tasks.core.jobs import (
+    JOB,
+    Answer,
+    Failure,
+    PrepareJob,
+    Progress,
+    TokenizeJob,
+    WriteJob,
+    WrittenPart,
+)
 from tasks.core.plan import read_unsafe_code_points
 from tasks.core.storage import open_storage
 from tasks.core.tokenize_part import tokenize_part
@@ -66,6 +75,9 @@ def _serve(line: bytes) -> Answer:
     try:
         job = JOB.validate_json(line)
         report = _throttled(lambda progress: _send(Answer(progress=progress)))
+        if isinstance(job, PrepareJob):
+            _tokenizer_and_engine(job.tokenizer_folder, job.engine)
+            return Answer(prepared=True)
         if isinstance(job, TokenizeJob):
             tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
             return Answer(tokenized=tokenize_part(job, tokenizer, engine, report))
