@@ -40,7 +40,7 @@ _HASH = re.compile(r"[0-9a-f]{32}")
 _SHARD_NAME = re.compile(r"(?P<part>\d{5,})/shard\.\d{5,}\.mds(\.[a-z0-9]+)?")
 
 
-def content_hash(data: bytes | bytearray) -> str:
+def content_hash(data: bytes | memoryview) -> str:
     """The hash that names the content of every file of a dataset: XXH3-128, as hex."""
     return xxhash.xxh3_128_hexdigest(data)
 
@@ -83,7 +83,7 @@ class Compression:
             )
         return cls(codec=codec, level=int(level_text))
 
-    def compress(self, data: bytes | bytearray) -> bytes:
+    def compress(self, data: bytes | memoryview) -> bytes:
         """Compress one raw shard; the same input gives the same bytes on any number of cores."""
         if self.codec == "zstd":
             # A third faster than the library of MDSWriter, and no larger.

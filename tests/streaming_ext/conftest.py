@@ -49,3 +49,10 @@ def open_raw(raw: Built) -> Iterator[Callable[..., StreamingTokenDataset]]:
         return StreamingTokenDataset(**(settings | changes))
 
     return make
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests start more workers than the machine has cores: torch warns of it."""
+    for item in items:
+        if "streaming_ext" in item.path.parts:
+            item.add_marker(pytest.mark.filterwarnings("ignore:This DataLoader will create"))

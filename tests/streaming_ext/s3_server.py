@@ -27,8 +27,16 @@ class Server(ThreadingHTTPServer):
     fail_times = 10**9  # requests that fail before all is fine
     bytes_per_second: float | None = None
     link_free_at = 0.0
-    requests = 0
     sent = 0
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.asked: list[str] = []  # the path of every request
+
+    @property
+    def requests(self) -> int:
+        """How many there were."""
+        return len(self.asked)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -47,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        self.server.requests += 1
+        self.server.asked.append(self.path)
         mode = self.server.mode if self.server.requests <= self.server.fail_times else "fine"
         if mode == "stuck":
             time.sleep(20)

@@ -15,8 +15,6 @@ from streaming_ext.errors import ConfigMismatchError, NotADatasetError, UsageErr
 from streaming_ext.stock import streaming
 from tests.streaming_ext.build import Built
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
-
 
 def tokens_of(loader: Any) -> list[Any]:
     return [batch["tokens"].tolist() for batch in loader]
@@ -34,6 +32,19 @@ def test_it_is_a_streaming_dataset(open_raw, raw) -> None:
     assert dataset[0]["tokens"].dtype == torch.int64
     with pytest.raises(IndexError):
         dataset[585]
+
+
+def test_it_uses_no_named_shared_memory(open_raw, monkeypatch) -> None:
+    from multiprocessing import shared_memory
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("named shared memory outlives a killed job")
+
+    monkeypatch.setattr(shared_memory.SharedMemory, "__init__", refuse)
+    for workers in (0, 1):
+        dataset = open_raw()
+        assert len(tokens_of(StreamingTokenLoader(dataset, num_workers=workers))) == 146
+        assert len(tokens_of(DataLoader(dataset, batch_size=4, num_workers=workers))) == 146
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

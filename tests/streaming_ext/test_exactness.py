@@ -11,7 +11,6 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStre
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 Open = Callable[..., StreamingTokenDataset]
 RANKS = (1, 2, 3, 4, 6, 8)
 

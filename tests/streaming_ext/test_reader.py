@@ -157,6 +157,7 @@ def test_a_rewritten_dataset_never_meets_the_old_cache(tmp_path: Path) -> None:
     row = read(reader_of(second.root, local=cache), [0], 100)
     assert (row == second.streams["train"][:100]).all()
     assert (row != first.streams["train"][:100]).any()
+    assert len(list((cache / "0").iterdir())) == 2
 
 
 def test_a_limited_cache_evicts_and_fetches_again(packed: Built, tmp_path: Path) -> None:
