@@ -36,7 +36,12 @@ def prefect_api() -> Iterator[str]:
 
     The configured server is used where there is one, else an embedded one runs for this block.
     """
-    from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+    from prefect.settings import (
+        PREFECT_API_URL,
+        PREFECT_LOGGING_TO_API_ENABLED,
+        get_current_settings,
+        temporary_settings,
+    )
 
     configured = get_current_settings().api.url
     if configured:
@@ -54,7 +59,8 @@ def prefect_api() -> Iterator[str]:
         )
     try:
         _wait_until_healthy(url, server)
-        with temporary_settings({PREFECT_API_URL: url}):
+        # Log lines are for a dashboard; here only the states of runs are kept.
+        with temporary_settings({PREFECT_API_URL: url, PREFECT_LOGGING_TO_API_ENABLED: False}):
             try:
                 yield url
             except BaseException:
@@ -113,6 +119,7 @@ def _serve(descriptor: int) -> None:
     import uvicorn
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(5)  # records can wait for the work that they are of
     config = uvicorn.Config(
         "prefect.server.api.server:create_app",
         factory=True,
