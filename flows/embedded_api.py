@@ -17,6 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 START_SECONDS = 60.0
+# Nobody looks at it or automates it while it lives: the states of runs are all that it records.
+_SERVER_SETTINGS = {
+    "PREFECT_UI_ENABLED": "0",
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+}
 _QUIET_SECONDS = 0.6  # without a new record: the server writes in batches, several a second
 _DRAIN_SECONDS = 60.0
 _DRAIN_SECONDS_STOPPED = 2.0  # after Ctrl+C nobody wants to wait
@@ -29,7 +36,12 @@ def prefect_api() -> Iterator[str]:
 
     The configured server is used where there is one, else an embedded one runs for this block.
     """
-    from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+    from prefect.settings import (
+        PREFECT_API_URL,
+        PREFECT_LOGGING_TO_API_ENABLED,
+        get_current_settings,
+        temporary_settings,
+    )
 
     configured = get_current_settings().api.url
     if configured:
@@ -43,11 +55,12 @@ def prefect_api() -> Iterator[str]:
             stdout=subprocess.DEVNULL,
             pass_fds=[listener.fileno()],
             start_new_session=True,
-            env=os.environ | {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1"},
+            env=os.environ | _SERVER_SETTINGS,
         )
     try:
         _wait_until_healthy(url, server)
-        with temporary_settings({PREFECT_API_URL: url}):
+        # Log lines are for a dashboard; here only the states of runs are kept.
+        with temporary_settings({PREFECT_API_URL: url, PREFECT_LOGGING_TO_API_ENABLED: False}):
             try:
                 yield url
             except BaseException:
@@ -106,6 +119,7 @@ def _serve(descriptor: int) -> None:
     import uvicorn
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(5)  # records can wait for the work that they are of
     config = uvicorn.Config(
         "prefect.server.api.server:create_app",
         factory=True,

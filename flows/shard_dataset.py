@@ -15,6 +15,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.look_ahead import PartEnd, done_in_any_order
 from streaming_ext.errors import ShardmillError
 from tasks.core.config import ShardConfig
+from tasks.core.jobs import PrepareJob
 from tasks.core.plan import check_sources, make_plan, remove_scratch
 from tasks.core.pool import WorkerPool
 from tasks.core.progress import watched
@@ -55,6 +56,9 @@ def shard_dataset(config: ShardConfig) -> State[Any]:
             plan = make_plan(config, storage, sources)
             if plan.published:
                 return Completed(message=f"{storage} is whole already; nothing to do.")
+            pool.run_in_each(
+                PrepareJob(tokenizer_folder=str(plan.tokenizer_folder), engine=config.engine)
+            )
             report = shard(Run(plan, storage, pool, progress, movers))
         storage.close()
         remove_scratch(plan)

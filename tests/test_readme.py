@@ -88,9 +88,11 @@ def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict
         assert (folder / f"fineweb-edu-{made}" / "manifest.json").exists()
 
 
-@pytest.mark.filterwarnings("ignore")  # the script runs with the stock reader's own
-def test_readme_python(folder: Path, vocabulary: Path, shell_environment: dict[str, str]) -> None:
-    (script,) = blocks("README.md", "python")
+@pytest.mark.parametrize("number", [0, 1], ids=["shardmill's reader", "the stock reader"])
+def test_readme_python(
+    folder: Path, vocabulary: Path, shell_environment: dict[str, str], number: int
+) -> None:
+    script = blocks("README.md", "python")[number]
     make = "shardmill shard fineweb-edu --output fineweb-edu-gpt2 --tokenizer gpt2"
     subprocess.run(
         ["bash", "-c", here(make, vocabulary)], cwd=folder, env=shell_environment, check=True

@@ -24,6 +24,18 @@ class FetchJob(_Message):
     column: str
 
 
+class PrepareJob(_Message):
+    """Load the tokenizer, before the first file asks for it.
+
+    Attributes:
+        tokenizer_folder: what `Tokenizer.save` wrote.
+    """
+
+    job: Literal["prepare"] = "prepare"
+    tokenizer_folder: str
+    engine: Literal["auto", "reference"]
+
+
 class TokenizeJob(_Message):
     """Tokenize one source file into a token file a split on scratch.
 
@@ -57,7 +69,7 @@ class WriteJob(_Message):
     spec: DatasetSpec
 
 
-Job = Annotated[FetchJob | TokenizeJob | WriteJob, Field(discriminator="job")]
+Job = Annotated[PrepareJob | FetchJob | TokenizeJob | WriteJob, Field(discriminator="job")]
 
 
 class Progress(_Message):
@@ -145,9 +157,10 @@ class Answer(_Message):
 
     progress: Progress | None = None
     fetched: FetchedFile | None = None
+    prepared: bool | None = None
     tokenized: TokenizedPart | None = None
     written: WrittenPart | None = None
     failure: Failure | None = None
 
 
-JOB: TypeAdapter[FetchJob | TokenizeJob | WriteJob] = TypeAdapter(Job)
+JOB: TypeAdapter[PrepareJob | FetchJob | TokenizeJob | WriteJob] = TypeAdapter(Job)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO
 
 from streaming_ext import errors
@@ -17,6 +18,13 @@ from tasks.core.jobs import Answer, Failure, Job, Progress
 
 _STDERR_TAIL_BYTES = 2000
 _END_SECONDS = 5.0
+# Arrays of some MB come and go with every batch. Kept rather than given back to the system, their
+# pages need not be zeroed again: a tenth of the time. Read by glibc and Arrow, ignored elsewhere.
+_MEMORY_SETTINGS = {
+    "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
 
 
 class InternalError(ShardmillError):
@@ -34,6 +42,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             pass_fds=inherited,
+            env=_MEMORY_SETTINGS | os.environ,
         )
 
     @property
@@ -98,6 +107,7 @@ class WorkerPool:
     def __init__(self, size: int, *, inherited: Sequence[int] = (), light: bool = False) -> None:
         self._light = light
         self._inherited = tuple(inherited)
+        self._size = size
         self._lock = threading.Lock()
         self._slots: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()
         self._alive: set[_Worker] = set()
@@ -133,7 +143,22 @@ class WorkerPool:
             ShardmillError: whatever the job raised, by its type; `WorkerDiedError` where the
                 process died, `StoppedError` where the pool was stopped meanwhile.
         """
-        worker = self._slots.get()
+        return self._run_in(self._slots.get(), job, on_progress)
+
+    def run_in_each(self, job: Job) -> None:
+        """Do a job once in every worker, all at the same time; blocks until all are done.
+
+        Raises:
+            ShardmillError: as `run`.
+        """
+        workers = [self._slots.get() for _ in range(self._size)]
+        with ThreadPoolExecutor(self._size) as threads:
+            for _ in threads.map(lambda worker: self._run_in(worker, job, lambda _: None), workers):
+                pass
+
+    def _run_in(
+        self, worker: _Worker | None, job: Job, on_progress: Callable[[Progress], None]
+    ) -> Answer:
         try:
             worker = worker or self._start()
             answer = worker.run(job, on_progress)

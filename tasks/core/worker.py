@@ -27,6 +27,8 @@ from tasks.core.jobs import (
     Failure,
     FetchedFile,
     FetchJob,
+    Job,
+    PrepareJob,
     Progress,
     TokenizeJob,
     WriteJob,
@@ -77,14 +79,8 @@ def _send(answer: Answer) -> None:
 
 def _serve(line: bytes) -> Answer:
     try:
-        job = JOB.validate_json(line)
         report = _throttled(lambda progress: _send(Answer(progress=progress)))
-        if isinstance(job, TokenizeJob):
-            tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
-            return Answer(tokenized=tokenize_part(job, tokenizer, engine, report))
-        if isinstance(job, FetchJob):
-            return Answer(fetched=_fetch(job, report))
-        return Answer(written=_write(job, report))
+        return _do(JOB.validate_json(line), report)
     except ShardmillError as error:
         return Answer(failure=Failure(error=type(error).__name__, message=str(error)))
     except MemoryError:
@@ -93,6 +89,18 @@ def _serve(line: bytes) -> Answer:
         )
     except Exception:  # noqa: BLE001  the parent raises it, with this traceback
         return Answer(failure=Failure(error="InternalError", message=traceback.format_exc()))
+
+
+def _do(job: Job, report: Callable[[Progress], None]) -> Answer:
+    if isinstance(job, PrepareJob):
+        _tokenizer_and_engine(job.tokenizer_folder, job.engine)
+        return Answer(prepared=True)
+    if isinstance(job, TokenizeJob):
+        tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
+        return Answer(tokenized=tokenize_part(job, tokenizer, engine, report))
+    if isinstance(job, FetchJob):
+        return Answer(fetched=_fetch(job, report))
+    return Answer(written=_write(job, report))
 
 
 @cache

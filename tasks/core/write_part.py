@@ -71,6 +71,7 @@ class _ShardWriter:
         self._spec = spec
         self._format = spec.shard_format
         self._compression = Compression.parse(spec.compression)
+        self._buffer = bytearray()  # of one shard after another: fresh pages cost time
         self._store = put
 
     def write(self, split: Split, scratch: Path, report: Report) -> SplitPart:
@@ -89,16 +90,17 @@ class _ShardWriter:
             shards=tuple(shards),
         )
 
-    def _raw(self, piece: ShardSlice, tokens: RawIOBase) -> bytearray:
-        """The bytes of a raw shard; `tokens` stands where the piece begins."""
+    def _raw(self, piece: ShardSlice, tokens: RawIOBase) -> memoryview:
+        """The bytes of a raw shard, until the next one; `tokens` stands where the piece begins."""
         dtype = np.dtype(self._format.dtype)
         header = self._format.header(piece.samples)
-        raw = bytearray(self._format.raw_size(piece.samples))
+        size = self._format.raw_size(piece.samples)
+        if len(self._buffer) < size:
+            self._buffer = bytearray(size)
+        raw = memoryview(self._buffer)[:size]
         raw[: len(header)] = header
         # Read, not mapped: mapped pages of a large file count as this process's memory.
-        body = memoryview(raw)[
-            len(header) : len(header) + (piece.end - piece.start) * dtype.itemsize
-        ]
+        body = raw[len(header) : len(header) + (piece.end - piece.start) * dtype.itemsize]
         while body:
             count = tokens.readinto(body)
             if not count:
@@ -108,7 +110,7 @@ class _ShardWriter:
         raw[len(raw) - fill.nbytes :] = fill.tobytes()
         return raw
 
-    def _put(self, split: Split, number: int, samples: int, raw: bytearray) -> Shard:
+    def _put(self, split: Split, number: int, samples: int, raw: memoryview) -> Shard:
         raw_name = shard_name(self._part.part, number)
         shard = Shard(
             samples=samples, raw_name=raw_name, raw_bytes=len(raw), raw_hash=content_hash(raw)

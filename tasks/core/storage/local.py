@@ -98,12 +98,16 @@ class LocalStorage:
             raise StorageError(f"Cannot read {path} in {self.root}: {_reason(error)}.") from error
 
     def list(self, folder: str = "") -> dict[str, int]:
-        """Every file below a folder, sorted: path relative to the root -> size in bytes."""
+        """Every file below a folder, sorted: path relative to the root -> size in bytes.
+
+        What begins with a dot at the root is no file of the dataset: files on their way, and the
+        shards that training unpacks beside it.
+        """
         base = self._path(folder) if folder else self.root
         found = {
             file.relative_to(self.root).as_posix(): file.stat().st_size
             for file in base.rglob("*")
-            if file.is_file() and _INCOMING not in file.relative_to(self.root).parts
+            if file.is_file() and not file.relative_to(self.root).parts[0].startswith(".")
         }
         return dict(sorted(found.items()))
 

@@ -129,6 +129,7 @@ class _Work:
         self._threads = ThreadPoolExecutor(workers)
         self._futures: list[Future[Outcome]] = []
         self._stopped = threading.Event()
+        self._raised: BaseException | None = None  # by the listener
         self._lock = threading.Lock()
         self._done, self._total, self._on_progress = 0, total, on_progress
 
@@ -138,16 +139,23 @@ class _Work:
 
     def report(self, num_bytes: int) -> None:
         """Called by a check after each file; ends it where the whole is being stopped."""
-        if self._stopped.is_set():
-            raise StoppedError("verifying was stopped")
         with self._lock:
+            if self._stopped.is_set():
+                raise StoppedError("verifying was stopped")
             self._done += num_bytes
-            self._on_progress(self._done, self._total)
+            try:
+                self._on_progress(self._done, self._total)
+            except BaseException as error:
+                self._raised = error
+                self._stopped.set()
+                raise
 
     def results(self) -> Iterable[Outcome]:
         """What each check found, in the order of submission; stops all when one fails."""
         try:
             return [future.result() for future in self._futures]
+        except StoppedError:
+            raise self._raised or AssertionError("stopped by nobody") from None
         finally:
             self._stopped.set()
             self._threads.shutdown(cancel_futures=True)

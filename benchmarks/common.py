@@ -1,0 +1,216 @@
+"""What the benchmarks share: the machine, running and watching commands, tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import venv
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
+
+ROOT = Path(__file__).parents[1]
+CACHE = Path(os.environ.get("SHARDMILL_BENCH_CACHE", "~/.cache/shardmill-bench")).expanduser()
+SHARED = Path(os.environ["SHARDMILL_SHARED"]) if "SHARDMILL_SHARED" in os.environ else None
+_WORKER = "tasks.core.worker"
+_WATCH_SECONDS = 0.25
+
+
+def machine() -> dict[str, str]:
+    """Processor, cores, memory, system, Python; no host name."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "processor": models[0] if models else platform.processor(),
+        "cores": str(os.cpu_count()),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "system": platform.system(),
+        "Python": platform.python_version(),
+    }
+
+
+def environment(requirements: Sequence[str], cache: Path) -> Path:
+    """The Python of a virtual environment that holds `requirements`, made on first use."""
+    folder = cache / "venvs" / requirements[0].replace("==", "-")
+    python, mark = folder / "bin/python", folder / "requirements.json"
+    if not mark.exists() or json.loads(mark.read_text()) != list(requirements):
+        print(f"installing {' '.join(requirements)} into {folder}", file=sys.stderr)
+        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run([python, "-I", "-m", "pip", "install", "-q", *requirements], check=True)
+        mark.write_text(json.dumps(list(requirements)))
+    return python
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One command that has run.
+
+    Attributes:
+        seconds: of its whole life.
+        cpu_seconds: of it and its children.
+        others: cores that the rest of the machine kept busy meanwhile; should be near 0.
+        output: what it printed.
+        memory: samples (seconds since the start, resident bytes) of each process.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    others: float
+    output: str
+    memory: dict[str, list[tuple[float, int]]]
+
+    def worker_memory(self) -> list[list[tuple[float, int]]]:
+        """The samples of the pipeline's worker processes."""
+        return [samples for name, samples in self.memory.items() if _WORKER in name]
+
+
+def run(command: Sequence[str | Path], *, interval: float | None = None) -> Measured:
+    """Run a command to its end, looking at its process tree every `interval` seconds.
+
+    Raises:
+        SystemExit: the command failed; its output is shown.
+    """
+    began, cpu, busy = time.monotonic(), _children_cpu(), _busy()
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    memory: dict[str, list[tuple[float, int]]] = {}
+    seen: dict[int, float] = {}
+    watch = (process.pid, interval or _WATCH_SECONDS, memory, seen)
+    threading.Thread(target=_watch, args=watch, daemon=True).start()
+    output, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(map(str, command[:4]))} ... failed:\n{output[-4000:]}")
+    # Exact for children that were waited for; datatrove's are not, and can only be watched.
+    seconds, used = time.monotonic() - began, max(_children_cpu() - cpu, sum(seen.values()))
+    return Measured(seconds, used, (_busy() - busy - used) / seconds, output, memory)
+
+
+def _children_cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _busy() -> float:
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system)
+
+
+def _watch(
+    pid: int,
+    interval: float,
+    memory: dict[str, list[tuple[float, int]]],
+    cpu_seconds: dict[int, float],
+) -> None:
+    began = time.monotonic()
+    try:
+        parent = psutil.Process(pid)
+        while True:
+            for process in (parent, *parent.children(recursive=True)):
+                try:
+                    name = f"{process.pid} {' '.join(process.cmdline())}"
+                    sample = (time.monotonic() - began, process.memory_info().rss)
+                    times = process.cpu_times()
+                except psutil.Error:  # it has just ended
+                    continue
+                memory.setdefault(name, []).append(sample)
+                cpu_seconds[process.pid] = times.user + times.system
+            time.sleep(interval)
+    except psutil.NoSuchProcess:
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """A run of `shardmill shard`: its own record, and the command as seen from outside."""
+
+    record: dict[str, Any]
+    measured: Measured
+
+    @property
+    def seconds(self) -> float:
+        """From the first file to the published manifest, start-up apart."""
+        return float(self.record["seconds"])
+
+
+def shard(
+    files: Iterable[Path],
+    output: Path,
+    tokenizer: Path,
+    *options: str,
+    workers: int = 2,
+    interval: float | None = None,
+) -> Sharded:
+    """Run the pipeline as a user does, into a new folder."""
+    shutil.rmtree(output, ignore_errors=True)
+    command = [sys.executable, "-m", "flows.cli", "shard", *files, "--output", output]
+    command += ["--tokenizer", tokenizer, "--pattern", "gpt2", "--workers", str(workers), *options]
+    measured = run(command, interval=interval)
+    (record,) = (output / "runs").glob("*.json")
+    return Sharded(json.loads(record.read_text()), measured)
+
+
+def default_tokenizer() -> Path:
+    """GPT-2's rank file where the shared folder is given, else a small one, trained here."""
+    return SHARED / "data/vocab/r50k_base.tiktoken" if SHARED else _made_up() / "made_up.tiktoken"
+
+
+def default_documents() -> list[Path]:
+    """Parquet files of real documents where the shared folder is given, else made-up ones."""
+    return sorted((SHARED / "data/parquet" if SHARED else _made_up()).glob("*.parquet"))
+
+
+def _made_up() -> Path:
+    folder = CACHE / "made-up"
+    vocabulary = folder / "made_up.tiktoken"
+    if not vocabulary.exists():
+        write_parquet_files(folder, num_files=4, documents_per_file=1000, seed=0)
+        train_vocabulary(make_documents(1000, seed=0), 8192, vocabulary)
+    return folder
+
+
+def text_bytes(files: Iterable[Path]) -> int:
+    """Bytes of text in Parquet files."""
+    tables = (pq.read_table(path, columns=["text"]) for path in files)
+    return sum(pc.sum(pc.binary_length(table["text"])).as_py() for table in tables)
+
+
+def rounds(contenders: dict[str, Callable[[], float]], count: int) -> dict[str, list[float]]:
+    """What each contender measures, in alternating rounds."""
+    values: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(count):
+        for name, measure in contenders.items():
+            values[name].append(measure())
+            print(f"round {number + 1}, {name}: {values[name][-1]:.4g}", file=sys.stderr)
+    return values
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    shown: list[Sequence[object]] = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in shown)
+
+
+def save(path: Path | None, **result: object) -> None:
+    """Keep a result as JSON, with the machine."""
+    if path is not None:
+        path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")

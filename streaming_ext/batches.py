@@ -1,0 +1,233 @@
+"""The batches of some steps as arrays: planned, located and gathered many steps at a time."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from streaming_ext.errors import UsageError
+from streaming_ext.masks import Boundaries, Rows
+from streaming_ext.order import Ints
+from streaming_ext.plan import Cursor, Plan
+from streaming_ext.prefetch import Prefetcher
+from streaming_ext.reader import Located, TokenReader
+
+MASKS: Final = ("targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen")
+EXTRAS: Final = (*MASKS, "starts_inside", "sequence_ids")
+_EDGES: Final = ("before", "before_known", "after", "after_known", "real")
+PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little a batch
+
+Batch = dict[str, Any]
+
+
+class BatchReader:
+    """Makes the batches of one rank from a plan and a reader."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        reader: TokenReader,
+        *,
+        sequence_length: int,
+        extras: Collection[str],
+        eot_id: int | None,
+        predownload: int,
+        prefetch_limit: int | None,
+    ) -> None:
+        """Choose what a batch holds besides its tokens.
+
+        Args:
+            plan: which sequences.
+            reader: where they are.
+            sequence_length: tokens a sequence.
+            extras: any of `EXTRAS`.
+            eot_id: the id that ends a document, None where unknown.
+            predownload: sequences of this rank to run ahead with fetching.
+            prefetch_limit: bytes of shards fetched ahead, None for no limit.
+        """
+        if unknown := sorted(set(extras) - set(EXTRAS)):
+            raise UsageError(f"`extras` may name {', '.join(EXTRAS)}; got {', '.join(unknown)}.")
+        if eot_id is None and set(extras) - {"sequence_ids"}:
+            raise UsageError(
+                f"extras={sorted(extras)} need the id that ends a document, which this dataset "
+                "does not say. Pass eot_id=..., or leave them out."
+            )
+        self.plan = plan
+        self.reader = reader
+        self.length = sequence_length
+        self.extras = frozenset(extras)
+        self._eot = -1 if eot_id is None else eot_id
+        self._masks = [name for name in MASKS if name in self.extras]
+        self._needs_edges = bool(self._masks) or "starts_inside" in self.extras
+        self._predownload = predownload
+        self._prefetch_limit = prefetch_limit
+
+    def batches(self, cursor: Cursor, blocks: Iterable[range], *, together: int) -> Iterator[Batch]:
+        """The batches of some steps, one after another.
+
+        Args:
+            cursor: where step 0 is.
+            blocks: numbers of steps; each block is planned at once. Gone through twice, the
+                second time ahead of the first.
+            together: steps whose rows are gathered at once; a divisor of each block but the last.
+
+        Yields:
+            raw batches, each of `together` steps, or less at the end of a block: `tokens`
+            (rows, sequence_length) in the type on disk, and what `finish` needs, (rows,) each.
+        """
+        at = 0
+        size = self.plan.partition.batch_size
+        self.reader.ensure(np.empty(0, np.int64))  # become this process
+        prefetcher = Prefetcher(
+            self.reader,
+            self._upcoming(cursor, blocks),
+            ahead=max(1, self._predownload // size),
+            limit=self._prefetch_limit,
+            now=lambda: at,
+        )
+        try:
+            for block in blocks:
+                streams, sequences = self.plan.sequences(cursor, np.array(block, np.int64))
+                numbers = sequences.reshape(-1)
+                located, real = self._locate(streams.reshape(-1), numbers)
+                for first in range(0, len(block), together):
+                    at = block[first]
+                    rows = slice(first * size, min(first + together, len(block)) * size)
+                    yield self._batch(located, rows, real, numbers[rows])
+        finally:
+            prefetcher.stop()
+
+    def read(self, stream: int, sequences: Ints) -> Batch:
+        """Some sequences of one stream, by their numbers on disk, as a raw batch."""
+        located, real = self._locate(np.full_like(sequences, stream), sequences)
+        return self._batch(located, slice(0, len(sequences)), real, sequences)
+
+    def finish(self, raw: Batch) -> Batch:
+        """Turn a raw batch into what was asked for.
+
+        Apart from reading, since sending what is computed here between processes costs more than
+        computing it.
+
+        Returns:
+            `tokens` (rows, sequence_length) int64, the extras, and `real` where rows may be
+            fillers.
+        """
+        batch: Batch = {"tokens": raw["tokens"].astype(np.int64)}
+        for name in ("real", "sequence_ids", "starts_inside"):
+            if name in raw:
+                batch[name] = raw[name]
+        if not self._masks:
+            return batch
+        edges = Boundaries(Rows(**{name: raw[name] for name in ("tokens", *_EDGES)}), self._eot)
+        for name in self._masks:
+            batch[name] = getattr(edges, name)()
+        if self.plan.drop_last:
+            del batch["real"]
+        return batch
+
+    def _locate(self, streams: Ints, sequences: Ints) -> tuple[Located, np.ndarray[Any, Any]]:
+        real = sequences >= 0
+        starts = self.reader.stream_starts[streams] + np.maximum(sequences, 0) * self.length
+        return self.reader.locate(starts, self.length), real
+
+    def _batch(
+        self, located: Located, rows: slice, real: np.ndarray[Any, Any], sequences: Ints
+    ) -> Batch:
+        reader = self.reader
+        if located.last is located.first:
+            shards = located.first[rows]
+        else:
+            shards = reader.shards_of(located, rows)
+        reader.ensure(shards)
+        tokens = reader.gather(located, rows, self.length)
+        batch: Batch = {"tokens": tokens}
+        chosen = real[rows]
+        if not self.plan.drop_last:
+            if not chosen.all():
+                tokens[~chosen] = max(0, self._eot)
+            batch["real"] = chosen
+        if "sequence_ids" in self.extras:
+            batch["sequence_ids"] = sequences
+        if not self._needs_edges:
+            return batch
+        before, before_known = reader.before(located, rows)
+        if self._masks:
+            after, after_known = reader.after(located, rows, self.length)
+            batch |= {"before": before, "before_known": before_known & chosen,
+                      "after": after, "after_known": after_known, "real": chosen}  # fmt: skip
+        if "starts_inside" in self.extras:
+            before = self._with_edges(located.starts[rows], before, before_known)
+            batch["starts_inside"] = (before != self._eot) & chosen
+        return batch
+
+    def _with_edges(
+        self, starts: Ints, before: np.ndarray[Any, Any], known: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        """The token before each row, from the shard before where the row is a shard's first.
+
+        The start of a stream counts as the start of a document.
+        """
+        unknown = np.flatnonzero(~known)
+        if not unknown.size:
+            return before
+        before = before.copy()
+        before[unknown] = self._eot
+        unknown = unknown[~np.isin(starts[unknown], self.reader.stream_starts)]
+        if unknown.size:
+            located = self.reader.locate(starts[unknown] - 1, 1)
+            self.reader.ensure(located.first)
+            before[unknown] = self.reader.gather(located, slice(0, len(unknown)), 1)[:, 0]
+        return before
+
+    def _upcoming(self, cursor: Cursor, blocks: Iterable[range]) -> Iterator[tuple[int, int]]:
+        """Step and shard of each first use, leaving out what is ready."""
+        size = self.plan.partition.batch_size
+        for block in blocks:
+            if self.reader.ready.all():
+                return
+            streams, sequences = self.plan.sequences(cursor, np.array(block, np.int64))
+            located, _ = self._locate(streams.reshape(-1), sequences.reshape(-1))
+            # row by row the first and the last shard: (2 * rows,)
+            shards = np.stack([located.first, located.last], axis=1).reshape(-1)
+            distinct, at = np.unique(shards, return_index=True)
+            for place in np.argsort(at).tolist():
+                shard = int(distinct[place])
+                if not self.reader.ready[shard]:
+                    yield block[int(at[place]) // (2 * size)], shard
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Blocks:
+    """The steps of one worker, in blocks.
+
+    Attributes:
+        steps: of all workers.
+        size: steps a block.
+        worker: number of this worker.
+        num_workers: how many share the steps.
+        cyclic: deal out single steps in turn, as a plain DataLoader collects them, or blocks.
+        first: steps of this worker to leave out at the beginning; only with `cyclic`.
+    """
+
+    steps: int
+    size: int
+    worker: int = 0
+    num_workers: int = 1
+    cyclic: bool = False
+    first: int = 0
+
+    @property
+    def own_steps(self) -> int:
+        """Steps of this worker, with those left out; only with `cyclic`."""
+        return len(range(self.worker, self.steps, self.num_workers))
+
+    def __iter__(self) -> Iterator[range]:
+        """Each block as a range of steps."""
+        if self.cyclic:
+            own = range(self.worker, self.steps, self.num_workers)[self.first :]
+            for begin in range(0, len(own), self.size):
+                yield own[begin : begin + self.size]
+            return
+        for begin in range(self.worker * self.size, self.steps, self.num_workers * self.size):
+            yield range(begin, min(begin + self.size, self.steps))

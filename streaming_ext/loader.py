@@ -1,0 +1,214 @@
+"""Whole batches out of a `StreamingTokenDataset`; its state counts what training received."""
+
+import multiprocessing
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from streaming_ext.batches import PLANNED_ROWS, Batch, Blocks
+from streaming_ext.dataset import StreamingTokenDataset
+from streaming_ext.errors import DatasetError, TransientStorageError, UsageError, WorkerDiedError
+from streaming_ext.plan import Cursor
+from streaming_ext.tensors import Message, Slots, split_steps, to_tensors
+from streaming_ext.trace import SequenceTrace, trace_step
+
+MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
+
+
+class StreamingTokenLoader:
+    """Iterate over the batches of an epoch: dictionaries with `tokens`, int64, and the extras.
+
+    An iteration that was broken off goes on where it was when the next one starts, except where
+    short batches are filled up (evaluation): that always starts from the beginning.
+    """
+
+    def __init__(
+        self,
+        dataset: StreamingTokenDataset,
+        *,
+        num_workers: int = 0,
+        prefetch_factor: int = 2,
+        pin_memory: bool = False,
+        timeout: float | None = None,
+        multiprocessing_context: Any = None,
+    ) -> None:
+        """Choose how batches come.
+
+        Args:
+            dataset: what to read.
+            num_workers: processes that read ahead; with 0 this process reads.
+            prefetch_factor: messages that each worker makes ahead.
+            pin_memory: give out tensors in pinned memory, for copies to a GPU that overlap.
+            timeout: seconds to wait for a worker; by default what fetching a shard may take.
+            multiprocessing_context: how workers start, as in torch's DataLoader.
+        """
+        if num_workers < 0 or prefetch_factor < 1:
+            raise UsageError(
+                "`num_workers` must be at least 0 and `prefetch_factor` at least 1, got "
+                f"{num_workers} and {prefetch_factor}."
+            )
+        if pin_memory and not torch.cuda.is_available():
+            raise UsageError("pin_memory=True needs a GPU. Pass torch.cuda.is_available() instead.")
+        if dataset.batch_size is None:
+            raise UsageError("Give the dataset batch_size=, the sequences a rank takes each step.")
+        self.dataset = dataset
+        self.batch_size: int = dataset.batch_size
+        self.num_workers = num_workers
+        self._prefetch_factor = prefetch_factor
+        self._pin = pin_memory
+        longest = 6 * dataset.reader.caches[0].source.timeout + 60
+        self._timeout = longest if timeout is None else timeout
+        self._context = multiprocessing_context
+        self._cursor = dataset.start_cursor()
+        self._received = 0  # steps since the cursor
+
+    def __len__(self) -> int:
+        """Steps of a whole epoch."""
+        return self.dataset.plan.num_steps(0)
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that the last batch was of."""
+        return self._cursor.epoch
+
+    @property
+    def step(self) -> int:
+        """Steps of this epoch that training received, for an unchanged global batch."""
+        return self._position().place // self.dataset.plan.partition.global_batch
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The batches that are left of this epoch, or all of the next one.
+
+        Raises:
+            DatasetError: a shard is missing or damaged; never a short epoch.
+            WorkerDiedError: a worker was killed.
+        """
+        plan = self.dataset.plan
+        if not self.dataset.drop_last and self._received:
+            self._cursor = replace(self._cursor, place=0)
+        else:
+            self._cursor = self._position()
+        self._received = 0
+        if plan.num_steps(self._cursor.place) == 0:
+            self._cursor = plan.next_epoch(self._cursor)
+        planned = plan.num_steps(self._cursor.place)
+        for batch in self._batches(self._cursor, planned):
+            # Counted before it is handed over: a state saved in the loop's body has this batch.
+            self._received += 1
+            yield to_tensors(self.dataset.batch_reader.finish(batch), pin=self._pin)
+        if self._received != planned:
+            raise DatasetError(
+                f"Epoch {self._cursor.epoch} ended after {self._received} of {planned} steps."
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where training stands, between two steps: what it received, not what workers prepared."""
+        return self.dataset.resume.state_of(self._position()).to_dict()
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, allow_changes: Collection[str] = ()
+    ) -> None:
+        """Let the next iteration go on from a state; see the dataset's `load_state_dict`."""
+        self._cursor = self.dataset.resume.cursor_of(state, allow_changes=allow_changes)
+        self._received = 0
+
+    def trace(self, step: int) -> list[SequenceTrace]:
+        """Which documents each sequence of a step of this epoch holds, over all ranks.
+
+        Args:
+            step: counted from the start of the epoch.
+        """
+        return trace_step(self.dataset, step, cursor=self._cursor)
+
+    def _position(self) -> Cursor:
+        place = self._cursor.place + self._received * self.dataset.plan.partition.global_batch
+        return replace(self._cursor, place=min(place, self.dataset.plan.epoch_size))
+
+    def _batches(self, cursor: Cursor, steps: int) -> Iterator[Batch]:
+        if self.num_workers == 0:
+            blocks = Blocks(steps=steps, size=max(1, PLANNED_ROWS // self.batch_size))
+            yield from self.dataset.batches(cursor, blocks, together=1)
+            return
+        messages = _Messages(
+            self.dataset, cursor, steps, num_workers=self.num_workers,
+            slots=self._prefetch_factor + 2, inherited=self._forks(),
+        )  # fmt: skip
+        for message in self._messages(messages):
+            yield from split_steps(messages.slots.read(message), self.batch_size)
+
+    def _forks(self) -> bool:
+        context = self._context
+        if context is None:
+            return multiprocessing.get_start_method() == "fork"
+        return (context if isinstance(context, str) else context.get_start_method()) == "fork"
+
+    def _messages(self, messages: "_Messages") -> Iterator[Message]:
+        loader: DataLoader[Any] = DataLoader(
+            messages,
+            batch_size=None,
+            num_workers=self.num_workers,
+            prefetch_factor=self._prefetch_factor,
+            collate_fn=_as_it_is,
+            timeout=self._timeout,
+            multiprocessing_context=self._context,
+        )
+        iterator = iter(loader)
+        try:
+            yield from iterator
+        except RuntimeError as error:
+            text = str(error)
+            if "timed out" in text:
+                raise TransientStorageError(
+                    f"No worker gave a batch within {self._timeout:g} s. Look at the storage, or "
+                    "raise timeout=."
+                ) from error
+            if "DataLoader worker" in text and ("exited" in text or "killed" in text):
+                raise WorkerDiedError(
+                    f"A worker died while it made a batch: {text} Resume from the last state; if "
+                    "it was killed for memory, lower num_workers."
+                ) from error
+            raise
+        finally:
+            # Left to the garbage collector, workers may never be told to end, and torch waits
+            # five seconds for each of them.
+            iterator._shutdown_workers()  # type: ignore[attr-defined]
+
+
+def _as_it_is(message: Any) -> Any:
+    return message
+
+
+class _Messages(IterableDataset[Message]):
+    """What a worker sends: where in its slots the rows of some steps are."""
+
+    def __init__(
+        self,
+        dataset: StreamingTokenDataset,
+        cursor: Cursor,
+        steps: int,
+        *,
+        num_workers: int,
+        slots: int,
+        inherited: bool,
+    ) -> None:
+        self._dataset = dataset
+        self._cursor = cursor
+        self._steps = steps
+        rows = dataset.batch_size or 1
+        row_bytes = dataset.reader.dtype.itemsize * dataset.sequence_length
+        self._together = max(1, min(64, MESSAGE_BYTES // (row_bytes * rows)))
+        self.slots = Slots(workers=num_workers, each=slots, rows=self._together * rows,
+                           row_bytes=row_bytes, inherited=inherited)  # fmt: skip
+
+    def __iter__(self) -> Iterator[Message]:
+        info = get_worker_info()
+        if info is None:
+            raise UsageError("Messages are made in workers only.")
+        blocks = Blocks(steps=self._steps, size=self._together, worker=info.id,
+                        num_workers=info.num_workers)  # fmt: skip
+        batches = self._dataset.batches(self._cursor, blocks, together=self._together)
+        for number, batch in enumerate(batches):
+            yield self.slots.write(batch, worker=info.id, number=number)

@@ -1,0 +1,192 @@
+"""The order of one pass over a dataset: which sequence is drawn at which place, computed on demand.
+
+The units of a dataset (a shard, or a run of shards where sequences cross their borders) are
+permuted and laid end to end. That list of sequences is cut into lanes, and in each lane windows of
+`window` sequences are permuted. Both permutations are functions of a key, so the state is a few
+numbers a unit, whatever the number of sequences.
+
+Everything is integer arithmetic written out here: NumPy promises no stream of random numbers from
+one version to the next, and an order must outlive them.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+
+_ROUNDS: Final = 6
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2: Final = np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+
+
+def mix(keys: Keys) -> Keys:
+    """Scramble 64-bit words, one to one: the finalizer of SplitMix64."""
+    with np.errstate(over="ignore"):
+        keys = keys + _GOLDEN
+        keys = (keys ^ (keys >> _S30)) * _MIX_1
+        keys = (keys ^ (keys >> _S27)) * _MIX_2
+        return keys ^ (keys >> _S31)
+
+
+def key_of(*words: int | Ints) -> Keys:
+    """One key per element from a tuple of whole numbers, broadcast against each other."""
+    key: Keys = np.zeros(1, np.uint64)
+    for word in words:
+        key = mix(key ^ mix(np.atleast_1d(np.asarray(word, dtype=np.int64)).view(np.uint64)))
+    return key
+
+
+def permutation(size: int, key: Keys) -> Ints:
+    """A permutation of range(size), held in memory: for shards, not for sequences."""
+    # Keys differ for different elements, since `mix` is one to one: the sort has no ties.
+    return np.argsort(mix(key ^ mix(np.arange(size, dtype=np.uint64))), kind="stable")
+
+
+def permute(places: Ints, sizes: Ints, keys: Keys) -> Ints:
+    """Send each place to its image under a keyed permutation of range(size).
+
+    A Feistel network over pairs of digits in base ceil(sqrt(size)); an image that falls outside
+    the range walks on along its cycle until it is inside, which for large sizes is rare.
+
+    Args:
+        places: shape (n,), each in [0, size).
+        sizes: shape (n,), the size of the range each place belongs to.
+        keys: shape (n,); equal keys and sizes give the same permutation.
+
+    Returns:
+        shape (n,), each in [0, size).
+    """
+    base = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.int64)
+    base += base * base < sizes  # where the square root was rounded down
+    image = _feistel(places, base, keys)
+    outside = np.flatnonzero(image >= sizes)
+    while outside.size:
+        image[outside] = _feistel(image[outside], base[outside], keys[outside])
+        outside = outside[image[outside] >= sizes[outside]]
+    return image
+
+
+def _feistel(places: Ints, base: Ints, keys: Keys) -> Ints:
+    left, right = np.divmod(places, base)
+    unsigned = base.astype(np.uint64)
+    for number in range(_ROUNDS):
+        word = mix((keys + np.uint64(number)) ^ (right.astype(np.uint64) << _S32))
+        # The upper half of the word, scaled to [0, base): cheaper than a remainder.
+        shift = ((word >> _S32) * unsigned >> _S32).astype(np.int64)
+        shift += left
+        shift -= np.where(shift >= base, base, 0)
+        left, right = right, shift
+    result: Ints = left * base + right
+    return result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrderSpec:
+    """What decides an order, besides the data.
+
+    Attributes:
+        shuffle: permute units and windows, or keep both as they lie on disk.
+        seed: any whole number.
+        lanes: canonical nodes: independent walks through the data.
+        window: sequences of a lane that are shuffled among each other.
+    """
+
+    shuffle: bool
+    seed: int
+    lanes: int
+    window: int
+
+
+class PassOrder:
+    """Pass number `number` over the sequences of one stream.
+
+    Draw d of a stream, counted from the start of training, is in pass d // N and in lane d % C.
+    Draws walk each lane in step, so consecutive draws come from C places of the list.
+    """
+
+    def __init__(self, spec: OrderSpec, *, bounds: Ints, stream: int = 0, number: int = 0) -> None:
+        """Lay out one pass.
+
+        Args:
+            spec: what decides the order.
+            bounds: first sequence of each unit in the order on disk, then the number of all
+                sequences; shape (units + 1,), never falling.
+            stream: number of the stream, part of the key.
+            number: the pass, part of the key.
+        """
+        self.spec = spec
+        self.size = int(bounds[-1])
+        self._key = (spec.seed, stream, number)
+        counts = np.diff(bounds)
+        units = len(counts)
+        # units in the order of the list: (units,)
+        self.units = permutation(units, key_of(*self._key, 0)) if spec.shuffle else np.arange(units)
+        self._first = bounds[self.units]
+        # where each unit starts in the list: (units + 1,)
+        self._starts = np.concatenate([[0], np.cumsum(counts[self.units])])
+        # The first draw of this pass may fall into any lane; lanes keep their number.
+        first_draw = number * self.size
+        self._first_draw = first_draw
+        lanes = np.arange(spec.lanes)
+        self._lane_first = first_draw + (lanes - first_draw) % spec.lanes
+        lengths = np.maximum(0, -(-(first_draw + self.size - self._lane_first) // spec.lanes))
+        self._lane_length = lengths
+        self._lane_start = np.cumsum(lengths) - lengths
+
+    def sequences(self, draws: Ints) -> Ints:
+        """The sequences of some draws of this pass, as their numbers in the order on disk."""
+        lane = draws % self.spec.lanes
+        depth = (draws - self._lane_first[lane]) // self.spec.lanes
+        if self.spec.shuffle:
+            window = depth // self.spec.window
+            begin = window * self.spec.window
+            sizes = np.minimum(self.spec.window, self._lane_length[lane] - begin)
+            depth = begin + permute(depth - begin, sizes, self._keys(lane, window))
+        place = self._lane_start[lane] + depth
+        unit = np.searchsorted(self._starts, place, side="right") - 1
+        result: Ints = self._first[unit] + place - self._starts[unit]
+        return result
+
+    def _keys(self, lane: Ints, window: Ints) -> Keys:
+        return key_of(*self._key, 1, lane, window)
+
+
+class StreamOrder:
+    """All passes over one stream, one after another: draw d is in pass d // size."""
+
+    def __init__(self, spec: OrderSpec, *, bounds: Ints, stream: int = 0) -> None:
+        """See `PassOrder` for the arguments."""
+        self.spec = spec
+        self.size = int(bounds[-1])
+        self._bounds = bounds
+        self._stream = stream
+        self._passes: dict[int, PassOrder] = {}
+
+    def sequences(self, draws: Ints) -> Ints:
+        """The sequences of some draws, in any order and from any passes."""
+        passes = draws // self.size
+        first, last = int(passes.min()), int(passes.max())
+        if first == last:
+            return self._pass(first).sequences(draws)
+        result = np.empty_like(draws)
+        for number in range(first, last + 1):
+            chosen = np.flatnonzero(passes == number)
+            if chosen.size:
+                result[chosen] = self._pass(number).sequences(draws[chosen])
+        return result
+
+    def _pass(self, number: int) -> PassOrder:
+        # Another thread may look ahead meanwhile: every step here stands alone.
+        found = self._passes.get(number)
+        if found is None:
+            found = PassOrder(self.spec, bounds=self._bounds, stream=self._stream, number=number)
+            for old in sorted(self._passes.copy())[:-2]:  # an epoch's end needs two
+                self._passes.pop(old, None)
+            self._passes[number] = found
+        return found

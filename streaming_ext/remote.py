@@ -1,0 +1,172 @@
+"""Reading the files of a dataset from where it is published, and saying truly why one cannot be."""
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from streaming_ext.errors import (
+    DatasetError,
+    NotADatasetError,
+    ShardmillError,
+    StorageError,
+    TransientStorageError,
+)
+
+Result = TypeVar("Result")
+
+_FIRST_PAUSE = 0.2  # seconds between the first attempt and the second
+_S3_CONFIG = {"connect_timeout": 10, "read_timeout": 20, "retries": {"max_attempts": 1}}
+_REFUSED = ("AccessDenied", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403",
+            "Unable to locate credentials", "NoCredentials")  # fmt: skip
+
+
+class FileMissingError(DatasetError):
+    """A file is not there, though the storage answers."""
+
+
+def within(seconds: float, work: Callable[[], Result], *, what: str) -> Result:
+    """Run `work` and give up waiting after `seconds`: a stuck client must not stop training.
+
+    Raises:
+        TransientStorageError: it took longer.
+    """
+    outcome: list[Result] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
+            failure.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="shardmill-read")
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    if not outcome:
+        raise TransientStorageError(
+            f"{what} did not come within {seconds:g} s. "
+            "Check the storage and the link, or raise download_timeout."
+        )
+    return outcome[0]
+
+
+@dataclass(kw_only=True)
+class Remote:
+    """The root of a published dataset on a disk or an object store.
+
+    Attributes:
+        url: a path or any URL that fsspec opens.
+        options: handed to fsspec.
+        retries: further attempts after a failure that may pass.
+        timeout: seconds for one file, all attempts together.
+    """
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    retries: int = 2
+    timeout: float = 60.0
+
+    @property
+    def path(self) -> Path | None:
+        """The folder, where this is one on a mounted disk."""
+        scheme, separator, rest = self.url.partition("://")
+        if not separator:
+            return Path(self.url)
+        return Path(rest) if scheme in {"file", "local"} else None
+
+    def read(self, name: str, *, limit: int) -> bytes:
+        """The bytes of a file, at most `limit` and one more to show that there are more.
+
+        Raises:
+            FileMissingError: there is no such file.
+            StorageError: the storage refuses.
+            TransientStorageError: it fails again after all retries.
+        """
+        where = f"{self.url.rstrip('/')}/{name}"
+        return within(self.timeout, lambda: self._with_retries(where, limit), what=where)
+
+    def _with_retries(self, where: str, limit: int) -> bytes:
+        deadline = time.monotonic() + self.timeout
+        attempt = 0
+        while True:
+            try:
+                return self._read_once(where, limit)
+            except TransientStorageError:
+                # Jitter keeps the ranks of a job from asking again at the same moment.
+                pause = _FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.5)  # noqa: S311
+                if attempt >= self.retries or time.monotonic() + pause > deadline:
+                    raise
+                time.sleep(pause)
+                attempt += 1
+
+    def _read_once(self, where: str, limit: int) -> bytes:
+        if (root := self.path) is not None:
+            name = where[len(self.url.rstrip("/")) + 1 :]
+            try:
+                with (root / name).open("rb") as file:
+                    return file.read(limit + 1)
+            except OSError as error:
+                raise _translated(error, where) from error
+        try:
+            import fsspec
+
+            filesystem, path = fsspec.core.url_to_fs(where, **self._options())
+            if hasattr(filesystem, "retries"):  # s3fs tries five times on its own, in silence
+                filesystem.retries = 1
+            return bytes(filesystem.cat_file(path, start=0, end=limit + 1))
+        except ImportError as error:
+            raise StorageError(
+                f"Reading {where} needs a package that is not installed: {error}. "
+                "For s3:// install shardmill[s3]."
+            ) from error
+        except _client_errors() as error:
+            raise _translated(error, where) from error
+
+    def _options(self) -> dict[str, Any]:
+        if not self.url.startswith(("s3://", "s3a://")):
+            return dict(self.options)
+        config = {**_S3_CONFIG, **self.options.get("config_kwargs", {})}
+        return {**self.options, "config_kwargs": config}
+
+
+def _client_errors() -> tuple[type[Exception], ...]:
+    """What the clients in use raise; those that are not loaded cannot raise anything."""
+    errors: list[type[Exception]] = [OSError, TimeoutError]
+    if "botocore.exceptions" in sys.modules:
+        from botocore.exceptions import (  # type: ignore[import-untyped]
+            BotoCoreError,
+            ClientError,
+        )
+
+        errors += [BotoCoreError, ClientError]
+    if "aiohttp" in sys.modules:
+        from aiohttp import ClientError as HttpError
+
+        errors += [HttpError]
+    return tuple(errors)
+
+
+def _translated(error: Exception, where: str) -> ShardmillError:
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+        return FileMissingError(f"{where} is missing ({text}).")
+    if isinstance(error, PermissionError) or any(word in text for word in _REFUSED):
+        return StorageError(
+            f"{where}: access is refused ({text}). Check the credentials and their rights."
+        )
+    return TransientStorageError(f"{where} cannot be read ({text}).")
+
+
+def not_a_dataset(url: str, what: str) -> NotADatasetError:
+    """The error for a place that holds no dataset."""
+    return NotADatasetError(
+        f"There is no dataset at {url}: {what}. Give the folder that holds manifest.json, or wait "
+        "until the run that writes it has finished."
+    )

@@ -1,0 +1,120 @@
+"""Where training stands in its data, as a small dictionary that says what it belongs to."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from streaming_ext.errors import ConfigMismatchError, UsageError
+
+STATE_VERSION: Final = 1
+_OVERRIDE = "Use the old values, or pass load_state_dict(..., allow_changes=[...]) naming them."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamState:
+    """One stream of the data.
+
+    Attributes:
+        fingerprint: content hash of the stream's index: two datasets share it only if every
+            sample is the same. It leaves out where the dataset lies.
+        choose: sequences an epoch.
+        before: sequences drawn before this epoch.
+        drawn: sequences drawn by now.
+    """
+
+    fingerprint: str
+    choose: int
+    before: int
+    drawn: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoaderState:
+    """The state of a data loader between two steps.
+
+    Attributes:
+        epoch: number of the epoch, from 0.
+        sequences: of this epoch that training received, over all ranks.
+        order: every setting that decides which sequence a step holds.
+        streams: one a stream, in their order.
+    """
+
+    epoch: int
+    sequences: int
+    order: Mapping[str, Any]
+    streams: tuple[StreamState, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values for JSON, torch.save and the like."""
+        return {
+            "version": STATE_VERSION,
+            "epoch": self.epoch,
+            "sample_in_epoch": self.sequences,
+            "order": dict(self.order),
+            "streams": [asdict(stream) for stream in self.streams],
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> "LoaderState":
+        """Read a state; the mapping is left as it is.
+
+        Raises:
+            ConfigMismatchError: it is of another version or of another kind of dataset.
+        """
+        if (version := state.get("version")) != STATE_VERSION:
+            raise ConfigMismatchError(
+                f"The state has version {version!r}, this loader reads {STATE_VERSION}. "
+                + ("It looks like one of the stock StreamingDataset: its order is another one, "
+                   "training can only start a new epoch."
+                   if version is None and "sample_in_epoch" in state
+                   else "Resume with the version of shardmill that wrote it.")
+            )  # fmt: skip
+        try:
+            result = cls(
+                epoch=state["epoch"],
+                sequences=state["sample_in_epoch"],
+                order=dict(state["order"]),
+                streams=tuple(StreamState(**stream) for stream in state["streams"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ConfigMismatchError(f"The state is damaged: {error!r}.") from error
+        if result.epoch < 0 or result.sequences < 0:
+            raise ConfigMismatchError(
+                f"The state is damaged: epoch {result.epoch}, {result.sequences} sequences."
+            )
+        return result
+
+    def require_same(self, now: "LoaderState", *, allow_changes: Collection[str]) -> None:
+        """Refuse to go on in another order.
+
+        Args:
+            now: the state of the loader that is to go on.
+            allow_changes: names of fields that may differ.
+
+        Raises:
+            ConfigMismatchError: naming every other field that differs.
+        """
+        known = {*now.order, "streams"}
+        if unknown := sorted(set(allow_changes) - known):
+            raise UsageError(
+                f"`allow_changes` names {', '.join(unknown)}; "
+                f"it may name {', '.join(sorted(known))}."
+            )
+        lines = [
+            f"{name}: the state has {self.order.get(name)!r}, this loader {now.order.get(name)!r}"
+            for name in sorted({*self.order, *now.order})
+            if self.order.get(name) != now.order.get(name) and name not in allow_changes
+        ]
+        if "streams" not in allow_changes:
+            ours = [(stream.fingerprint, stream.choose) for stream in self.streams]
+            theirs = [(stream.fingerprint, stream.choose) for stream in now.streams]
+            if ours != theirs and "epoch_size" not in allow_changes:
+                lines.append(
+                    f"streams: the state has (fingerprint, sequences an epoch) {ours}, "
+                    f"this loader {theirs}"
+                )
+        if lines:
+            raise ConfigMismatchError(
+                "The state was saved with other settings:\n  " + "\n  ".join(lines)
+                + f"\n{_OVERRIDE}"
+            )  # fmt: skip

@@ -1,0 +1,80 @@
+"""One dataset among several that a run trains on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from streaming_ext.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenStream:
+    """A dataset and how much of an epoch it makes; the words are mosaicml-streaming's.
+
+    Attributes:
+        remote: where the dataset is published, None when it is all local.
+        local: cache, or the dataset itself.
+        split: in place of the dataset's one.
+        proportion: share of the epoch, relative to the other streams.
+        repeat: times this stream is seen an epoch.
+        choose: sequences of this stream an epoch.
+    """
+
+    remote: str | None = None
+    local: str | Path | None = None
+    split: str | None = None
+    proportion: float | None = None
+    repeat: float | None = None
+    choose: int | None = None
+
+    def __post_init__(self) -> None:
+        given = {
+            name: value
+            for name in ("proportion", "repeat", "choose")
+            if (value := getattr(self, name)) is not None
+        }
+        if len(given) > 1:
+            raise UsageError(f"Give one of proportion, repeat and choose, got {given}.")
+        for name, value in given.items():
+            if not 0 < value < float("inf"):
+                raise UsageError(f"`{name}` of a stream must be above 0, got {value}.")
+
+
+def sequences_an_epoch(
+    streams: list[TokenStream], sizes: list[int], *, epoch_size: int | None
+) -> list[int]:
+    """How many sequences each stream gives an epoch.
+
+    Args:
+        streams: all relative (`proportion`) or all absolute (`repeat`, `choose` or neither).
+        sizes: sequences of each stream.
+        epoch_size: sequences an epoch; None for all of them, or what the streams say.
+
+    Raises:
+        UsageError: proportions beside absolute amounts, or amounts that contradict epoch_size.
+    """
+    relative = [stream.proportion for stream in streams if stream.proportion is not None]
+    if relative and len(relative) < len(streams):
+        raise UsageError(
+            "Some streams have a proportion and some do not. Give all of them one, or none."
+        )
+    if relative:
+        total = sum(sizes) if epoch_size is None else epoch_size
+        exact = [share / sum(relative) * total for share in relative]
+        counts = [int(count) for count in exact]
+        by_rest = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
+        for i in by_rest[: total - sum(counts)]:
+            counts[i] += 1
+        return counts
+    counts = [
+        stream.choose if stream.choose is not None
+        else size if stream.repeat is None else int(size * stream.repeat)
+        for stream, size in zip(streams, sizes, strict=True)
+    ]  # fmt: skip
+    if epoch_size is None or epoch_size == sum(counts):
+        return counts
+    if len(streams) > 1 or streams[0].choose is not None or streams[0].repeat is not None:
+        raise UsageError(
+            f"`epoch_size` is {epoch_size}, the streams give {sum(counts)} sequences an epoch. "
+            "Leave epoch_size out, or give proportions."
+        )
+    return [epoch_size]

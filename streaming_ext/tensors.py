@@ -1,0 +1,104 @@
+"""How a batch leaves: through slots of memory that workers share, and as tensors for training.
+
+Sending tensors through torch makes a file in shared memory and a socket for each message, which
+costs more than making the batch, and a killed job leaves the socket's folder behind. The slots
+here are made once, have no name, and go with the last process that holds them.
+"""
+
+import mmap
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from streaming_ext.batches import Batch
+
+_ALIGNMENT = 64
+_ROW_EXTRAS = 64  # bytes a row for all that is no token
+# Of each array: its name, type, shape, and place in the slot.
+Layout = list[tuple[str, str, tuple[int, ...], int]]
+Message = tuple[int, int, Layout]  # worker, slot, arrays
+
+
+class Slots:
+    """Memory for the messages of each worker, used in turn."""
+
+    def __init__(
+        self, *, workers: int, each: int, rows: int, row_bytes: int, inherited: bool
+    ) -> None:
+        """Make the memory.
+
+        Args:
+            workers: how many write.
+            each: slots a worker; more than it ever has messages on the way.
+            rows: the most rows a message has.
+            row_bytes: bytes of a row's tokens.
+            inherited: whether workers are forked; others get the memory handed over.
+        """
+        arrays = 16 * _ALIGNMENT
+        self._bytes = (
+            -(-(rows * (row_bytes + _ROW_EXTRAS) + arrays) // mmap.PAGESIZE) * mmap.PAGESIZE
+        )
+        self._each = each
+        total = workers * each * self._bytes
+        self._memory: mmap.mmap | torch.Tensor = (
+            mmap.mmap(-1, total)
+            if inherited
+            else torch.zeros(total, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        )
+
+    def write(self, batch: Batch, *, worker: int, number: int) -> Message:
+        """Put the arrays of a worker's message number `number` into its slot."""
+        slot = number % self._each
+        memory = self._slot(worker, slot)
+        layout: Layout = []
+        place = 0
+        for name, values in batch.items():
+            target = memory[place : place + values.nbytes].view(values.dtype).reshape(values.shape)
+            target[...] = values
+            layout.append((name, values.dtype.str, values.shape, place))
+            place += -(-values.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return worker, slot, layout
+
+    def read(self, message: Message) -> Batch:
+        """The arrays of a message, valid until the worker's next messages fill its slots."""
+        worker, slot, layout = message
+        memory = self._slot(worker, slot)
+        batch: Batch = {}
+        for name, dtype, shape, place in layout:
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            batch[name] = memory[place : place + size].view(dtype).reshape(shape)
+        return batch
+
+    def _slot(self, worker: int, slot: int) -> npt.NDArray[np.uint8]:
+        memory = self._memory
+        whole = (
+            memory.numpy() if isinstance(memory, torch.Tensor) else np.frombuffer(memory, np.uint8)
+        )
+        begin = (worker * self._each + slot) * self._bytes
+        return whole[begin : begin + self._bytes]
+
+
+def split_steps(batch: Batch, rows: int) -> Iterator[Batch]:
+    """Cut the rows of several steps into batches of `rows` rows; the tokens stay where they are."""
+    for first in range(0, len(batch["tokens"]), rows):
+        yield {
+            name: values[first : first + rows]
+            if name == "tokens"
+            else values[first : first + rows].copy()
+            for name, values in batch.items()
+        }
+
+
+def to_tensors(batch: Batch, *, pin: bool) -> dict[str, Any]:
+    """What training gets: everything as tensors, but the longest segment as a number."""
+    result: dict[str, Any] = {
+        name: values if name == "max_seqlen" else torch.from_numpy(values)
+        for name, values in batch.items()
+    }
+    if pin:
+        return {name: value.pin_memory() if isinstance(value, torch.Tensor) else value
+                for name, value in result.items()}  # fmt: skip
+    return result

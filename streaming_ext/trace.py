@@ -1,0 +1,164 @@
+"""Which documents, of which source file and row, a sequence holds."""
+
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streaming_ext.cache import ShardCache
+from streaming_ext.errors import CorruptDatasetError, UsageError
+from streaming_ext.format import content_hash
+from streaming_ext.manifest import FileRecord, Manifest, PartRecord, from_json
+from streaming_ext.order import Ints
+from streaming_ext.plan import Cursor
+
+if TYPE_CHECKING:
+    from streaming_ext.dataset import StreamingTokenDataset
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentSpan:
+    """A piece of a document in a sequence.
+
+    Attributes:
+        source: URL of the source file.
+        row: of the document in its source file, from 0.
+        first: token of the document that the piece begins with, from 0.
+        tokens: length of the piece, the end-of-text id counted.
+        place: token of the sequence that the piece begins at.
+    """
+
+    source: str
+    row: int
+    first: int
+    tokens: int
+    place: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SequenceTrace:
+    """Where the tokens of a sequence come from; what no span covers is padding.
+
+    Attributes:
+        rank: data-parallel rank that reads it.
+        stream: number of the stream.
+        sequence: number of the sequence in its stream, in the order on disk.
+        spans: its documents, in order.
+    """
+
+    rank: int
+    stream: int
+    sequence: int
+    spans: tuple[DocumentSpan, ...]
+
+
+def trace_step(
+    dataset: "StreamingTokenDataset", step: int, *, epoch: int = 0, cursor: Cursor | None = None
+) -> list[SequenceTrace]:
+    """The sequences of one step over all ranks, rank by rank in the order of their batches.
+
+    Args:
+        dataset: any rank's.
+        step: counted from the start of the epoch.
+        epoch: number of the epoch of a run that changed nothing on the way.
+        cursor: the epoch's cursor of a run that did.
+
+    Raises:
+        UsageError: the epoch has no such step, or the dataset does not know its documents.
+        CorruptDatasetError: a record or table of documents is missing or damaged.
+    """
+    plan = dataset.plan
+    start = plan.start(epoch) if cursor is None else cursor
+    begin = Cursor(epoch=start.epoch, place=0, before=start.before)
+    if not 0 <= step < plan.num_steps(0):
+        raise UsageError(f"`step` must be in [0, {plan.num_steps(0)}), got {step}.")
+    streams, sequences = plan.whole_step(begin, step)
+    tables: dict[tuple[int, int], _Documents] = {}
+    traces = []
+    for place, (stream, sequence) in enumerate(
+        zip(streams.tolist(), sequences.tolist(), strict=True)
+    ):
+        if sequence < 0:  # fills up the last batch of an evaluation
+            continue
+        spans = _spans(dataset.reader.caches[stream], stream, sequence,
+                       dataset.sequence_length, tables)  # fmt: skip
+        rank = place // plan.partition.batch_size
+        traces.append(SequenceTrace(rank=rank, stream=stream, sequence=sequence, spans=spans))
+    return traces
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Documents:
+    """The documents of a part in one split: all arrays of shape (documents,)."""
+
+    source: str
+    rows: Ints
+    ends: Ints  # in tokens from the part's start
+
+
+def _spans(
+    cache: ShardCache,
+    stream: int,
+    sequence: int,
+    length: int,
+    tables: dict[tuple[int, int], _Documents],
+) -> tuple[DocumentSpan, ...]:
+    index = cache.index
+    if index.manifest is None:
+        raise UsageError(f"{cache.source.url} does not say which documents it holds.")
+    starts = index.token_starts
+    parts = np.array([int(name.partition("/")[0]) for name in index.raw_names])
+    spans: list[DocumentSpan] = []
+    begin, end = sequence * length, (sequence + 1) * length
+    first = int(np.searchsorted(starts, begin, side="right")) - 1
+    last = int(np.searchsorted(starts, end - 1, side="right")) - 1
+    for part in dict.fromkeys(parts[first : last + 1].tolist()):
+        if (stream, part) not in tables:
+            tables[stream, part] = _read_documents(cache, index.manifest, part)
+        documents = tables[stream, part]
+        origin = int(starts[np.argmax(parts == part)])
+        low, high = max(0, begin - origin), end - origin
+        document = int(np.searchsorted(documents.ends, low, side="right"))
+        while document < len(documents.ends):
+            opens = int(documents.ends[document - 1]) if document else 0
+            if opens >= high:
+                break
+            piece = max(low, opens)
+            spans.append(
+                DocumentSpan(
+                    source=documents.source,
+                    row=int(documents.rows[document]),
+                    first=piece - opens,
+                    tokens=min(high, int(documents.ends[document])) - piece,
+                    place=origin + piece - begin,
+                )
+            )
+            document += 1
+    return tuple(spans)
+
+
+def _read_documents(cache: ShardCache, manifest: Manifest, part: int) -> _Documents:
+    import pyarrow.parquet as pq
+
+    summary = next((each for each in manifest.parts if each.part == part), None)
+    if summary is None:
+        raise CorruptDatasetError(f"{cache.source.url}: the manifest does not know part {part}.")
+    record = from_json(PartRecord, _read(cache, summary.record), where=summary.record.path)
+    table = pq.read_table(BytesIO(_read(cache, record.documents)))
+    chosen = np.asarray(table["split"]) == cache.index.split
+    lengths = np.asarray(table["tokens"])[chosen].astype(np.int64) + 1  # and its end-of-text id
+    return _Documents(
+        source=record.source.url,
+        rows=np.asarray(table["row"])[chosen].astype(np.int64),
+        ends=np.cumsum(lengths),
+    )
+
+
+def _read(cache: ShardCache, file: FileRecord) -> bytes:
+    data = cache.source.read(file.path, limit=file.size)
+    if len(data) != file.size or content_hash(data) != file.xxh128:
+        raise CorruptDatasetError(
+            f"{cache.source.url}/{file.path} is not the file that the dataset describes."
+        )
+    return data

@@ -1,0 +1,69 @@
+"""Every benchmark runs, on tiny input and without peers: figures from here mean nothing."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that the scripts share, so that documents and vocabulary are made once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def run_script(name: str, *arguments: object, cache: Path) -> str:
+    """What a benchmark prints to stdout."""
+    environment = {key: value for key, value in os.environ.items() if key != "SHARDMILL_SHARED"}
+    environment["SHARDMILL_BENCH_CACHE"] = str(cache)
+    command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def saved(path: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(path.read_text())
+    assert set(result.pop("machine")) == {"processor", "cores", "memory", "system", "Python"}
+    return result
+
+
+def test_shard_throughput(cache: Path, tmp_path: Path) -> None:
+    corpus, result = tmp_path / "corpus", tmp_path / "result.json"
+    sizes = ("--files", 2, "--mb-per-file", 0.5, "--mutate", 0.005)
+    run_script("make_corpus", corpus, *sizes, cache=cache)
+
+    contenders = ("shardmill", "bare limit", "gigatoken to .bin")
+    arguments = (corpus, "--rounds", 1, "--result", result, "--only", *contenders)
+    printed = run_script("shard_throughput", *arguments, cache=cache)
+
+    assert all(f"| {name} |" in printed for name in contenders)
+    facts = saved(result)["facts"]
+    # Ends of documents included, so the bare limit has read every document too.
+    assert len({facts[name]["tokens"] for name in contenders}) == 1
+    assert facts["shardmill"]["tokens"] > 50_000
+
+
+def test_memory(cache: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    sizes = ("--megabytes", 1, "--files", 2, "--mb-per-file", 0.5)
+    run_script("memory", *sizes, "--result", result, cache=cache)
+    peaks = saved(result)["peak_mb"]
+    assert len(peaks) == 2
+    assert all(20 < peak < 1500 for peak in peaks.values())
+
+
+def test_many_files(cache: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    sizes = ("--files", 4, "--large-files", 2, "--mb-per-file", 0.2, "--rounds", 1)
+    printed = run_script("many_files", *sizes, "--result", result, cache=cache)
+    assert "A file costs" in printed
+    assert set(saved(result)["seconds"]) == {"4 files", "2 files"}

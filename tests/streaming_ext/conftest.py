@@ -1,0 +1,58 @@
+"""Datasets that many tests read."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_ext import StreamingTokenDataset
+from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Compressed shards: 3 parts, 116 shards of 4 samples of 8 tokens, 585 samples of train."""
+    root = tmp_path_factory.mktemp("packed") / "dataset"
+    return build(root, numbered_parts(some_documents(300)))
+
+
+@pytest.fixture(scope="session")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The same documents in shards that are not compressed."""
+    root = tmp_path_factory.mktemp("raw") / "dataset"
+    return build(root, numbered_parts(some_documents(300)), compression="none")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Callable[[Built], Path]:
+    """A copy of a dataset that a test may damage."""
+    import shutil
+
+    def make(built: Built) -> Path:
+        target = tmp_path / "copy"
+        shutil.copytree(built.root, target, ignore=shutil.ignore_patterns(".unpacked"))
+        return target
+
+    return make
+
+
+@pytest.fixture
+def open_raw(raw: Built) -> Iterator[Callable[..., StreamingTokenDataset]]:
+    """Open the raw dataset as one rank, shuffled unless told otherwise."""
+
+    def make(**changes: Any) -> StreamingTokenDataset:
+        settings: dict[str, Any] = {
+            "local": raw.root, "batch_size": 4, "shuffle": True, "shuffle_block_size": 50,
+            "dp_rank": 0, "dp_world_size": 1, "extras": ["sequence_ids"],
+        }  # fmt: skip
+        return StreamingTokenDataset(**(settings | changes))
+
+    return make
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests start more workers than the machine has cores: torch warns of it."""
+    for item in items:
+        if "streaming_ext" in item.path.parts:
+            item.add_marker(pytest.mark.filterwarnings("ignore:This DataLoader will create"))

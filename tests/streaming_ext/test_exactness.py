@@ -1,0 +1,321 @@
+"""Coverage, elasticity and resume, proved on whole small epochs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext.errors import ConfigMismatchError, UsageError
+from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+
+Open = Callable[..., StreamingTokenDataset]
+RANKS = (1, 2, 3, 4, 6, 8)
+
+
+def steps_of(open_raw: Open, ranks: int, *, workers: int = 0, **settings: Any) -> list[list[int]]:
+    """The sequences of each step over all ranks, sorted."""
+    steps: list[list[int]] = []
+    for rank in range(ranks):
+        dataset = open_raw(dp_rank=rank, dp_world_size=ranks, **settings)
+        own = [
+            b["sequence_ids"].tolist() for b in StreamingTokenLoader(dataset, num_workers=workers)
+        ]
+        assert len(own) == len(StreamingTokenLoader(dataset))
+        steps = [a + b for a, b in zip(steps, own, strict=True)] if steps else own
+    return [sorted(step) for step in steps]
+
+
+class TestCoverage:
+    @pytest.mark.parametrize("ranks", RANKS)
+    @pytest.mark.parametrize("workers", [0, 1, 2, 3])
+    def test_an_epoch_holds_every_sequence_once(self, open_raw, ranks, workers) -> None:
+        steps = steps_of(open_raw, ranks, workers=workers, batch_size=3)
+        seen = [sequence for step in steps for sequence in step]
+        dropped = 585 % (3 * ranks)
+        assert len(seen) == len(set(seen)) == 585 - dropped
+        assert set(seen) <= set(range(585))
+
+    @pytest.mark.parametrize("length", [1, 3, 7, 8, 11, 16, 100, 1024])
+    @pytest.mark.parametrize("shuffle", [True, False])
+    def test_every_token_of_the_stream_comes_once(self, raw, open_raw, length, shuffle) -> None:
+        dataset = open_raw(sequence_length=length, batch_size=1, shuffle=shuffle)
+        batches = list(StreamingTokenLoader(dataset))
+        ids = torch.cat([batch["sequence_ids"] for batch in batches])
+        tokens = torch.cat([batch["tokens"] for batch in batches])
+        count = 4680 // length
+        assert sorted(ids.tolist()) == list(range(count))
+        stream = raw.streams["train"][: count * length].astype(np.int64).reshape(count, length)
+        assert (tokens[torch.argsort(ids)].numpy() == stream).all()
+        assert (ids[:-1] < ids[1:]).all() != shuffle or count < 3
+
+    @pytest.mark.parametrize("lanes", [1, 5, 8, 64])
+    @pytest.mark.parametrize("block", [1, 10, 10_000])
+    def test_lanes_and_blocks_lose_nothing(self, open_raw, lanes, block) -> None:
+        settings = {"num_canonical_nodes": lanes, "shuffle_block_size": block, "batch_size": 1}
+        steps = steps_of(open_raw, 5, **settings)
+        assert sorted(s for step in steps for s in step) == list(range(585))
+
+    def test_epochs_differ_and_all_cover(self, open_raw) -> None:
+        loader = StreamingTokenLoader(open_raw(batch_size=1))
+        epochs = [torch.cat([batch["sequence_ids"] for batch in loader]).tolist() for _ in range(3)]
+        assert len({tuple(epoch) for epoch in epochs}) == 3
+        assert all(sorted(epoch) == list(range(585)) for epoch in epochs)
+
+    def test_smaller_epochs_go_on_until_all_was_seen(self, open_raw) -> None:
+        loader = StreamingTokenLoader(open_raw(batch_size=5, epoch_size=195))
+        seen = []
+        for _ in range(3):
+            seen += [s for batch in loader for s in batch["sequence_ids"].tolist()]
+        assert sorted(seen) == list(range(585))
+
+    def test_larger_epochs_repeat_only_what_all_came_of(self, open_raw) -> None:
+        loader = StreamingTokenLoader(open_raw(batch_size=5, epoch_size=1000))
+        seen = [s for batch in loader for s in batch["sequence_ids"].tolist()]
+        assert sorted(seen[:585]) == list(range(585))
+        assert len(set(seen[585:])) == 415
+
+
+class TestElastic:
+    @pytest.mark.parametrize("lanes", [1, 5, 8])
+    def test_a_step_holds_the_same_on_any_ranks(self, open_raw, lanes) -> None:
+        runs = [
+            steps_of(open_raw, ranks, batch_size=24 // ranks, num_canonical_nodes=lanes)
+            for ranks in RANKS
+        ]
+        assert len(runs[0]) == 24
+        assert all(run == runs[0] for run in runs)
+
+    def test_and_any_workers(self, open_raw) -> None:
+        runs = [steps_of(open_raw, 2, workers=workers, batch_size=12) for workers in range(4)]
+        assert all(run == runs[0] for run in runs)
+
+    def test_microbatches_of_a_step_make_up_the_step(self, open_raw) -> None:
+        whole = steps_of(open_raw, 2, batch_size=8)
+        halves = steps_of(open_raw, 1, batch_size=8)
+        pairs = [sorted(a + b) for a, b in zip(halves[::2], halves[1::2], strict=False)]
+        assert pairs[: len(whole)] == whole
+
+    def test_model_parallel_ranks_read_the_same(self, open_raw, monkeypatch) -> None:
+        seen = []
+        for rank in range(4):
+            monkeypatch.setenv("RANK", str(rank))
+            monkeypatch.setenv("WORLD_SIZE", "4")
+            dataset = open_raw(dp_rank=None, dp_world_size=None, replication=2)
+            seen.append([b["tokens"].tolist() for b in StreamingTokenLoader(dataset)])
+        assert seen[0] == seen[1]
+        assert seen[2] == seen[3]
+        assert seen[0] != seen[2]
+
+
+class TestResume:
+    def run(self, loader: StreamingTokenLoader, epochs: int) -> list[tuple[int, list[Any]]]:
+        return [(loader.epoch, batch["tokens"].tolist()) for _ in range(epochs) for batch in loader]
+
+    def test_from_every_step_the_rest_is_the_same(self, open_raw) -> None:
+        settings = {"batch_size": 40, "shuffle_block_size": 30}
+        loader = StreamingTokenLoader(open_raw(**settings))
+        states, batches = [loader.state_dict()], []
+        for _ in range(3):
+            for batch in loader:
+                batches.append((loader.epoch, batch["tokens"].tolist()))
+                states.append(loader.state_dict())
+        assert len(batches) == 42
+        for number, state in enumerate(states):
+            again = StreamingTokenLoader(open_raw(**settings))
+            again.load_state_dict(state)
+            assert again.state_dict() == state or number % 14 == 0
+            rest = []
+            while len(rest) < 42 - number:
+                rest += [(again.epoch, batch["tokens"].tolist()) for batch in again]
+            assert rest[: 42 - number] == batches[number:]
+
+    @pytest.mark.parametrize("workers", [1, 2, 3])
+    def test_the_state_counts_what_training_received(self, open_raw, workers) -> None:
+        expected = [b["tokens"].tolist() for b in StreamingTokenLoader(open_raw(batch_size=40))]
+        loader = StreamingTokenLoader(open_raw(batch_size=40), num_workers=workers)
+        iterator = iter(loader)
+        received = [next(iterator)["tokens"].tolist() for _ in range(5)]
+        state = loader.state_dict()
+        assert state["sample_in_epoch"] == 200
+        again = StreamingTokenLoader(open_raw(batch_size=40), num_workers=3 - workers)
+        again.load_state_dict(state)
+        rest = [batch["tokens"].tolist() for batch in again]
+        assert received + rest == expected
+
+    def test_on_other_ranks_and_workers(self, open_raw) -> None:
+        expected = steps_of(open_raw, 1, batch_size=24)
+        loader = StreamingTokenLoader(open_raw(batch_size=12, dp_world_size=2))
+        iterator = iter(loader)
+        for _ in range(7):
+            next(iterator)
+        state = loader.state_dict()
+        for ranks in (1, 3, 8):
+            steps: list[list[int]] = []
+            for rank in range(ranks):
+                again = StreamingTokenLoader(
+                    open_raw(batch_size=24 // ranks, dp_rank=rank, dp_world_size=ranks),
+                    num_workers=rank % 2,
+                )
+                again.load_state_dict(state)
+                own = [batch["sequence_ids"].tolist() for batch in again]
+                steps = [a + b for a, b in zip(steps, own, strict=True)] if steps else own
+            assert [sorted(step) for step in steps] == expected[7:]
+
+    def test_an_iteration_broken_off_goes_on(self, open_raw) -> None:
+        expected = [b["tokens"].tolist() for b in StreamingTokenLoader(open_raw())]
+        loader = StreamingTokenLoader(open_raw(), num_workers=2)
+        seen = []
+        for batch in loader:
+            seen.append(batch["tokens"].tolist())
+            if len(seen) == 9:
+                break
+        seen += [batch["tokens"].tolist() for batch in loader]
+        assert seen == expected
+
+    @pytest.mark.parametrize(
+        ("field", "change"),
+        [
+            ("shuffle_seed", {"shuffle_seed": 3}),
+            ("shuffle_block_size", {"shuffle_block_size": 51}),
+            ("shuffle", {"shuffle": False, "num_canonical_nodes": 8}),
+            ("num_canonical_nodes", {"num_canonical_nodes": 4}),
+            ("epoch_size", {"epoch_size": 500}),
+            ("sequence_length", {"sequence_length": 16}),
+            ("global_batch", {"batch_size": 8}),
+            ("split", {"split": "holdout"}),
+            ("drop_last", {"drop_last": False}),
+        ],
+    )
+    def test_another_order_is_refused_by_name(self, open_raw, field, change) -> None:
+        state = StreamingTokenLoader(open_raw()).state_dict()
+        with pytest.raises(ConfigMismatchError, match=rf"\n  {field}: the state has"):
+            StreamingTokenLoader(open_raw(**change)).load_state_dict(state)
+
+    def test_other_data_is_refused(self, open_raw, tmp_path) -> None:
+        state = StreamingTokenLoader(open_raw()).state_dict()
+        other = build(tmp_path / "other", numbered_parts(some_documents(300, seed=1)))
+        with pytest.raises(ConfigMismatchError, match="streams: the state has"):
+            StreamingTokenLoader(open_raw(local=other.root)).load_state_dict(state)
+
+    def test_a_named_change_is_allowed(self, open_raw) -> None:
+        loader = StreamingTokenLoader(open_raw(batch_size=4))
+        iterator = iter(loader)
+        seen = [next(iterator)["sequence_ids"].tolist() for _ in range(10)]
+        again = StreamingTokenLoader(open_raw(batch_size=5))
+        again.load_state_dict(loader.state_dict(), allow_changes=["global_batch"])
+        seen += [batch["sequence_ids"].tolist() for batch in again]
+        assert sorted(s for step in seen for s in step) == list(range(585))
+        with pytest.raises(UsageError, match="batchsize"):
+            again.load_state_dict(loader.state_dict(), allow_changes=["batchsize"])
+
+    def test_a_state_is_json_and_left_as_it_is(self, open_raw) -> None:
+        import json
+
+        loader = StreamingTokenLoader(open_raw())
+        next(iter(loader))
+        state = loader.state_dict()
+        text = json.dumps(state)
+        StreamingTokenLoader(open_raw()).load_state_dict(json.loads(text))
+        assert json.dumps(state) == text
+
+    @pytest.mark.parametrize("state", [{}, {"epoch": 0, "sample_in_epoch": 3}, {"version": 2}])
+    def test_foreign_states_are_refused(self, open_raw, state) -> None:
+        with pytest.raises(ConfigMismatchError, match="version"):
+            StreamingTokenLoader(open_raw()).load_state_dict(state)
+
+
+class TestMixture:
+    def open(self, raw: Built, other: Built, shares: dict[str, float], **settings: Any) -> Any:
+        roots = {"raw": raw.root, "other": other.root}
+        streams = [TokenStream(local=roots[name], proportion=p) for name, p in shares.items()]
+        usual = {"batch_size": 8, "shuffle": True, "num_canonical_nodes": 4, "dp_rank": 0,
+                 "dp_world_size": 1, "extras": ["sequence_ids"]}  # fmt: skip
+        return StreamingTokenDataset(streams=streams, **(usual | settings))
+
+    @pytest.fixture
+    def other(self, tmp_path) -> Built:
+        documents = [[95, 96, 97, 98, 94, 93, 92]] * 400  # told from others by their ids
+        return build(tmp_path / "other", numbered_parts(documents), compression="none")
+
+    def test_no_sequence_comes_twice_before_all_came(self, raw, other) -> None:
+        # with one lane the rows of a batch are in the order of their draws
+        shares = {"raw": 0.75, "other": 0.25}
+        dataset = self.open(raw, other, shares, epoch_size=4000, num_canonical_nodes=1)
+        drawn: dict[bool, list[int]] = {False: [], True: []}
+        for batch in StreamingTokenLoader(dataset):
+            for ids, tokens in zip(batch["sequence_ids"].tolist(), batch["tokens"].tolist(),
+                                   strict=True):  # fmt: skip
+                drawn[min(tokens) >= 92].append(ids)
+        assert len(drawn[False]) == 3000
+        for name, size in ((False, 585), (True, 360)):
+            for first in range(0, len(drawn[name]) - size + 1, size):
+                assert sorted(drawn[name][first : first + size]) == list(range(size))
+
+    def test_a_changed_mixture_goes_on_from_each_stream(self, raw, other) -> None:
+        loader = StreamingTokenLoader(self.open(raw, other, {"raw": 0.5, "other": 0.5}))
+        iterator = iter(loader)
+        for _ in range(40):
+            next(iterator)
+        state = loader.state_dict()
+        drawn = [stream["drawn"] for stream in state["streams"]]
+        assert sum(drawn) == 320
+        changed = StreamingTokenLoader(self.open(raw, other, {"other": 0.2, "raw": 0.8}))
+        with pytest.raises(ConfigMismatchError, match="streams"):
+            changed.load_state_dict(state)
+        changed.load_state_dict(state, allow_changes=["streams"])
+        next(iter(changed))
+        again = changed.state_dict()
+        assert [stream["before"] for stream in again["streams"]] == drawn[::-1]
+
+    def test_resume_within_a_mixture(self, raw, other) -> None:
+        shares = {"raw": 0.6, "other": 0.4}
+        loader = StreamingTokenLoader(self.open(raw, other, shares))
+        iterator, batches, states = iter(loader), [], []
+        for batch in iterator:
+            batches.append(batch["tokens"].tolist())
+            states.append(loader.state_dict())
+        for number in range(0, len(states) - 1, 7):
+            again = StreamingTokenLoader(self.open(raw, other, shares))
+            again.load_state_dict(states[number])
+            assert [b["tokens"].tolist() for b in again] == batches[number + 1 :]
+
+    def test_tokenizers_that_differ_are_refused(self, raw, tmp_path) -> None:
+        other = build(tmp_path / "o", numbered_parts(some_documents(50)), fingerprint="f1")
+        with pytest.raises(UsageError, match="different tokenizers"):
+            self.open(raw, other, {"raw": 1, "other": 1})
+
+
+class TestHoldout:
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_every_sequence_counts_once_on_any_ranks(self, raw, open_raw, workers) -> None:
+        expected = raw.streams["holdout"].astype(np.int64).reshape(-1, 8)
+        for ranks in (1, 2, 3, 8):
+            rows, steps = {}, set()
+            for rank in range(ranks):
+                settings = {"split": "holdout", "shuffle": False, "batch_size": 3,
+                            "extras": ["sequence_ids", "targets"]}  # fmt: skip
+                dataset = open_raw(dp_rank=rank, dp_world_size=ranks, **settings)
+                loader = StreamingTokenLoader(dataset, num_workers=workers)
+                for repeat in range(2):  # each evaluation is a whole one
+                    count = 0
+                    for batch in loader:
+                        count += 1
+                        real = batch["real"]
+                        assert (batch["targets"][~real] == -100).all()
+                        ids = batch["sequence_ids"][real].tolist()
+                        for number, row in zip(ids, batch["tokens"][real].tolist(), strict=True):
+                            rows[rank, repeat, number] = row
+                    steps.add(count)
+            assert steps == {-(-len(expected) // (3 * ranks))}
+            for repeat in range(2):
+                of_this = {ids: row for (_, r, ids), row in rows.items() if r == repeat}
+                assert [of_this[ids] for ids in range(len(expected))] == expected.tolist()
+                assert len(of_this) == sum(1 for key in rows if key[1] == repeat)
+
+    def test_an_evaluation_broken_off_starts_again(self, open_raw) -> None:
+        loader = StreamingTokenLoader(open_raw(split="holdout", shuffle=False))
+        first = next(iter(loader))["sequence_ids"].tolist()
+        assert next(iter(loader))["sequence_ids"].tolist() == first

@@ -1,0 +1,218 @@
+"""What goes wrong is an error within seconds: never a short epoch, never a hang."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_ext import StreamingTokenLoader
+from streaming_ext import loader as loader_module
+from streaming_ext.errors import (
+    CorruptDatasetError,
+    DatasetError,
+    StorageError,
+    TransientStorageError,
+    WorkerDiedError,
+)
+from tests.streaming_ext.build import Built
+
+ROOT = Path(__file__).parents[2]
+SHARD = "00001/shard.00002.mds"
+
+
+def damage(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "missing":
+        path.unlink()
+    elif how == "truncated":
+        path.write_bytes(data[: len(data) // 2])
+    elif how == "empty":
+        path.write_bytes(b"")
+    else:
+        data[-5] ^= 4
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "empty", "flipped"])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("place", ["in place", "unpacked", "through a cache"])
+def test_a_bad_shard_stops_the_epoch(
+    raw, packed, copy, open_raw, tmp_path, how, workers, place
+) -> None:
+    root = copy(raw if place == "in place" else packed)
+    name = SHARD if place == "in place" else f"{SHARD}.zstd"
+    damage(root / "train" / name, how)
+    settings = {"local": root}
+    if place == "through a cache":
+        settings = {"remote": str(root), "local": tmp_path / "cache"}
+    loader = StreamingTokenLoader(open_raw(**settings), num_workers=workers)
+    started = time.monotonic()
+    with pytest.raises(CorruptDatasetError, match=name.replace(".", r"\.")):
+        for _ in loader:
+            pass
+    assert time.monotonic() - started < 4
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "empty", "flipped"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bad_cached_copy_is_fetched_once_more(packed, open_raw, tmp_path, how, workers) -> None:
+    settings = {"remote": str(packed.root), "local": tmp_path}
+    expected = [b["tokens"].tolist() for b in StreamingTokenLoader(open_raw(**settings))]
+    (path,) = tmp_path.rglob(SHARD)
+    good = path.read_bytes()
+    damage(path, how)
+    loader = StreamingTokenLoader(open_raw(**settings), num_workers=workers)
+    assert [batch["tokens"].tolist() for batch in loader] == expected
+    assert path.read_bytes() == good
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_killed_is_an_error(open_raw, workers, monkeypatch) -> None:
+    monkeypatch.setattr(loader_module, "MESSAGE_BYTES", 1)  # one step a message
+    loader = StreamingTokenLoader(open_raw(batch_size=1), num_workers=workers, prefetch_factor=1)
+    others = set(_children())
+    iterator = iter(loader)
+    next(iterator)
+    worker = next(pid for pid in _children() if pid not in others)
+    started = time.monotonic()
+    os.kill(worker, signal.SIGKILL)
+    with pytest.raises((WorkerDiedError, RuntimeError), match="(?i)worker"):
+        for _ in iterator:
+            time.sleep(0.001)
+    assert time.monotonic() - started < 15
+
+
+def _children() -> list[int]:
+    task = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    return [int(pid) for pid in task.read_text().split()]
+
+
+def test_a_stuck_storage_is_an_error_in_time(packed, open_raw, tmp_path, monkeypatch) -> None:
+    dataset = open_raw(remote=str(packed.root), local=tmp_path, download_timeout=0.3)
+    source = dataset.reader.caches[0].source
+    monkeypatch.setattr(source, "_read_once", lambda *_: time.sleep(30))
+    started = time.monotonic()
+    with pytest.raises(TransientStorageError, match=r"did not come within 0\.3 s"):
+        next(iter(StreamingTokenLoader(dataset)))
+    assert time.monotonic() - started < 5
+
+
+def test_a_failure_that_passes_is_tried_again(packed, open_raw, tmp_path, monkeypatch) -> None:
+    dataset = open_raw(remote=str(packed.root), local=tmp_path)
+    source = dataset.reader.caches[0].source
+    read, failures = source._read_once, []
+
+    def flaky(where: str, limit: int) -> bytes:
+        if len(failures) < 2:
+            failures.append(where)
+            raise TransientStorageError(f"{where}: 503 Slow Down")
+        return read(where, limit)
+
+    monkeypatch.setattr(source, "_read_once", flaky)
+    assert len(list(StreamingTokenLoader(dataset))) == 146
+    assert len(failures) == 2
+
+
+def test_refused_credentials_are_named_and_not_retried(
+    packed, open_raw, tmp_path, monkeypatch
+) -> None:
+    dataset = open_raw(remote=str(packed.root), local=tmp_path)
+    source, asked = dataset.reader.caches[0].source, []
+
+    def refuse(where: str, limit: int) -> bytes:
+        asked.append(where)
+        raise StorageError(f"{where}: access is refused")
+
+    monkeypatch.setattr(source, "_read_once", refuse)
+    with pytest.raises(StorageError, match="access is refused"):
+        next(iter(StreamingTokenLoader(dataset)))
+    # threads that look ahead may ask for the same shard as training, once each
+    assert max(asked.count(name) for name in asked) <= 2
+
+
+def test_an_epoch_is_never_silently_short(open_raw, monkeypatch) -> None:
+    dataset = open_raw()
+    everything = dataset.batches
+
+    def half(*arguments: Any, **settings: Any) -> Any:
+        for number, batch in enumerate(everything(*arguments, **settings)):
+            if number == 70:
+                return
+            yield batch
+
+    monkeypatch.setattr(dataset, "batches", half)
+    with pytest.raises(DatasetError, match="ended after 70 of 146 steps"):
+        list(StreamingTokenLoader(dataset))
+
+
+def test_a_cache_that_cannot_be_written_is_named(packed, open_raw, tmp_path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    dataset = open_raw(remote=str(packed.root), local=blocked)
+    with pytest.raises(StorageError, match=r"cannot be used.*local="):
+        next(iter(StreamingTokenLoader(dataset)))
+
+
+TRAIN = """
+    import sys
+    from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+    if __name__ == "__main__":
+        dataset = StreamingTokenDataset(
+            remote=sys.argv[1], local=sys.argv[2], batch_size=2, shuffle=True,
+            dp_rank=0, dp_world_size=1, cache_limit=sys.argv[3],
+        )
+        print("begun", flush=True)
+        for epoch in range(10**6):
+            for batch in StreamingTokenLoader(dataset, num_workers=2):
+                pass
+"""
+
+
+def test_after_twenty_kills_it_opens_again_and_nothing_is_left(
+    packed: Built, open_raw: Any, tmp_path: Path
+) -> None:
+    script, cache, temporary = tmp_path / "train.py", tmp_path / "cache", tmp_path / "tmp"
+    script.write_text(textwrap.dedent(TRAIN))
+    temporary.mkdir()
+    shared = _shared_memory()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
+    command = [sys.executable, str(script), str(packed.root), str(cache), "3kb"]
+    kills = 20 if os.environ.get("SHARDMILL_SLOW_TESTS") else 3
+    for number in range(kills):
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"begun\n"
+            time.sleep(0.05 + 0.4 * number / kills)
+            process.kill()
+    deadline = time.monotonic() + 20  # workers see that their parent is gone
+    while _running(str(script)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _running(str(script))
+    expected = [b["tokens"].tolist() for b in StreamingTokenLoader(open_raw(batch_size=2))]
+    dataset = open_raw(remote=str(packed.root), local=cache, batch_size=2)
+    assert [batch["tokens"].tolist() for batch in StreamingTokenLoader(dataset)] == expected
+    assert not _shared_memory() - shared
+    assert not list(temporary.iterdir())
+    assert not list(cache.rglob("*.tmp"))
+
+
+def _shared_memory() -> set[str]:
+    """Names that torch has in shared memory; others may run their own jobs beside this test."""
+    return {path.name for path in Path("/dev/shm").glob("torch_*")}  # noqa: S108
+
+
+def _running(name: str) -> bool:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                if name in (entry / "cmdline").read_text():
+                    return True
+            except OSError:
+                continue
+    return False

@@ -1,0 +1,57 @@
+"""Which shards a node fetches: its share, and no more than lanes cut."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from tests.streaming_ext.build import Built
+
+
+def shards_of(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*.mds")}
+
+
+def fetch(packed: Built, cache: Path, **settings: Any) -> None:
+    usual = {"remote": str(packed.root), "local": cache, "shuffle": True, "predownload": 1,
+             "shuffle_block_size": 20}  # fmt: skip
+    dataset = StreamingTokenDataset(**(usual | settings))
+    for _ in StreamingTokenLoader(dataset):
+        pass
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 8])
+def test_a_node_fetches_its_share_and_what_lanes_cut(packed, tmp_path, nodes) -> None:
+    lanes, total = 8, 147
+    held = []
+    for node in range(nodes):
+        for rank in range(16 // nodes):  # the ranks of a node share its cache
+            fetch(packed, tmp_path / str(node), batch_size=1, num_canonical_nodes=lanes,
+                  dp_rank=node * 16 // nodes + rank, dp_world_size=16)  # fmt: skip
+        held.append(shards_of(tmp_path / str(node)))
+    # each lane begins and ends within a shard that the lane beside it needs too
+    assert all(len(shards) <= total / nodes + 2 * lanes / nodes for shards in held)
+    assert len(set.union(*held)) >= total - 8  # the last global batch may be left out
+    assert sum(map(len, held)) <= total + lanes
+
+
+def test_sequences_that_cross_shards_cost_one_shard_in_eight(packed, tmp_path) -> None:
+    """Runs of shards keep a node from fetching the neighbour of each of its shards."""
+    held = []
+    for rank in range(4):
+        fetch(packed, tmp_path / str(rank), batch_size=2, num_canonical_nodes=4,
+              sequence_length=12, dp_rank=rank, dp_world_size=4)  # fmt: skip
+        held.append(len(shards_of(tmp_path / str(rank))))
+    assert sum(held) <= 147 * (1 + 1 / 8) + 2 * 4
+    assert np.mean(held) < 147 / 4 * 1.25
+
+
+def test_prefetching_fetches_nothing_that_is_not_needed(packed, tmp_path) -> None:
+    fetch(packed, tmp_path / "a", batch_size=2, dp_rank=0, dp_world_size=4, predownload=1)
+    fetch(packed, tmp_path / "b", batch_size=2, dp_rank=0, dp_world_size=4, predownload=10_000)
+    assert shards_of(tmp_path / "a") == {
+        name for name in shards_of(tmp_path / "b") if name in shards_of(tmp_path / "a")
+    }
+    assert shards_of(tmp_path / "a") == shards_of(tmp_path / "b")

@@ -1,0 +1,117 @@
+"""Masks against a reference that walks token by token."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.errors import UsageError
+from streaming_ext.index import read_index
+from streaming_ext.remote import Remote
+from tests.streaming_ext.build import EOT, Built
+
+EXTRAS = ["targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen", "starts_inside",
+          "sequence_ids"]  # fmt: skip
+
+
+class Reference:
+    """What each token of a split is, found one after another."""
+
+    def __init__(self, built: Built, split: str) -> None:
+        index = read_index(Remote(url=str(built.root)), split)
+        self.stream = [int(token) for token in built.streams[split]]
+        ends = set((index.token_starts[1:] - 1).tolist())
+        parts, total, self.padding = {}, 0, [False] * len(self.stream)
+        for name, samples in zip(index.names, index.samples.tolist(), strict=True):
+            parts.setdefault(name.split("/")[0], total)
+            total += samples * index.sample_tokens
+        self.part_starts = set(parts.values())
+        for at in range(1, len(self.stream)):
+            both = self.stream[at] == EOT == self.stream[at - 1]
+            self.padding[at] = both and at not in self.part_starts
+        self.last_of_shard = ends
+
+    def target(self, at: int, *, row_end: bool) -> int:
+        if at + 1 == len(self.stream) or self.padding[at] or self.padding[at + 1]:
+            return -100
+        return -100 if row_end and at in self.last_of_shard else self.stream[at + 1]
+
+    def segments(self, start: int, length: int) -> list[int]:
+        """Where segments of a row begin, from the row's start."""
+        begins = [0]
+        for offset in range(1, length):
+            at = start + offset
+            ended = self.stream[at - 1] == EOT and not self.padding[at]
+            if ended or (self.padding[at] and not self.padding[at - 1]):
+                begins.append(offset)
+        return begins
+
+
+def batches_of(built: Built, **settings: Any) -> list[dict[str, Any]]:
+    usual = {"local": built.root, "batch_size": 3, "shuffle": True, "extras": EXTRAS,
+             "dp_rank": 0, "dp_world_size": 1}  # fmt: skip
+    workers = settings.pop("workers", 0)
+    dataset = StreamingTokenDataset(**(usual | settings))
+    return list(StreamingTokenLoader(dataset, num_workers=workers))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 8, 24, 50])
+@pytest.mark.parametrize("split", ["train", "holdout"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_they_equal_the_reference(raw: Built, length: int, split: str, workers: int) -> None:
+    reference = Reference(raw, split)
+    assert any(reference.padding)
+    seen = 0
+    for batch in batches_of(raw, sequence_length=length, split=split, workers=workers):
+        bounds = [0]
+        for row, sequence in enumerate(batch["sequence_ids"].tolist()):
+            if sequence < 0:
+                assert (batch["targets"][row] == -100).all()
+                bounds = []
+                break
+            seen += 1
+            start = sequence * length
+            begins = reference.segments(start, length)
+            targets = [reference.target(start + i, row_end=i == length - 1) for i in range(length)]
+            assert batch["targets"][row].tolist() == targets
+            number = np.searchsorted(begins, np.arange(length), side="right") - 1
+            assert batch["document_ids"][row].tolist() == number.tolist()
+            positions = np.arange(length) - np.array(begins)[number]
+            assert batch["position_ids"][row].tolist() == positions.tolist()
+            inside = start not in reference.part_starts and reference.stream[start - 1] != EOT
+            assert bool(batch["starts_inside"][row]) == inside
+            bounds += [row * length + end for end in [*begins[1:], length]]
+        if bounds:
+            assert batch["cu_seqlens"].tolist() == bounds
+            assert batch["max_seqlen"] == max(np.diff(bounds))
+    assert seen > 0
+
+
+def test_types_are_those_that_models_take(raw: Built) -> None:
+    import torch
+
+    batch = batches_of(raw)[0]
+    kinds = {name: value.dtype for name, value in batch.items() if name != "max_seqlen"}
+    assert kinds.pop("cu_seqlens") == torch.int32
+    assert kinds.pop("starts_inside") == torch.bool
+    assert set(kinds.values()) == {torch.int64}
+    assert type(batch["max_seqlen"]) is int
+
+
+def test_loss_leaves_out_what_is_ignored(raw: Built) -> None:
+    import torch
+
+    batch = batches_of(raw, split="holdout", shuffle=False)[-1]
+    logits = torch.zeros(*batch["targets"].shape, 100)
+    loss = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), batch["targets"].flatten(), reduction="sum"
+    )
+    counted = int((batch["targets"] >= 0).sum())
+    assert 0 < counted < batch["targets"].numel()
+    assert loss.item() == pytest.approx(counted * np.log(100), rel=1e-5)
+
+
+def test_unknown_extras_are_refused(raw: Built) -> None:
+    with pytest.raises(UsageError, match="may name targets"):
+        batches_of(raw, extras=["labels"])
