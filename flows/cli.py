@@ -7,6 +7,7 @@ stopped by Ctrl+C and SIGTERM.
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -59,7 +60,7 @@ def shard(
     *,
     config_file: Annotated[Path | None, Parameter(name="--config")] = None,
 ) -> int:
-    """Tokenize Parquet files into MDS shards with a holdout split.
+    """Tokenize Parquet files, on disk, behind URLs or of the Hub, into MDS shards with a holdout.
 
     Run the same command again after any stop: it goes on where it was, to the same bytes.
 
@@ -114,7 +115,7 @@ def verify(
     Parameters
     ----------
     path
-        Folder of a dataset.
+        Folder or URL of a dataset.
     deep
         Also read the source files again: tokenize a sample of documents anew and compare.
     documents
@@ -153,7 +154,7 @@ def inspect(
     Parameters
     ----------
     path
-        Folder of a dataset.
+        Folder or URL of a dataset.
     sample
         Number of a sample to decode; may be given more than once.
     split
@@ -194,7 +195,7 @@ def trace(
     Parameters
     ----------
     path
-        Folder of a dataset.
+        Folder or URL of a dataset.
     step
         Step within the epoch, from 0.
     batch_size
@@ -223,19 +224,21 @@ def trace(
     from flows.show_trace import show_trace
     from streaming_ext.trace import trace_step
 
-    dataset = StreamingTokenDataset(
-        local=path,
-        split=split,
-        sequence_length=sequence_length,
-        batch_size=batch_size,
-        shuffle=shuffle,
-        shuffle_seed=shuffle_seed,
-        shuffle_block_size=shuffle_block_size,
-        num_canonical_nodes=num_canonical_nodes,
-        dp_rank=0,
-        dp_world_size=ranks,
-    )
-    show_trace(trace_step(dataset, step, epoch=epoch), _out)
+    with tempfile.TemporaryDirectory() as cache:  # nothing is unpacked for this
+        dataset = StreamingTokenDataset(
+            remote=path if "://" in path else None,
+            local=cache if "://" in path else path,
+            split=split,
+            sequence_length=sequence_length,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            shuffle_seed=shuffle_seed,
+            shuffle_block_size=shuffle_block_size,
+            num_canonical_nodes=num_canonical_nodes,
+            dp_rank=0,
+            dp_world_size=ranks,
+        )
+        show_trace(trace_step(dataset, step, epoch=epoch), _out)
     return 0
 
 

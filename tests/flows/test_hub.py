@@ -6,6 +6,8 @@ All as the README says, on an offline Hub and a real S3 server.
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from streaming_ext.manifest import Manifest
 from tests.command_line import CommandLine, wait_for, workers_of
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.swift import OWNER, SwiftServer, aws_environment, download_all
+from tests.test_readme import blocks, here
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +107,26 @@ def test_the_whole_story(
     assert mine.size == samples
     loader = StreamingTokenLoader(mine)
     assert [row for batch in loader for row in batch["tokens"].tolist()] == theirs
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/storage.md"])
+def test_the_commands_of_the_documents(
+    online: CommandLine, bucket: str, tmp_path: Path, document: str
+) -> None:
+    (script,) = [block for block in blocks(document, "bash") if "s3://" in block]
+    script = script.replace("HuggingFaceFW/fineweb-edu", "org/text")
+    script = here(script.replace("s3://bucket", f"s3://{bucket}"), online.tokenizer)
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ended = subprocess.run(
+        ["bash", "-euxc", script],
+        cwd=tmp_path,
+        env={**online.env, "PATH": programs},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert f"s3://{bucket}/fineweb-edu-10bt: sound" in ended.stdout
 
 
 def test_a_dataset_that_moved_on(online: CommandLine, hub: Hub, tmp_path: Path) -> None:
