@@ -132,7 +132,6 @@ class PassOrder:
         self._starts = np.concatenate([[0], np.cumsum(counts[self.units])])
         # The first draw of this pass may fall into any lane; lanes keep their number.
         first_draw = number * self.size
-        self._first_draw = first_draw
         lanes = np.arange(spec.lanes)
         self._lane_first = first_draw + (lanes - first_draw) % spec.lanes
         lengths = np.maximum(0, -(-(first_draw + self.size - self._lane_first) // spec.lanes))
