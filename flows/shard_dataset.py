@@ -90,7 +90,7 @@ def shard(run: Run) -> RunReport:
     done: list[PartTimes] = []
     failed: list[FailedFile] = []
     # A part that is being uploaded leaves its worker free for the next one.
-    uploading = plan.config.workers if run.storage.uploads_at_once > 1 else 0
+    uploading = plan.config.workers if run.storage.remote else 0
     at_once = plan.config.workers + LOOK_AHEAD_FILES + uploading
     for end in done_in_any_order(run, parts, at_once=at_once):
         run.forget(end.part)

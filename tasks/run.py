@@ -17,8 +17,8 @@ from tasks.room import Room
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State, TaskRun
 
-# Tokenizing takes most of a part's time, writing the rest: only for the progress bar.
-_TOKENIZE_SHARE = 0.75
+# Tokenizing takes most of a part's time, putting it in place the rest: for the progress bar.
+_TOKENIZE_SHARE = 0.95
 LOOK_AHEAD_BYTES = 8 * 2**30  # of source files on scratch that no worker has begun
 
 

@@ -1,4 +1,4 @@
-"""Write a tokenized part to the output and record it, in a worker process."""
+"""Put a tokenized part in place on the output and record it, in a worker process."""
 
 import shutil
 
@@ -20,7 +20,7 @@ from tasks.run import Part, Run, is_transient
     persist_result=False,
 )
 def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
-    """Write the part's shards and its record, then free its scratch space.
+    """Put the part's files and its record in place, then free its scratch space.
 
     Raises:
         ShardmillError: whatever the worker met.
@@ -35,8 +35,7 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
         spec=plan.spec,
     )
     run.storage.require_held()
-    uploading = run.storage.uploads_at_once > 1
-    written = (run.movers if uploading else run.pool).run(job).written
+    written = (run.movers if run.storage.remote else run.pool).run(job).written
     assert written is not None  # noqa: S101  (what this job is answered with)
     shutil.rmtree(scratch)
     fetched = run.fetched_of(part)

@@ -1,8 +1,8 @@
 """The worker process: takes jobs as JSON lines on stdin, answers on stdout, ends with its parent.
 
 It leaves Ctrl+C to the parent, and ends at once when stdin ends, which also happens when the
-parent is killed. Nothing it leaves behind is ever taken for whole: token files are recorded and
-shards renamed into place when they are complete.
+parent is killed. Nothing it leaves behind is ever taken for whole: what is on scratch is recorded,
+and shards are put in place, when they are complete.
 """
 
 import importlib
@@ -34,6 +34,7 @@ from tasks.core.jobs import (
     WriteJob,
     WrittenPart,
 )
+from tasks.core.part_files import Buffers
 from tasks.core.plan import read_unsafe_code_points
 from tasks.core.sources import SourceFile
 from tasks.core.sources.fetch import fetch
@@ -97,7 +98,7 @@ def _do(job: Job, report: Callable[[Progress], None]) -> Answer:
         return Answer(prepared=True)
     if isinstance(job, TokenizeJob):
         tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
-        return Answer(tokenized=tokenize_part(job, tokenizer, engine, report))
+        return Answer(tokenized=tokenize_part(job, tokenizer, engine, report, _buffers()))
     if isinstance(job, FetchJob):
         return Answer(fetched=_fetch(job, report))
     return Answer(written=_write(job, report))
@@ -110,6 +111,11 @@ def _tokenizer_and_engine(
     tokenizer = open_saved(Path(folder))
     unsafe = read_unsafe_code_points(Path(folder))
     return tokenizer, choose_engine(tokenizer, engine=engine, unsafe=unsafe)
+
+
+@cache
+def _buffers() -> Buffers:
+    return {}
 
 
 @cache

@@ -18,7 +18,7 @@ from streaming_ext.errors import StorageError
 from tasks.core.storage.client import ObjectClient, split_url
 from tasks.core.storage.lease import Lease
 
-_UPLOADS_AT_ONCE = 4
+_PUTS_AT_ONCE = 4
 # Up to twice this a file goes in one request: nothing is left behind, whatever happens.
 _PIECE_BYTES = 64 * 2**20
 _log = logging.getLogger(__name__)
@@ -57,9 +57,14 @@ class ObjectStorage:
         return folder
 
     @property
-    def uploads_at_once(self) -> int:
+    def puts_at_once(self) -> int:
         """Enough to fill a link while each request waits for its answer."""
-        return _UPLOADS_AT_ONCE
+        return _PUTS_AT_ONCE
+
+    @property
+    def remote(self) -> bool:
+        """Yes."""
+        return True
 
     def _key(self, path: str) -> str:
         pure = PurePosixPath(path)
@@ -81,6 +86,15 @@ class ObjectStorage:
     def put(self, path: str, data: bytes) -> None:
         """Put a file in place in one step, over an older one."""
         self._put(path, data, {})
+
+    def put_file(self, path: str, file: Path) -> None:
+        """Put a local file in place in one step, over an older one."""
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise StorageError(f"Cannot write {self}/{path} from {file}: {reason}.") from error
+        self.put(path, data)
 
     def put_new(self, path: str, data: bytes) -> bool:
         """Put a file where there is none; False where there is one, by another."""

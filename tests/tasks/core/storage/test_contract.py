@@ -50,6 +50,21 @@ class TestFiles:
             assert storage.read("x") == data
             assert storage.list() == {"x": size}
 
+    def test_a_local_file(self, storage: Storage, tmp_path: Path) -> None:
+        file = tmp_path / "on scratch"
+        file.write_bytes(b"whole")
+        for _ in range(2):  # again, as after a worker was killed
+            storage.put_file("train/00000/shard.00000.mds", file)
+            assert storage.read("train/00000/shard.00000.mds") == b"whole"
+        file.unlink()
+        assert storage.list() == {"train/00000/shard.00000.mds": 5}
+        assert storage.leftovers() == []
+
+    def test_a_local_file_that_is_gone(self, storage: Storage, tmp_path: Path) -> None:
+        with pytest.raises(StorageError, match="no such file"):
+            storage.put_file("x", tmp_path / "gone")
+        assert storage.list() == {}
+
     def test_missing(self, storage: Storage) -> None:
         with pytest.raises(FileNotFoundError):
             storage.read("parts/00000.json")
