@@ -1,5 +1,6 @@
 """Write a tokenized part to the output and record it, in a worker process."""
 
+import platform
 import shutil
 
 from prefect import task
@@ -34,7 +35,7 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
         output=str(run.storage),
         spec=plan.spec,
     )
-    run.storage.require_held()
+    run.require_going()
     uploading = run.storage.uploads_at_once > 1
     written = (run.movers if uploading else run.pool).run(job).written
     assert written is not None  # noqa: S101  (what this job is answered with)
@@ -44,6 +45,7 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
     return PartTimes(
         part=part.number,
         source=part.source.url,
+        host=platform.node(),
         text_bytes=tokenized.text_bytes,
         tokens=tokenized.tokens,
         shard_bytes=written.shard_bytes,
