@@ -3,7 +3,11 @@
 import platform
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from uuid import UUID
+
+from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
 
 from streaming_ext.errors import ShardmillError, StoppedError, StorageError
 from streaming_ext.manifest import from_json, to_json
@@ -23,6 +27,7 @@ from tasks.core.progress import RunProgress
 from tasks.core.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
 from tasks.core.storage.scratch import own_folder
+from tasks.prefect_api import asked_once
 from tasks.run import Run
 from tasks.workers import worker_pools
 
@@ -39,6 +44,7 @@ class Partition:
         self._done: list[PartTimes] = []
         self._failed: list[FailedFile] = []
         self._ended = False
+        self._given_up = False
         self._fault: Failure | None = None
         self._stopped: str | None = None
         path = partition_path(run, number, attempt)
@@ -55,6 +61,7 @@ class Partition:
                 done=tuple(self._done),
                 failed=tuple(self._failed),
                 ended=self._ended,
+                stopped=self._given_up,
                 fault=self._fault,
             )
         )
@@ -76,16 +83,18 @@ class Partition:
         with self._heartbeat:
             try:
                 yield
-            except ShardmillError as error:
-                if self._stopped is not None:
+                self._ended = True
+            except BaseException as error:
+                if isinstance(error, ShardmillError) and self._stopped is not None:
                     raise StoppedError(self._stopped) from error
-                if not error.transient:  # else another attempt may fare better
+                if isinstance(error, ShardmillError) and not error.transient:
                     self._fault = Failure(error=type(error).__name__, message=str(error))
                     self._ended = True
-                    self._heartbeat.beat()
                 raise
-            self._ended = True
-            self._heartbeat.beat()
+            finally:
+                self._given_up = not self._ended
+                with suppress(StorageError):  # the parent run sees it by the silence then
+                    self._heartbeat.beat()
 
     @contextmanager
     def means(self) -> Iterator[Run]:
@@ -95,6 +104,10 @@ class Partition:
             NotADatasetError, ConfigMismatchError: this host cannot take part in the run.
             TokenizerError, StorageError: the output does not hold what it should.
         """
+        pulse = Pulse()
+        if (reason := self._reason_to_stop(pulse)) is not None:
+            self._stopped = reason
+            raise StoppedError(reason)
         shared = read_plan(self.storage, self.run)
         config = ShardConfig.model_validate(shared.config)
         name = f"{self.run[:8]}-{self.number:05}-{self.attempt}"
@@ -109,7 +122,7 @@ class Partition:
                     pool.stop()
                     movers.stop()
 
-                with self._watching_parent(stop):
+                with self._watching_parent(pulse, stop):
                     pool.run_in_each(
                         PrepareJob(
                             tokenizer_folder=str(plan.tokenizer_folder), engine=config.engine
@@ -118,10 +131,9 @@ class Partition:
                     yield Run(plan, self.storage, pool, self.progress, movers)
 
     @contextmanager
-    def _watching_parent(self, stop: Callable[[str], None]) -> Iterator[None]:
+    def _watching_parent(self, pulse: Pulse, stop: Callable[[str], None]) -> Iterator[None]:
         """Call `stop` with the reason when the parent run is over or counts on this no more."""
         ended = threading.Event()
-        pulse = Pulse()
 
         def watch() -> None:
             while not ended.wait(BEAT_SECONDS):
@@ -139,6 +151,20 @@ class Partition:
             thread.join(BEAT_SECONDS)
 
     def _reason_to_stop(self, pulse: Pulse) -> str | None:
+        return self._told_by_storage(pulse) or self._told_by_prefect()
+
+    def _told_by_prefect(self) -> str | None:
+        # Of a parent run that a worker started it knows at once how it ended.
+        with asked_once(), get_client(sync_client=True) as client:
+            try:
+                state = client.read_flow_run(UUID(self.run)).state
+            except ObjectNotFound:
+                return "the parent run was deleted"
+            if state is not None and (state.is_final() or state.is_cancelling()):
+                return f"the parent run is {state.name}"
+        return None
+
+    def _told_by_storage(self, pulse: Pulse) -> str | None:
         path = parent_path(self.run)
         try:
             content = self.storage.read(path)

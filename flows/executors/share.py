@@ -48,7 +48,7 @@ class Share:
         self.flow_run = None
         self.sign = None
         self._known_when_sent = len(self._known)
-        self._pulse = Pulse(now)
+        self.listen_anew(now)
 
     def hear(
         self, content: bytes | None, sign: PartitionSign | None, now: float
@@ -73,17 +73,22 @@ class Share:
         """
         if state is not None and state.is_final():
             return f"its run ended as {state.name}: {state.message or 'nothing more is known'}"
-        if self.sign is not None:
-            silent = self._pulse.silent_for(self._pulse.last, now)
-            if silent > SILENT_SECONDS:
-                return f"no sign of life from host {self.sign.host} for {silent:.0f} s"
+        if self.sign is None and (state is None or state.is_scheduled()):
+            self.listen_anew(now)  # it waits for a worker: no time of its own has begun
             return None
-        if state is None or state.is_scheduled():
-            self._pulse = Pulse(now)  # it waits for a worker: no time of its own has begun
-            return None
-        if self._pulse.silent_for(None, now) > START_SECONDS:
-            return f"a worker took it, but nothing began in {START_SECONDS:.0f} s"
+        silent = self._pulse.silent_for(self._pulse.last, now)
+        if self.sign is None:
+            late = silent > START_SECONDS
+            return f"a worker took it, but nothing began in {START_SECONDS:.0f} s" if late else None
+        if self.sign.stopped:
+            return f"it was stopped on host {self.sign.host}"
+        if silent > SILENT_SECONDS:
+            return f"no sign of life from host {self.sign.host} for {silent:.0f} s"
         return None
+
+    def listen_anew(self, now: float) -> None:
+        """Forget how long nothing was heard: nothing could be."""
+        self._pulse = Pulse(now)
 
     def may_be_sent_again(self) -> bool:
         """Whether another attempt is worth it: the last ones got something done."""

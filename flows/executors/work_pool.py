@@ -23,7 +23,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Cancelling, Crashed
 
 from flows.executors.share import Share
-from streaming_ext.errors import StorageError, UsageError
+from streaming_ext.errors import StorageError, TransientStorageError, UsageError
 from streaming_ext.manifest import from_json, to_json
 from tasks.core.heartbeat import Heartbeat
 from tasks.core.partition import (
@@ -40,6 +40,7 @@ from tasks.core.pool import as_error
 from tasks.core.progress import RunProgress
 from tasks.core.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
+from tasks.prefect_api import asked_once
 
 POLL_SECONDS = 1.0
 END_SECONDS = 30.0  # for runs that are cancelled, until they are given up
@@ -131,7 +132,7 @@ class OnWorkPool:
         """The states of the shares' runs; none where the server does not answer."""
         ids = [share.flow_run for share in shares if share.flow_run is not None]
         states: States = {}
-        with suppress(httpx.HTTPError):
+        with asked_once():
             for start in range(0, len(ids), _PAGE):
                 page = FlowRunFilter(id=FlowRunFilterId(any_=ids[start : start + _PAGE]))
                 runs = self._client.read_flow_runs(flow_run_filter=page, limit=_PAGE)
@@ -141,18 +142,14 @@ class OnWorkPool:
     def _look(self, share: Share, states: States, plan: Plan) -> Iterator[PartTimes | FailedFile]:
         """See what a share tells; send it again where its host is gone."""
         state = states.get(share.flow_run)
-        path = partition_path(self._run, share.number, share.attempt)
-        content: bytes | None
-        sign = None
         try:
-            content = self._storage.read(path)
-            sign = from_json(PartitionSign, content, where=f"{self._storage}/{path}")
-        except FileNotFoundError:
-            content = None
-        except StorageError as error:
-            if not error.transient:
-                raise
+            content = self._read_sign(share)
+        except TransientStorageError:
+            share.listen_anew(time.monotonic())
             return
+        sign = None
+        if content is not None:
+            sign = from_json(PartitionSign, content, where=f"{self._storage}: a sign of life")
         yield from share.hear(content, sign, time.monotonic())
         if sign is not None and sign.ended:
             if sign.fault is not None:
@@ -176,6 +173,20 @@ class OnWorkPool:
                     f"last ones without a file done: {reason}.",
                 )
 
+    def _read_sign(self, share: Share) -> bytes | None:
+        """What the share's attempt tells of itself; None where nothing can be read."""
+        try:
+            return self._storage.read(partition_path(self._run, share.number, share.attempt))
+        except FileNotFoundError:
+            return None
+
+    def _is_stopped(self, share: Share) -> bool:
+        """Whether the share's host tells that nothing of it runs; the server hears it later."""
+        with suppress(StorageError):
+            content = self._read_sign(share)
+            return content is not None and PartitionSign.model_validate_json(content).stopped
+        return False
+
     def _end(self, shares: Sequence[Share], state: State[None]) -> None:
         """Say of runs that have not ended that they have."""
         states = self._states(shares)
@@ -186,7 +197,7 @@ class OnWorkPool:
 
     def _set(self, share: Share, state: State[None]) -> None:
         assert share.flow_run is not None  # noqa: S101  (of runs that Prefect has)
-        with suppress(httpx.HTTPError):
+        with asked_once():
             self._client.set_flow_run_state(share.flow_run, state, force=True)
 
     def _end_all(self) -> None:
@@ -199,9 +210,9 @@ class OnWorkPool:
         deadline = time.monotonic() + END_SECONDS
         while begun and time.monotonic() < deadline:
             states = self._states(begun)
-            begun = [share for share in begun if not _is_final(share, states)]
+            begun = [s for s in begun if not _is_final(s, states) and not self._is_stopped(s)]
             for share in begun:
-                if not share.ended and share not in asked:
+                if not share.ended and share not in asked and share.flow_run in states:
                     asked.add(share)
                     self._set(share, Cancelled() if _waits(share, states) else Cancelling())
             time.sleep(POLL_SECONDS if begun else 0)

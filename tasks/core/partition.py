@@ -79,7 +79,8 @@ class PartitionSign(_Message):
 
     Attributes:
         source_bytes: of the files in hand, done so far; with `in_hand` their texts and tokens.
-        ended: nothing more comes.
+        ended: it did what it could; nothing more comes.
+        stopped: it was given up before that, and nothing of it runs any more.
         fault: why it ended early, where every other partition would meet the same.
     """
 
@@ -90,6 +91,7 @@ class PartitionSign(_Message):
     done: tuple[PartTimes, ...] = ()
     failed: tuple[FailedFile, ...] = ()
     ended: bool = False
+    stopped: bool = False
     fault: Failure | None = None
 
 

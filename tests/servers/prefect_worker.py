@@ -14,9 +14,13 @@ from typing import Any
 import httpx
 import psutil
 
+from tests.command_line import workers_of
+
 ROOT = Path(__file__).parents[2]
 DEPLOYMENTS = ROOT / "deployments" / "prefect.yaml"
 PARENTS, HOSTS = "shardmill", "shardmill-hosts"
+ANSWER_SECONDS = 60.0
+WORK_SECONDS = 120.0
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
 
@@ -49,10 +53,20 @@ class Cluster:
         return ended.stdout
 
     def ask(self, path: str, **body: Any) -> Any:
-        """A question to the server."""
-        answer = httpx.post(f"{self.api}/{path}", json=body, timeout=30)
-        answer.raise_for_status()
-        return answer.json()
+        """A question to the server, asked again where it is busy or away."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                answer = httpx.request("POST" if body else "GET", f"{self.api}/{path}",
+                                       json=body or None, timeout=30)  # fmt: skip
+                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                    answer.raise_for_status()
+                    return answer.json()
+            except httpx.TransportError:
+                if time.monotonic() > deadline:
+                    raise
+            assert time.monotonic() < deadline, "the server is busy"
+            time.sleep(0.5)
 
     def start(self, name: str, *, pool: str = HOSTS, prefix: tuple[str, ...] = ()) -> None:
         """Start a host: a worker that takes one run at a time, with a temporary folder of its own.
@@ -81,6 +95,30 @@ class Cluster:
         """All processes of a host, its worker first."""
         worker = psutil.Process(self.hosts[name].pid)
         return [worker, *worker.children(recursive=True)]
+
+    def frozen(self, count: int = 1) -> list[str]:
+        """Wait until so many hosts have worker processes and stop these where they are: their work
+        takes as long as a test needs. Returns the names of the hosts."""
+        deadline = time.monotonic() + WORK_SECONDS
+        names: list[str] = []
+        while len(names) < count:
+            assert time.monotonic() < deadline, f"no work within {WORK_SECONDS} s"
+            time.sleep(0.05)
+            for name in self.hosts:
+                workers = workers_of(self.hosts[name].pid)
+                for worker in workers:
+                    with suppress(psutil.NoSuchProcess):
+                        worker.suspend()
+                if workers and name not in names:
+                    names.append(name)
+        return names
+
+    def thaw(self) -> None:
+        """Have all worker processes go on."""
+        for name in self.hosts:
+            for worker in workers_of(self.hosts[name].pid):
+                with suppress(psutil.NoSuchProcess):
+                    worker.resume()
 
     def kill(self, name: str) -> None:
         """kill -9 everything on a host at once, as a power cut does."""
@@ -111,10 +149,9 @@ class Cluster:
 
     def run(self, deployment: str, parameters: dict[str, Any]) -> str:
         """Have a deployment run; returns the id of the flow run."""
-        found = httpx.get(f"{self.api}/deployments/name/{deployment}", timeout=30)
-        found.raise_for_status()
+        found = self.ask(f"deployments/name/{deployment}")
         made = self.ask(
-            f"deployments/{found.json()['id']}/create_flow_run",
+            f"deployments/{found['id']}/create_flow_run",
             parameters=parameters,
             state={"type": "SCHEDULED"},
         )
@@ -122,9 +159,7 @@ class Cluster:
 
     def flow_run(self, run: str) -> dict[str, Any]:
         """A flow run as the server knows it."""
-        answer = httpx.get(f"{self.api}/flow_runs/{run}", timeout=30)
-        answer.raise_for_status()
-        return dict(answer.json())
+        return dict(self.ask(f"flow_runs/{run}"))
 
     def partitions(self, run: str) -> list[dict[str, Any]]:
         """The flow runs of a run's partitions."""
