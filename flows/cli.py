@@ -102,6 +102,23 @@ def run_shard(config: ShardConfig) -> int:
 
 
 @app.command
+def submit(deployment: str, *settings: str) -> int:
+    """Run a deployment on a cluster's workers and follow it; Ctrl+C stops all of it, everywhere.
+
+    Parameters
+    ----------
+    deployment
+        Name of a deployment of the flow shard-dataset, such as shard-fineweb.
+    settings
+        Options that are to differ from the deployment's, as NAME=VALUE: output=s3://bucket/text.
+    """
+    _quiet_prefect()
+    from flows.submit import submit as run
+
+    return 0 if run(deployment, settings, _out) else EXIT_FAILED
+
+
+@app.command
 def verify(
     path: str,
     *,

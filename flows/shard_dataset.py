@@ -4,62 +4,69 @@ import os
 import platform
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from prefect import flow, get_run_logger
+from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.runtime import flow_run
+from prefect.runtime import deployment, flow_run
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.look_ahead import PartEnd, done_in_any_order
-from streaming_ext.errors import ShardmillError
+from flows.executors import Executor, open_executor
+from streaming_ext.errors import UsageError
 from tasks.core.config import ShardConfig
-from tasks.core.jobs import PrepareJob
-from tasks.core.plan import check_sources, make_plan, remove_scratch
-from tasks.core.pool import WorkerPool
-from tasks.core.progress import watched
+from tasks.core.plan import Plan, check_sources, make_plan, remove_scratch
+from tasks.core.progress import RunProgress, watched
 from tasks.core.report import FailedFile, PartTimes, RunReport, installed_versions, save_report
-from tasks.core.storage import open_storage
+from tasks.core.storage import Storage, open_storage
 from tasks.publish import publish
-from tasks.run import Part, Run
+from tasks.run import Planned
 
-LOOK_AHEAD_FILES = 2  # beside one a worker: enough that no worker waits, and little scratch
 _MAX_THREADS = 4096  # of the task runner; it starts them as they are needed
+
+
+def _run_name() -> str:
+    given = flow_run.parameters
+    return f"shard {given['output'] or given['config'].output}"
 
 
 @flow(
     name="shard-dataset",
-    flow_run_name="shard {config.output}",
+    flow_run_name=_run_name,
     task_runner=ThreadPoolTaskRunner(max_workers=_MAX_THREADS),  # type: ignore[arg-type]
     persist_result=False,
 )
-def shard_dataset(config: ShardConfig) -> State[Any]:
+def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
     """Shard source files into a tokenized MDS dataset with a holdout split.
 
     Run again after any stop: parts that are recorded are kept, the rest is done, and the bytes
     are those of an undisturbed run.
+
+    Args:
+        config: what to shard, into what, and with which means.
+        output: in place of the one in `config`, for a deployment that is run on several.
     """
+    if output is not None:
+        config = config.model_copy(update={"output": output})
+    _require_absolute(config)
     progress = watched()
     progress.enter("looking at the sources")
     sources = check_sources(config)
     storage = open_storage(config.output)
     storage.create()
-    with storage.exclusive() as lock:
-        size = min(config.workers, len(sources))
-        inherited = [] if lock is None else [lock]
-        with (
-            WorkerPool(size, inherited=inherited) as pool,
-            WorkerPool(size + LOOK_AHEAD_FILES, inherited=inherited, light=True) as movers,
-        ):
-            progress.enter("preparing the tokenizer")
-            plan = make_plan(config, storage, sources)
-            if plan.published:
-                return Completed(message=f"{storage} is whole already; nothing to do.")
-            pool.run_in_each(
-                PrepareJob(tokenizer_folder=str(plan.tokenizer_folder), engine=config.engine)
-            )
-            report = shard(Run(plan, storage, pool, progress, movers))
+    with (
+        storage.exclusive() as lock,
+        open_executor(
+            config, files=len(sources), inherited=[] if lock is None else [lock]
+        ) as executor,
+    ):
+        progress.enter("preparing the tokenizer")
+        plan = make_plan(config, storage, sources)
+        if plan.published:
+            return Completed(message=f"{storage} is whole already; nothing to do.")
+        executor.prepare(plan, storage)
+        report = shard(plan, storage, executor, progress)
         storage.close()
         remove_scratch(plan)
     progress.report = report
@@ -75,37 +82,37 @@ def shard_dataset(config: ShardConfig) -> State[Any]:
     )
 
 
-def shard(run: Run) -> RunReport:
+def _require_absolute(config: ShardConfig) -> None:
+    """A worker runs each flow in a folder of its own, and removes that in the end.
+
+    Raises:
+        UsageError: a deployed run would lose its output there.
+    """
+    output = config.output
+    if deployment.id and "://" not in output and not Path(output).expanduser().is_absolute():
+        raise UsageError(
+            f"output {output!r}: a worker runs in a folder that is removed when the run ends. "
+            "Give an absolute path or a URL."
+        )
+
+
+def shard(plan: Plan, storage: Storage, executor: Executor, progress: RunProgress) -> RunReport:
     """Do all parts that are missing, publish if none failed, and report.
 
     Raises:
         ShardmillError: a fault that every other part would meet too.
     """
-    logger = get_run_logger()
-    plan = run.plan
-    parts = [Part(number, plan.sources[number]) for number in plan.todo]
     began, clock = datetime.now(UTC), time.monotonic()
-    run.progress.begin(files=len(parts), source_bytes=sum(part.source.size for part in parts))
-    run.progress.enter("sharding")
     done: list[PartTimes] = []
     failed: list[FailedFile] = []
-    # A part that is being uploaded leaves its worker free for the next one.
-    uploading = plan.config.workers if run.storage.remote else 0
-    at_once = plan.config.workers + LOOK_AHEAD_FILES + uploading
-    for end in done_in_any_order(run, parts, at_once=at_once):
-        run.forget(end.part)
-        fault = _fault(end)
-        run.progress.finish(
-            end.part.number, source_bytes=end.part.source.size, failed=fault is not None
-        )
-        if fault is None:
-            done.append(end.state.result())
+    for result in executor.finished(plan, storage, progress):
+        if isinstance(result, FailedFile):
+            failed.append(result)
         else:
-            failed.append(fault)
-            logger.error("Failed: %s", fault)
+            done.append(result)
     if not failed:
-        run.progress.enter("publishing")
-        publish(run)
+        progress.enter("publishing")
+        publish(Planned(plan, storage))
     report = RunReport(
         run=str(flow_run.id),
         began=began,
@@ -115,9 +122,9 @@ def shard(run: Run) -> RunReport:
         workers=plan.config.workers,
         versions=installed_versions(),
         engine=plan.config.engine,
-        output=str(run.storage),
+        output=str(storage),
         files=len(plan.sources),
-        files_skipped=len(plan.sources) - len(parts),
+        files_skipped=len(plan.sources) - len(plan.todo),
         files_done=len(done),
         failed=tuple(failed),
         text_bytes=sum(times.text_bytes for times in done),
@@ -126,20 +133,6 @@ def shard(run: Run) -> RunReport:
         published=not failed,
         parts=tuple(sorted(done, key=lambda times: times.part)),
     )
-    run.progress.end()
-    save_report(report, run.storage)
+    progress.end()
+    save_report(report, storage)
     return report
-
-
-def _fault(end: PartEnd) -> FailedFile | None:
-    """Why a part failed, if it did; a fault that every other part would meet too is raised."""
-    if end.state.is_completed():
-        return None
-    try:
-        end.state.result()
-    except ShardmillError as error:
-        if error.fatal:
-            raise
-        source = end.part.source.url
-        return FailedFile(part=end.part.number, source=source, step=end.step, reason=str(error))
-    raise RuntimeError(f"{end.part}: {end.step} ended as {end.state.name} without a reason")

@@ -5,7 +5,7 @@ from prefect.cache_policies import NO_CACHE
 
 from streaming_ext.manifest import Manifest
 from tasks.core import publish as core
-from tasks.run import Run, is_transient
+from tasks.run import Planned, is_transient
 
 
 @task(
@@ -17,7 +17,7 @@ from tasks.run import Run, is_transient
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def publish(run: Run) -> Manifest:
+def publish(run: Planned) -> Manifest:
     """Merge the indexes and write the manifest, last of all."""
     run.storage.require_held()
     return core.publish(run.plan, run.storage)

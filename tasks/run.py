@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streaming_ext.errors import ShardmillError
+from streaming_ext.errors import ShardmillError, StoppedError
 from tasks.core.jobs import FetchedFile, Progress
 from tasks.core.plan import Plan
 from tasks.core.pool import WorkerPool
@@ -33,8 +33,16 @@ class Part:
         return f"{self.number:05} {self.source.name}"
 
 
-class Run:
-    """The plan and the means of a run."""
+class Planned:
+    """A plan and where it goes: what publishing needs."""
+
+    def __init__(self, plan: Plan, storage: Storage) -> None:
+        self.plan = plan
+        self.storage = storage
+
+
+class Run(Planned):
+    """The plan and the means of a run on this host."""
 
     def __init__(
         self,
@@ -54,13 +62,23 @@ class Run:
             movers: workers that only fetch and upload, so that none of the others waits for the
                 network; the others unless given.
         """
-        self.plan = plan
-        self.storage = storage
+        super().__init__(plan, storage)
         self.pool = pool
         self.movers = movers or pool
         self.progress = progress
         self._fetched: dict[int, FetchedFile] = {}
         self.room = Room(LOOK_AHEAD_BYTES, lambda: pool.stopped)
+
+    def require_going(self) -> None:
+        """Make sure that the run is not being stopped and still holds the output.
+
+        Raises:
+            StoppedError: somebody stopped the workers.
+            StorageError: another run took the output over.
+        """
+        if self.pool.stopped:
+            raise StoppedError("the run was stopped")
+        self.storage.require_held()
 
     def fetched(self, part: Part, file: FetchedFile) -> None:
         """Remember what came for a part."""

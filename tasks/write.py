@@ -1,5 +1,6 @@
 """Put a tokenized part in place on the output and record it, in a worker process."""
 
+import platform
 import shutil
 
 from prefect import task
@@ -34,7 +35,7 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
         output=str(run.storage),
         spec=plan.spec,
     )
-    run.storage.require_held()
+    run.require_going()
     written = (run.movers if run.storage.remote else run.pool).run(job).written
     assert written is not None  # noqa: S101  (what this job is answered with)
     shutil.rmtree(scratch)
@@ -43,6 +44,7 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
     return PartTimes(
         part=part.number,
         source=part.source.url,
+        host=platform.node(),
         text_bytes=tokenized.text_bytes,
         tokens=tokenized.tokens,
         shard_bytes=written.shard_bytes,

@@ -60,6 +60,7 @@ def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict
         for block in blocks("README.md", "bash")
         if not block.startswith(SET_UP)
         and "s3://" not in block  # that one: tests/flows/test_hub.py
+        and "work-pool" not in block  # that one: tests/deployments/test_commands.py
     ]
     assert len(commands) >= 6
     script = "set -euxo pipefail\n" + "\n".join(commands)

@@ -13,8 +13,8 @@ from streaming_ext.manifest import DatasetSpec, TokenizerIdentity
 class ShardConfig(BaseModel):
     """What to shard, into what, and with which means.
 
-    Only the sources and what `spec` takes decide the bytes of the dataset; `workers`, `scratch`
-    and `engine` never do.
+    Only the sources and what `spec` takes decide the bytes of the dataset; `workers`, `scratch`,
+    `engine`, `executor` and `partitions` never do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,7 +68,7 @@ class ShardConfig(BaseModel):
         default_factory=lambda: os.cpu_count() or 1,
         gt=0,
         le=1024,
-        description="Worker processes; default: one a core.",
+        description="Worker processes a host; default: one a core.",
     )
     scratch: Annotated[
         str | None,
@@ -88,6 +88,22 @@ class ShardConfig(BaseModel):
         Literal["auto", "reference"],
         Field(description="Tokenize with the fast engine where it is exact, or never."),
     ] = "auto"
+    executor: Annotated[
+        str,
+        Field(
+            pattern=r"^(here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+)$",
+            description="Where the files are worked on: here; prefect://FLOW/DEPLOYMENT, a run of "
+            "it a partition, on the hosts of its work pool; or dask://HOST:PORT.",
+        ),
+    ] = "here"
+    partitions: Annotated[
+        int,
+        Field(
+            gt=0,
+            le=1000,
+            description="Runs that a prefect:// executor splits the files into; some four a host.",
+        ),
+    ] = 16
 
     @field_validator("compression")
     @classmethod

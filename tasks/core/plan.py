@@ -44,6 +44,7 @@ from tasks.core.documents import check_column, open_parquet
 from tasks.core.sources import SourceFile, identify, is_remote, list_sources
 from tasks.core.sources.fetch import local_name, read_footer
 from tasks.core.storage import Storage
+from tasks.core.storage.scratch import user_scratch
 from tasks.core.tokenizer.code_points import UnsafeCodePoints, find_unsafe_code_points
 from tasks.core.tokenizer.tokenizer import load_tokenizer
 
@@ -91,8 +92,15 @@ def scratch_folder(config: ShardConfig, storage: Storage) -> Path:
     """Where work in progress goes: as configured, else where the storage says."""
     if config.scratch is None:
         return storage.scratch_parent / f".{storage.name}.scratch"
+    return scratch_base(config, storage)
+
+
+def scratch_base(config: ShardConfig, storage: Storage) -> Path:
+    """The folder on this host for work on this output: as configured, else a temporary one."""
     # Two outputs of one name may share the folder: what stands below it names the whole path.
     name = f"{storage.name}-{content_hash(str(storage).encode())[:8]}"
+    if config.scratch is None:
+        return user_scratch() / name
     return Path(config.scratch).expanduser().absolute() / name
 
 
@@ -175,9 +183,7 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
         tokenizer.save(plan.tokenizer_folder)
         if config.engine == "auto":
             unsafe = find_unsafe_code_points(tokenizer, user_cache_path("shardmill"))
-            if unsafe is not None:
-                text = json.dumps(unsafe.to_json())
-                (plan.tokenizer_folder / _UNSAFE_FILE).write_text(text)
+            write_unsafe_code_points(plan.tokenizer_folder, unsafe)
     except OSError as error:
         raise StorageError(f"Cannot write to scratch {scratch}: {error.strerror}.") from error
     return plan
@@ -192,6 +198,12 @@ def _empty_scratch(plan: Plan) -> None:
     for file in plan.downloads.glob("*"):
         if file.name.partition(".")[0] not in wanted:
             file.unlink()
+
+
+def write_unsafe_code_points(tokenizer_folder: Path, unsafe: UnsafeCodePoints | None) -> None:
+    """Put what the plan found out where workers look for it; None leaves the fast engine unused."""
+    if unsafe is not None:
+        (tokenizer_folder / _UNSAFE_FILE).write_text(json.dumps(unsafe.to_json()))
 
 
 def read_unsafe_code_points(tokenizer_folder: Path) -> UnsafeCodePoints | None:
@@ -235,7 +247,7 @@ def _compare_with_output(
     for made in [manifest, *records.values()]:
         if made is not None:
             made.spec.require_same(spec, where=str(storage))
-    records = _without_lost_files(storage, records, published=manifest is not None)
+    records = without_lost_files(storage, records, published=manifest is not None)
     recorded = {part: record.source for part, record in records.items()}
     if manifest is not None:
         if lost := [part.part for part in manifest.parts if part.part not in recorded]:
@@ -252,7 +264,7 @@ def _compare_with_output(
     return records, manifest is not None
 
 
-def _without_lost_files(
+def without_lost_files(
     storage: Storage, records: dict[int, PartRecord], *, published: bool
 ) -> dict[int, PartRecord]:
     """The records whose files are all there; the other parts are done again."""

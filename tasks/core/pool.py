@@ -172,7 +172,7 @@ class WorkerPool:
         finally:
             self._slots.put(worker)
         if answer.failure is not None:
-            raise _as_error(answer.failure)
+            raise as_error(answer.failure)
         return answer
 
     def _start(self) -> _Worker:
@@ -202,7 +202,8 @@ class WorkerPool:
             self._discard(worker)
 
 
-def _as_error(failure: Failure) -> ShardmillError:
+def as_error(failure: Failure) -> ShardmillError:
+    """The error that a failure was made of, by its type."""
     kind = getattr(errors, failure.error, None)
     if isinstance(kind, type) and issubclass(kind, ShardmillError):
         return kind(failure.message)

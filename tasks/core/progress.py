@@ -89,12 +89,21 @@ class RunProgress:
                 self._files_done += 1
                 self._finished = _add(self._finished, (source_bytes, text_bytes, tokens))
 
+    def in_hand(self) -> tuple[float, int, int]:
+        """Source bytes, text bytes and tokens of the parts that are begun and not finished."""
+        with self._lock:
+            return self._in_hand()
+
+    def _in_hand(self) -> tuple[float, int, int]:
+        total = (0.0, 0, 0)
+        for counted in self._parts.values():
+            total = _add(total, counted)
+        return total
+
     def snapshot(self) -> Snapshot:
         """The counters as they are now."""
         with self._lock:
-            total = self._finished
-            for counted in self._parts.values():
-                total = _add(total, counted)
+            total = _add(self._finished, self._in_hand())
             return Snapshot(
                 phase=self._phase,
                 files_done=self._files_done,

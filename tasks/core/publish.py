@@ -1,7 +1,6 @@
 """Making a dataset whole: merged indexes, the tokenizer, and last of all the manifest."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from streaming_ext.errors import DatasetError, NotADatasetError
 from streaming_ext.format import index_json
@@ -45,7 +44,7 @@ def publish(plan: Plan, storage: Storage) -> Manifest:
             split: _publish_split(split, parts, plan.spec, storage)
             for split in filled_splits(plan.spec, parts)
         },
-        tokenizer_files=tuple(_publish_tokenizer(plan.tokenizer_folder, plan, storage)),
+        tokenizer_files=tuple(put_tokenizer(plan, storage)),
     )
     storage.put(MANIFEST, to_json(manifest))
     return manifest
@@ -86,10 +85,11 @@ def _publish_split(
     return summarize_split(split, parts, FileRecord.of(index_path(split), index))
 
 
-def _publish_tokenizer(folder: Path, plan: Plan, storage: Storage) -> list[FileRecord]:
+def put_tokenizer(plan: Plan, storage: Storage) -> list[FileRecord]:
+    """Put the tokenizer's files beside the parts; returns their records."""
     records = []
     for name in sorted(TOKENIZER_FILES[plan.spec.tokenizer.kind]):
-        path, data = f"{TOKENIZER_FOLDER}/{name}", (folder / name).read_bytes()
+        path, data = f"{TOKENIZER_FOLDER}/{name}", (plan.tokenizer_folder / name).read_bytes()
         storage.put(path, data)
         records.append(FileRecord.of(path, data))
     return records

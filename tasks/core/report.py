@@ -35,6 +35,7 @@ class PartTimes(BaseModel):
 
     part: int
     source: str
+    host: str = ""
     text_bytes: int
     tokens: int
     shard_bytes: int

@@ -1,5 +1,6 @@
 """What a dataset is: its configuration, counts, document lengths and runs."""
 
+import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from tasks.core.storage import Storage
 
 _IO_THREADS = 8
 _MAX_RUNS = 5
+_REPORT = re.compile(rf"{RUNS_FOLDER}/[^/]+\.json")
 _MAX_RUN_BYTES = 2**26
 
 
@@ -174,7 +176,7 @@ def _read_runs(files: DatasetFiles) -> Iterator[RunReport]:
     paths = [
         path
         for path, size in files.sizes.items()
-        if path.startswith(f"{RUNS_FOLDER}/") and path.endswith(".json") and size < _MAX_RUN_BYTES
+        if _REPORT.fullmatch(path) and size < _MAX_RUN_BYTES
     ]
     for path in sorted(paths, reverse=True)[:_MAX_RUNS]:
         try:

@@ -7,8 +7,6 @@ object or the old one, never a part of it.
 import builtins
 import hashlib
 import logging
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -17,6 +15,7 @@ from typing import Any
 from streaming_ext.errors import StorageError
 from tasks.core.storage.client import ObjectClient, split_url
 from tasks.core.storage.lease import Lease
+from tasks.core.storage.scratch import user_scratch
 
 _PUTS_AT_ONCE = 4
 # Up to twice this a file goes in one request: nothing is left behind, whatever happens.
@@ -46,15 +45,7 @@ class ObjectStorage:
     @property
     def scratch_parent(self) -> Path:
         """A folder of the user's own in the temporary folder."""
-        folder = Path(tempfile.gettempdir()) / f"shardmill-{os.getuid()}"
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            status = folder.lstat()
-        except OSError as error:
-            raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
-        if status.st_uid != os.getuid() or not folder.is_dir() or folder.is_symlink():
-            raise StorageError(f"{folder} belongs to someone else. Pass --scratch.")
-        return folder
+        return user_scratch()
 
     @property
     def puts_at_once(self) -> int:

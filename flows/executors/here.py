@@ -1,0 +1,41 @@
+"""The executor `here`: worker processes of this host."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from flows.parts import finished_parts
+from tasks.core.config import ShardConfig
+from tasks.core.jobs import PrepareJob
+from tasks.core.plan import Plan
+from tasks.core.pool import WorkerPool
+from tasks.core.progress import RunProgress
+from tasks.core.report import FailedFile, PartTimes
+from tasks.core.storage import Storage
+from tasks.run import Run
+from tasks.workers import worker_pools
+
+
+class Here:
+    """Worker processes, getting ready while the run plans."""
+
+    def __init__(self, pool: WorkerPool, movers: WorkerPool) -> None:
+        self._pool = pool
+        self._movers = movers
+
+    def prepare(self, plan: Plan, storage: Storage) -> None:
+        """Load the tokenizer in every process."""
+        folder = str(plan.tokenizer_folder)
+        self._pool.run_in_each(PrepareJob(tokenizer_folder=folder, engine=plan.config.engine))
+
+    def finished(
+        self, plan: Plan, storage: Storage, progress: RunProgress
+    ) -> Iterator[PartTimes | FailedFile]:
+        """Do all parts on this host; see `Executor`."""
+        yield from finished_parts(Run(plan, storage, self._pool, progress, self._movers))
+
+
+@contextmanager
+def here(config: ShardConfig, *, files: int, inherited: Sequence[int]) -> Iterator[Here]:
+    """Start the worker processes; they end with the block."""
+    with worker_pools(config, files, inherited=inherited) as (pool, movers):
+        yield Here(pool, movers)

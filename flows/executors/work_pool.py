@@ -1,0 +1,269 @@
+"""The executor `prefect://FLOW/DEPLOYMENT`: a run of `shard-partition` a partition.
+
+Any host whose worker polls the deployment's work pool takes one after another, so hosts may come
+and go. Prefect starts, shows and cancels the runs; what became of the files, and whether a host
+still lives, is told over the dataset's storage (`tasks.core.partition`), so a server that is
+restarted meanwhile costs nothing.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+from uuid import UUID
+
+import httpx
+from prefect import get_run_logger
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+from prefect.runtime import flow_run
+from prefect.states import Cancelled, Cancelling, Crashed
+
+from flows.executors.share import Share
+from streaming_ext.errors import StorageError, TransientStorageError, UsageError
+from streaming_ext.manifest import from_json, to_json
+from tasks.core.heartbeat import Heartbeat
+from tasks.core.partition import (
+    ParentSign,
+    PartitionSign,
+    parent_path,
+    part_times,
+    partition_path,
+    remove_run_folder,
+    share_plan,
+)
+from tasks.core.plan import Plan
+from tasks.core.pool import as_error
+from tasks.core.progress import RunProgress
+from tasks.core.report import FailedFile, PartTimes
+from tasks.core.storage import Storage
+from tasks.prefect_api import asked_once
+
+POLL_SECONDS = 1.0
+END_SECONDS = 30.0  # for runs that are cancelled, until they are given up
+_PAGE = 100  # runs a question
+States = dict[UUID | None, State[Any]]
+
+
+class OnWorkPool:
+    """The runs of one `shard-dataset` run on other hosts."""
+
+    def __init__(self, deployment: str, work_pool: str, partitions: int, stack: ExitStack) -> None:
+        self._deployment = deployment
+        self._work_pool = work_pool
+        self._partitions = partitions
+        self._stack = stack
+        self._run = str(flow_run.id)
+        self._shares: list[Share] = []
+        self._stopped = False
+        self._logger = get_run_logger()
+
+    def prepare(self, plan: Plan, storage: Storage) -> None:
+        """Put what the hosts need on the storage, and begin to give signs of life."""
+        shared = share_plan(plan, storage, self._run, self._partitions)
+        self._storage = storage
+        self._shares = [Share(number, parts) for number, parts in enumerate(shared.partitions)]
+        self._stack.callback(remove_run_folder, storage, self._run)
+        self._heartbeat = Heartbeat(storage, parent_path(self._run), self._sign)
+        self._stack.enter_context(self._heartbeat)
+        self._client = self._stack.enter_context(get_client(sync_client=True))
+        self._stack.callback(self._end_all)
+
+    def _sign(self, beat: int) -> bytes:
+        attempts = tuple(share.attempt for share in self._shares)
+        return to_json(ParentSign(beat=beat, attempts=attempts, stopped=self._stopped))
+
+    def finished(
+        self, plan: Plan, storage: Storage, progress: RunProgress
+    ) -> Iterator[PartTimes | FailedFile]:
+        """Do all parts on the hosts of the work pool; see `Executor`."""
+        sizes = {part: plan.sources[part].size for part in plan.todo}
+        progress.begin(files=len(sizes), source_bytes=sum(sizes.values()))
+        for share in self._shares:
+            self._send(share)
+        while waiting := [share for share in self._shares if not share.ended]:
+            progress.enter(self._phase(waiting))
+            time.sleep(POLL_SECONDS)
+            storage.require_held()
+            for share in waiting:
+                if share.flow_run is None:
+                    self._submit(share)
+            states = self._states(waiting)
+            for share in waiting:
+                for result in self._look(share, states, plan):
+                    _count(result, sizes[result.part], progress)
+                    yield result
+                _count_in_hand(share, progress)
+
+    def _phase(self, waiting: Sequence[Share]) -> str:
+        hosts = {share.sign.host for share in waiting if share.sign is not None}
+        if not hosts:
+            return f"waiting for a worker of the work pool {self._work_pool}"
+        return f"sharding on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
+
+    def _send(self, share: Share) -> None:
+        """Have a worker take the share, as a new attempt."""
+        share.begin_attempt(time.monotonic())
+        with suppress(StorageError):  # the next beat tells it too
+            self._heartbeat.beat()
+        self._submit(share)
+
+    def _submit(self, share: Share) -> None:
+        # Where the server does not answer now it is asked again; the key keeps it one run.
+        with suppress(httpx.HTTPError):
+            created = run_deployment(
+                self._deployment,
+                parameters={
+                    "output": str(self._storage),
+                    "run": self._run,
+                    "partition": share.number,
+                    "attempt": share.attempt,
+                },
+                timeout=0,
+                idempotency_key=f"{self._run}-{share.number}-{share.attempt}",
+            )
+            assert isinstance(created, FlowRun)  # noqa: S101  (outside of a coroutine it is)
+            share.flow_run = created.id
+
+    def _states(self, shares: Sequence[Share]) -> States:
+        """The states of the shares' runs; none where the server does not answer."""
+        ids = [share.flow_run for share in shares if share.flow_run is not None]
+        states: States = {}
+        with asked_once():
+            for start in range(0, len(ids), _PAGE):
+                page = FlowRunFilter(id=FlowRunFilterId(any_=ids[start : start + _PAGE]))
+                runs = self._client.read_flow_runs(flow_run_filter=page, limit=_PAGE)
+                states |= {run.id: run.state for run in runs if run.state is not None}
+        return states
+
+    def _look(self, share: Share, states: States, plan: Plan) -> Iterator[PartTimes | FailedFile]:
+        """See what a share tells; send it again where its host is gone."""
+        state = states.get(share.flow_run)
+        try:
+            content = self._read_sign(share)
+        except TransientStorageError:
+            share.listen_anew(time.monotonic())
+            return
+        sign = None
+        if content is not None:
+            sign = from_json(PartitionSign, content, where=f"{self._storage}: a sign of life")
+        yield from share.hear(content, sign, time.monotonic())
+        if sign is not None and sign.ended:
+            if sign.fault is not None:
+                raise as_error(sign.fault)
+            share.ended = True
+            # Done by an attempt that was killed before it could tell.
+            yield from part_times(self._storage, plan, share.left)
+        elif (reason := share.why_lost(state, time.monotonic())) is not None:
+            self._logger.warning("Partition %d: %s", share.number, reason)
+            self._end([share], Crashed(message=f"Given up: {reason}."))
+            if share.may_be_sent_again():
+                self._send(share)
+                return
+            share.ended = True
+            for part in share.left:
+                yield FailedFile(
+                    part=part,
+                    source=plan.sources[part].url,
+                    step="partition",
+                    reason=f"{share.attempt} attempts at partition {share.number} were lost, the "
+                    f"last ones without a file done: {reason}.",
+                )
+
+    def _read_sign(self, share: Share) -> bytes | None:
+        """What the share's attempt tells of itself; None where nothing can be read."""
+        try:
+            return self._storage.read(partition_path(self._run, share.number, share.attempt))
+        except FileNotFoundError:
+            return None
+
+    def _is_stopped(self, share: Share) -> bool:
+        """Whether the share's host tells that nothing of it runs; the server hears it later."""
+        with suppress(StorageError):
+            content = self._read_sign(share)
+            return content is not None and PartitionSign.model_validate_json(content).stopped
+        return False
+
+    def _end(self, shares: Sequence[Share], state: State[None]) -> None:
+        """Say of runs that have not ended that they have."""
+        states = self._states(shares)
+        for share in shares:
+            now = states.get(share.flow_run)
+            if now is not None and not now.is_final():
+                self._set(share, state)
+
+    def _set(self, share: Share, state: State[None]) -> None:
+        assert share.flow_run is not None  # noqa: S101  (of runs that Prefect has)
+        with asked_once():
+            self._client.set_flow_run_state(share.flow_run, state, force=True)
+
+    def _end_all(self) -> None:
+        """Have every run ended before the output is let go; whatever is in hand is given up."""
+        self._stopped = True
+        with suppress(StorageError):
+            self._heartbeat.beat()  # this alone ends them in seconds, also without the server
+        begun = [share for share in self._shares if share.flow_run is not None]
+        asked: set[Share] = set()
+        deadline = time.monotonic() + END_SECONDS
+        while begun and time.monotonic() < deadline:
+            states = self._states(begun)
+            begun = [s for s in begun if not _is_final(s, states) and not self._is_stopped(s)]
+            for share in begun:
+                if not share.ended and share not in asked and share.flow_run in states:
+                    asked.add(share)
+                    self._set(share, Cancelled() if _waits(share, states) else Cancelling())
+            time.sleep(POLL_SECONDS if begun else 0)
+        self._end(begun, Crashed(message="The parent run is over, and no host tells of this one."))
+
+
+def _waits(share: Share, states: States) -> bool:
+    """Whether no worker has taken a share's run yet."""
+    return share.flow_run in states and states[share.flow_run].is_scheduled()
+
+
+def _is_final(share: Share, states: States) -> bool:
+    return share.flow_run in states and states[share.flow_run].is_final()
+
+
+def _count(result: PartTimes | FailedFile, size: int, progress: RunProgress) -> None:
+    """Have people see a part that has ended."""
+    failed = isinstance(result, FailedFile)
+    if not isinstance(result, FailedFile):
+        progress.update(
+            result.part, source_bytes=size, text_bytes=result.text_bytes, tokens=result.tokens
+        )
+    progress.finish(result.part, source_bytes=size, failed=failed)
+
+
+def _count_in_hand(share: Share, progress: RunProgress) -> None:
+    """Have people see what a share's host has begun; parts are numbered from 0, shares from -1."""
+    sign = None if share.ended else share.sign
+    progress.update(
+        -1 - share.number,
+        source_bytes=sign.source_bytes if sign else 0.0,
+        text_bytes=sign.in_hand.text_bytes if sign else 0,
+        tokens=sign.in_hand.tokens if sign else 0,
+    )
+
+
+@contextmanager
+def on_work_pool(deployment: str, *, partitions: int) -> Iterator[OnWorkPool]:
+    """Make sure that there is such a deployment; all runs of it have ended when the block ends.
+
+    Raises:
+        UsageError: there is no such deployment.
+    """
+    with get_client(sync_client=True) as client:
+        try:
+            work_pool = client.read_deployment_by_name(deployment).work_pool_name
+        except ObjectNotFound as error:
+            raise UsageError(
+                f"--executor prefect://{deployment}: the Prefect server at {client.api_url} has no "
+                "such deployment. Start a server, set PREFECT_API_URL, and make it with `prefect "
+                "deploy` (docs/clusters.md)."
+            ) from error
+    with ExitStack() as stack:
+        yield OnWorkPool(deployment, work_pool or "?", partitions, stack)

@@ -1,0 +1,51 @@
+"""The flow `shard-partition`: one host's share of the source files of a `shard-dataset` run."""
+
+from typing import Any
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled, Completed, Failed
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from flows.parts import finished_parts
+from streaming_ext.errors import StoppedError
+from tasks.core.report import FailedFile
+from tasks.core.storage import open_storage
+from tasks.partition import Partition
+
+_MAX_THREADS = 4096  # of the task runner; it starts them as they are needed
+
+
+@flow(
+    name="shard-partition",
+    flow_run_name="partition {partition} of {output}",
+    task_runner=ThreadPoolTaskRunner(max_workers=_MAX_THREADS),  # type: ignore[arg-type]
+    persist_result=False,
+)
+def shard_partition(output: str, run: str, partition: int, attempt: int) -> State[Any]:
+    """Work on the share of the source files that a `shard-dataset` run gave this run.
+
+    It is started by that run, and of no use without it: it ends when that run does.
+
+    Args:
+        output: of the dataset.
+        run: id of the flow run that planned, holds the output and publishes.
+        partition: which share.
+        attempt: how often it was sent.
+    """
+    here = Partition(open_storage(output), run, partition, attempt)
+    failed = files = tokens = 0
+    try:
+        with here.told(), here.means() as means:
+            for result in finished_parts(means):
+                here.note(result)
+                files += 1
+                if isinstance(result, FailedFile):
+                    failed += 1
+                else:
+                    tokens += result.tokens
+    except StoppedError as stop:
+        return Cancelled(message=f"Stopped: {stop}")
+    if failed:
+        return Failed(message=f"{failed} of {files} files failed; the parent run tells why.")
+    return Completed(message=f"{files} files, {tokens:,} tokens")

@@ -1,0 +1,211 @@
+"""Real Prefect workers, as a host of a cluster runs them, and what a test asks the server."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from tests.command_line import workers_of
+
+ROOT = Path(__file__).parents[2]
+DEPLOYMENTS = ROOT / "deployments" / "prefect.yaml"
+PARENTS, HOSTS = "shardmill", "shardmill-hosts"
+ANSWER_SECONDS = 60.0
+WORK_SECONDS = 120.0
+FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+
+
+@dataclass
+class Cluster:
+    """A server with the deployments, and hosts that a test starts and kills.
+
+    Attributes:
+        api: URL of the server.
+        env: of everything that runs.
+        folder: for logs, and for each host's scratch.
+    """
+
+    api: str
+    env: Mapping[str, str]
+    folder: Path
+    hosts: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def prefect(self, *arguments: str) -> str:
+        """Run a command of Prefect's; returns what it said."""
+        ended = subprocess.run(
+            [sys.executable, "-m", "prefect", *arguments],
+            env=self.env,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    def ask(self, path: str, **body: Any) -> Any:
+        """A question to the server, asked again where it is busy or away."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                answer = httpx.request("POST" if body else "GET", f"{self.api}/{path}",
+                                       json=body or None, timeout=30)  # fmt: skip
+                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                    answer.raise_for_status()
+                    return answer.json()
+            except httpx.TransportError:
+                if time.monotonic() > deadline:
+                    raise
+            assert time.monotonic() < deadline, "the server is busy"
+            time.sleep(0.5)
+
+    def start(self, name: str, *, pool: str = HOSTS, prefix: tuple[str, ...] = ()) -> None:
+        """Start a host: a worker that takes one run at a time, with a temporary folder of its own.
+
+        Args:
+            name: of the worker.
+            pool: that it polls.
+            prefix: command that the worker runs below, such as one that enters a namespace.
+        """
+        scratch = self.folder / name
+        scratch.mkdir(exist_ok=True)
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.hosts[name] = subprocess.Popen(
+                [
+                    *(*prefix, sys.executable, "-m", "prefect", "worker", "start"),
+                    *("--pool", pool, "--name", name, "--limit", "1"),
+                ],
+                env={**self.env, "TMPDIR": str(scratch)},
+                cwd=scratch,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """All processes of a host, its worker first."""
+        worker = psutil.Process(self.hosts[name].pid)
+        return [worker, *worker.children(recursive=True)]
+
+    def frozen(self, count: int = 1) -> list[str]:
+        """Wait until so many hosts have worker processes and stop these where they are: their work
+        takes as long as a test needs. Returns the names of the hosts."""
+        deadline = time.monotonic() + WORK_SECONDS
+        names: list[str] = []
+        while len(names) < count:
+            assert time.monotonic() < deadline, f"no work within {WORK_SECONDS} s"
+            time.sleep(0.05)
+            for name in self.hosts:
+                workers = workers_of(self.hosts[name].pid)
+                for worker in workers:
+                    with suppress(psutil.NoSuchProcess):
+                        worker.suspend()
+                if workers and name not in names:
+                    names.append(name)
+        return names
+
+    def thaw(self) -> None:
+        """Have all worker processes go on."""
+        for name in self.hosts:
+            for worker in workers_of(self.hosts[name].pid):
+                with suppress(psutil.NoSuchProcess):
+                    worker.resume()
+
+    def kill(self, name: str) -> None:
+        """kill -9 everything on a host at once, as a power cut does."""
+        processes = self.processes(name)
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()  # nobody sees another die first
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.hosts.pop(name).wait()
+
+    def stop(self, name: str) -> None:
+        """End a host as systemd does: SIGTERM to its worker, then to whatever is left."""
+        processes = self.processes(name)
+        worker = self.hosts.pop(name)
+        worker.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            worker.wait(20)
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        worker.wait()
+
+    def log(self, name: str) -> str:
+        """What a host said."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def run(self, deployment: str, parameters: dict[str, Any]) -> str:
+        """Have a deployment run; returns the id of the flow run."""
+        found = self.ask(f"deployments/name/{deployment}")
+        made = self.ask(
+            f"deployments/{found['id']}/create_flow_run",
+            parameters=parameters,
+            state={"type": "SCHEDULED"},
+        )
+        return str(made["id"])
+
+    def flow_run(self, run: str) -> dict[str, Any]:
+        """A flow run as the server knows it."""
+        return dict(self.ask(f"flow_runs/{run}"))
+
+    def partitions(self, run: str) -> list[dict[str, Any]]:
+        """The flow runs of a run's partitions."""
+        parent = {"parent_flow_run_id": {"any_": [run]}}
+        found = self.ask("flow_runs/filter", flow_runs=parent, sort="START_TIME_ASC")
+        return [dict(one) for one in found]
+
+    def cancel(self, run: str) -> None:
+        """What the dashboard's button does."""
+        state = {"type": "CANCELLING", "name": "Cancelling"}
+        self.ask(f"flow_runs/{run}/set_state", state=state)
+
+    def wait(self, run: str, *, seconds: float = 120.0) -> dict[str, Any]:
+        """Wait until a flow run has ended; returns its state."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = self.flow_run(run)
+            if found["state_type"] in FINAL:
+                return dict(found["state"])
+            time.sleep(0.3)
+        logs = "\n".join(f"--- {name}\n{self.log(name)[-3000:]}" for name in self.hosts)
+        raise AssertionError(f"{found['state']} after {seconds} s\n{logs}")
+
+    def no_work_left(self) -> bool:
+        """Whether no host has a process beside its worker."""
+        return all(len(self.processes(name)) == 1 for name in self.hosts)
+
+
+@contextmanager
+def cluster(api: str, env: Mapping[str, str], folder: Path) -> Iterator[Cluster]:
+    """Make the work pools and the deployments on a server; all hosts end with the block."""
+    made = Cluster(
+        api,
+        {
+            **env,
+            "PREFECT_API_URL": api,
+            "PREFECT_WORKER_QUERY_SECONDS": "1",
+            "PREFECT_LOGGING_LEVEL": os.environ.get("PREFECT_LOGGING_LEVEL", "INFO"),
+        },
+        folder,
+    )
+    for pool in (PARENTS, HOSTS):
+        body = {"name": pool, "type": "process", "base_job_template": {}}
+        answer = httpx.post(f"{api}/work_pools/", json=body, timeout=30)
+        assert answer.status_code in {201, 409}, answer.text  # 409: another test made it
+    made.prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(DEPLOYMENTS))
+    with ExitStack() as stack:
+        stack.callback(lambda: [made.stop(name) for name in list(made.hosts)])
+        yield made
