@@ -13,7 +13,7 @@ from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.look_ahead import PartEnd, done_in_any_order
-from streaming_ext.errors import ShardmillError
+from streaming_ext.errors import ShardmillError, TransientStorageError
 from tasks.core.config import ShardConfig
 from tasks.core.jobs import PrepareJob
 from tasks.core.plan import check_sources, make_plan, remove_scratch
@@ -79,7 +79,8 @@ def shard(run: Run) -> RunReport:
     """Do all parts that are missing, publish if none failed, and report.
 
     Raises:
-        ShardmillError: a fault that every other part would meet too.
+        ShardmillError: a fault that every other part would meet too, or storage that failed all
+            parts in hand.
     """
     logger = get_run_logger()
     plan = run.plan
@@ -92,15 +93,21 @@ def shard(run: Run) -> RunReport:
     # A part that is being uploaded leaves its worker free for the next one.
     uploading = plan.config.workers if run.storage.uploads_at_once > 1 else 0
     at_once = plan.config.workers + LOOK_AHEAD_FILES + uploading
+    outage = 0  # parts that failed in a row because storage did, again and again
     for end in done_in_any_order(run, parts, at_once=at_once):
         run.forget(end.part)
-        fault = _fault(end)
+        error = _error(end)
+        outage = outage + 1 if isinstance(error, TransientStorageError) else 0
+        if error is not None and (error.fatal or outage == at_once):
+            raise error
         run.progress.finish(
-            end.part.number, source_bytes=end.part.source.size, failed=fault is not None
+            end.part.number, source_bytes=end.part.source.size, failed=error is not None
         )
-        if fault is None:
+        if error is None:
             done.append(end.state.result())
         else:
+            source, number = end.part.source.url, end.part.number
+            fault = FailedFile(part=number, source=source, step=end.step, reason=str(error))
             failed.append(fault)
             logger.error("Failed: %s", fault)
     if not failed:
@@ -131,15 +138,12 @@ def shard(run: Run) -> RunReport:
     return report
 
 
-def _fault(end: PartEnd) -> FailedFile | None:
-    """Why a part failed, if it did; a fault that every other part would meet too is raised."""
+def _error(end: PartEnd) -> ShardmillError | None:
+    """Why a part failed, if it did."""
     if end.state.is_completed():
         return None
     try:
         end.state.result()
     except ShardmillError as error:
-        if error.fatal:
-            raise
-        source = end.part.source.url
-        return FailedFile(part=end.part.number, source=source, step=end.step, reason=str(error))
+        return error
     raise RuntimeError(f"{end.part}: {end.step} ended as {end.state.name} without a reason")

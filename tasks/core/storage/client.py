@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from streaming_ext.errors import TransientStorageError, UsageError
 from tasks.core.storage.dialects import Dialect, ObjectInfo, OpenUpload, dialect_of
-from tasks.core.storage.faults import client_errors, explained, is_missing
+from tasks.core.storage.faults import client_errors, explained, is_missing, is_timeout
 
 Result = TypeVar("Result")
 
@@ -48,17 +48,29 @@ class Retry:
 
     Attributes:
         attempts: at most so many.
+        silences: at most so many of them without any answer.
         first_pause: seconds before the second; doubles up to `longest_pause`, with jitter.
     """
 
     attempts: int = 7
+    silences: int = 3
     first_pause: float = 0.5
     longest_pause: float = 10.0
+
+    @classmethod
+    def usual(cls) -> "Retry":
+        """As patient as the environment asks for: the pauses go with the time-out."""
+        return cls(first_pause=0.5 * patience(), longest_pause=10.0 * patience())
 
     def pause(self, attempt: int) -> float:
         """Seconds to wait behind attempt 0, 1, ..."""
         pause: float = min(self.first_pause * 2**attempt, self.longest_pause)
         return pause * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+def patience() -> float:
+    """By what all pauses are multiplied: 1 at the usual time-out, never more."""
+    return min(1.0, timeout_seconds() / _TIMEOUT_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +84,7 @@ class ObjectClient:
 
     scheme: str
     bucket: str
-    retry: Retry = field(default_factory=Retry)
+    retry: Retry = field(default_factory=Retry.usual)
     timeout: float = field(default_factory=timeout_seconds)
 
     @property
@@ -103,7 +115,6 @@ class ObjectClient:
         request: Callable[[Any], Awaitable[Result]],
         *,
         size: int = 0,
-        stop: Callable[[], bool] = lambda: False,
     ) -> Result:
         """Make a request, again where the fault may pass; `what` names it in messages.
 
@@ -111,7 +122,6 @@ class ObjectClient:
             what: "write s3://bucket/x".
             request: gets the file system.
             size: bytes that it moves; more take more time.
-            stop: whether nobody waits for it any longer.
 
         Raises:
             FileNotFoundError: there is no such object.
@@ -119,7 +129,7 @@ class ObjectClient:
             StorageError: the store refuses, or goes on failing (`TransientStorageError`).
         """
         limit = self.timeout + 1 + size / _SLOWEST_BYTES_PER_SECOND
-        attempt = 0
+        attempt = silences = 0
         while True:
             try:
                 return self._once(request, limit)
@@ -130,7 +140,9 @@ class ObjectClient:
                 if isinstance(told, FileExistsError):
                     raise told from error
                 attempt += 1
-                if not told.transient or attempt >= self.retry.attempts or stop():
+                silences += is_timeout(error)
+                last = attempt >= self.retry.attempts or silences >= self.retry.silences
+                if not told.transient or last:
                     if isinstance(told, TransientStorageError):
                         told = TransientStorageError(f"{told} (tried {attempt} times)")
                     raise told from error

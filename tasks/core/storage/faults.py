@@ -103,11 +103,11 @@ def explained(
     """The error to raise instead; `what` is what was being done, `seconds` how long it might."""
     code, status = _answer(error)
     code = _ALIASES.get(code, code)
-    kinds = {type(link).__name__ for link in _chain(error)}
+    kinds = _kinds(error)
     if code in _EXISTS or isinstance(error, FileExistsError):
         return FileExistsError(what)
     passing, told = _told(error, code, status, kinds)
-    if passing and _is_timeout(error, kinds):
+    if passing and is_timeout(error):
         told = f"no answer within {seconds:.0f} s. Is the endpoint right and reachable?"
     raised = TransientStorageError if passing else StorageError
     return raised(f"Cannot {what}: {told.format(bucket=bucket)}")
@@ -132,8 +132,13 @@ def _told(error: BaseException, code: str, status: int, kinds: set[str]) -> tupl
     return passing, told
 
 
-def _is_timeout(error: BaseException, kinds: set[str]) -> bool:
-    return isinstance(error, TimeoutError) or any("Timeout" in kind for kind in kinds)
+def is_timeout(error: BaseException) -> bool:
+    """Whether the server said nothing at all."""
+    return isinstance(error, TimeoutError) or any("Timeout" in kind for kind in _kinds(error))
+
+
+def _kinds(error: BaseException) -> set[str]:
+    return {type(link).__name__ for link in _chain(error)}
 
 
 def _one_line(error: BaseException) -> str:
