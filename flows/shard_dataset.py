@@ -100,7 +100,8 @@ def shard(plan: Plan, storage: Storage, executor: Executor, progress: RunProgres
     """Do all parts that are missing, publish if none failed, and report.
 
     Raises:
-        ShardmillError: a fault that every other part would meet too.
+        ShardmillError: a fault that every other part would meet too, or storage that failed all
+            parts in hand.
     """
     began, clock = datetime.now(UTC), time.monotonic()
     done: list[PartTimes] = []

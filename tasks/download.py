@@ -7,14 +7,14 @@ from prefect.cache_policies import NO_CACHE
 
 from streaming_ext.errors import SourceError
 from tasks.core.jobs import FetchJob
-from tasks.run import Part, Run, is_transient
+from tasks.run import Part, Run, is_transient, retry_pauses
 
 
 @task(
     name="download",
     task_run_name="download {part}",
     retries=4,
-    retry_delay_seconds=[1, 5, 20, 60],
+    retry_delay_seconds=retry_pauses,
     retry_condition_fn=is_transient,
     cache_policy=NO_CACHE,
     persist_result=False,

@@ -8,14 +8,14 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks.core.jobs import TokenizedPart, WriteJob
 from tasks.core.report import PartTimes
-from tasks.run import Part, Run, is_transient
+from tasks.run import Part, Run, is_transient, retry_pauses
 
 
 @task(
     name="write",
     task_run_name="write {part}",
     retries=3,
-    retry_delay_seconds=[1, 5, 20],
+    retry_delay_seconds=retry_pauses,
     retry_condition_fn=is_transient,
     cache_policy=NO_CACHE,
     persist_result=False,

@@ -8,8 +8,8 @@ from pathlib import Path
 from streaming_ext.errors import UsageError
 from tasks.core.sources.local import match_local, why_nothing
 from tasks.core.sources.source_file import SourceFile
+from tasks.core.storage.dialects.choice import OBJECT_STORES
 
-_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs"}
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # what would steer a terminal or a log
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
 
@@ -71,7 +71,7 @@ def _match(pattern: str) -> tuple[list[SourceFile], str]:
         return match_local(pattern), why_nothing(pattern)
     if scheme == "file":
         return match_local(rest), why_nothing(rest)
-    if scheme in _OBJECT_STORES:
+    if scheme in OBJECT_STORES:
         from tasks.core.sources.objects import list_objects
 
         return list_objects(pattern), nothing

@@ -17,8 +17,13 @@ from tasks.core.storage.client import Retry, timeout_seconds
 Result = TypeVar("Result")
 Explain = Callable[[httpx.Response], Exception]
 
-RETRY = Retry()
 MAX_WAIT_SECONDS = 300.0  # that a server may ask for with Retry-After
+
+
+@cache
+def retry() -> Retry:
+    """How often this process tries."""
+    return Retry.usual()
 
 
 @cache
@@ -154,7 +159,7 @@ class WebReader:
 def _pause_or_raise(what: str, error: Exception, attempt: int) -> int:
     """Wait behind a failed attempt; returns how many there were."""
     attempt += 1
-    pause = RETRY.pause(attempt - 1)
+    pause = retry().pause(attempt - 1)
     reason = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, _LaterError) and error.seconds is not None:
         pause = error.seconds
@@ -163,7 +168,8 @@ def _pause_or_raise(what: str, error: Exception, attempt: int) -> int:
                 f"Cannot {what}: {reason}, and asks to wait {pause:.0f} s. Run the same command "
                 "again then."
             ) from error
-    if attempt >= RETRY.attempts:
+    limit = retry().silences if isinstance(error, httpx.TimeoutException) else retry().attempts
+    if attempt >= limit:
         raise TransientStorageError(f"Cannot {what}: {reason} (tried {attempt} times).") from error
     time.sleep(pause)
     return attempt

@@ -1,4 +1,4 @@
-"""What every storage does, on a local disk and on a real S3 server."""
+"""What every storage does: a local disk, S3, Google's and Azure's, each on its server."""
 
 import threading
 from collections.abc import Callable
@@ -9,17 +9,22 @@ import pytest
 from streaming_ext.errors import StorageError, UsageError
 from tasks.core.storage import Storage, open_storage
 from tasks.core.storage import local as local_module
+from tests.servers.azurite import make_container
 
 Open = Callable[[str], Storage]
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "gs", "az"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Opens storages by name, of each kind."""
     if request.param == "local":
         root = str(tmp_path)
-    else:
+    elif request.param == "s3":
         root = f"s3://{request.getfixturevalue('bucket')}/some/where"
+    elif request.param == "gs":
+        root = f"gs://{request.getfixturevalue('gcs').make_bucket()}/some/where"
+    else:
+        root = f"az://{make_container(request.getfixturevalue('azurite'))}/some/where"
 
     def open_one(name: str) -> Storage:
         storage = open_storage(f"{root}/{name}")
