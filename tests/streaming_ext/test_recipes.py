@@ -14,17 +14,7 @@ import pytest
 
 from streaming_ext import StreamingTokenLoader
 from tests.streaming_ext.build import Built
-
-ROOT = Path(__file__).parents[2]
-
-
-def recipe(name: str, folder: Path) -> Path:
-    """Write a recipe of the documentation to a file."""
-    text = (ROOT / "docs/training.md").read_text()
-    (block,) = re.findall(rf"```python\n(# recipe: {name}\n.*?)```", text, flags=re.DOTALL)
-    path = folder / f"{name}_recipe.py"
-    path.write_text(f"import tests.streaming_ext.vision\n{block}")
-    return path
+from tests.streaming_ext.recipes import ROOT, recipe
 
 
 def descendants(pid: int) -> list[int]:
