@@ -1,6 +1,9 @@
 """Whole batches out of a `StreamingTokenDataset`; its state counts what training received."""
 
 import multiprocessing
+import os
+import threading
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -154,6 +157,7 @@ class StreamingTokenLoader:
             collate_fn=_as_it_is,
             timeout=self._timeout,
             multiprocessing_context=self._context,
+            worker_init_fn=_end_with_parent if self._forks() else None,
         )
         iterator = iter(loader)
         try:
@@ -175,6 +179,24 @@ class StreamingTokenLoader:
             # Left to the garbage collector, workers may never be told to end, and torch waits
             # five seconds for each of them.
             iterator._shutdown_workers()  # type: ignore[attr-defined]
+
+
+def _end_with_parent(_: int) -> None:
+    """End this forked worker when its parent is gone.
+
+    Torch looks too, but where the parent dies before a worker first looks, it takes whoever
+    inherited the worker for its parent, and the worker stays for ever.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch(pid: int | None) -> None:
+        while os.getppid() == pid:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, args=(parent.pid,), daemon=True).start()
 
 
 def _as_it_is(message: Any) -> Any:
