@@ -8,22 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.errors import SourceError
 from streaming_ext.manifest import DatasetSpec, TokenizerIdentity
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.cost import Cost, Machines, Work, cost
-from tasks.core.estimate.looking import Footer, Rows, look, read_rows
+from tasks.core.estimate.looking import LENGTH_BYTES, Footer, Rows, look, read_rows, sizes_of
 from tasks.core.estimate.sampling import Cluster, Quantity, mean_ratio, ratio
-from tasks.core.estimate.timing import Timed, sizes_of, time_sample
+from tasks.core.estimate.timing import Timed, time_sample
 from tasks.core.plan import check_sources
 from tasks.core.sources import SourceFile, is_remote
 from tasks.core.tokenizer.tokenizer import load_tokenizer
 
 _ONE_GBIT = 125e6
-_LENGTH_BYTES = 4  # that Parquet stores with a text
 _LEAST_GROUPS = 16  # row groups to read over all files, if there are
 _ALL = 1 - 1e-9  # of a cluster, added up in floating point
 _RECORD_BYTES = 1500  # of a part: its record, its line in the manifest
@@ -180,7 +178,7 @@ def _reckon(
     rows = of_footers([sum(footer.rows) for footer in footers])
     fetched = of_footers([_fetched(footer, config) for footer in footers])
     grouped = _Clusters(footers, sample, population=len(files))
-    lengths = [sizes_of(piece.texts).astype(float) for piece in sample]
+    lengths = [sizes_of(piece.texts) for piece in sample]
     counts = [tokens.astype(float) for tokens in timed.tokens]
     text = grouped.ratio(lengths).times(column)
     tokens = grouped.ratio(counts).times(column)
@@ -284,7 +282,7 @@ class _Clusters:
         ]
         self._population = sum(rows > 0 for rows in footers[0].rows) if self._single else population
         # bytes of the column that each text stands for: (texts,) a piece
-        self._sizes = [_column_sizes(piece, by_url[piece.source.url]) for piece in sample]
+        self._sizes = [(sizes_of(piece.texts) + LENGTH_BYTES) * piece.stored for piece in sample]
 
     def ratio(self, counts: list[Floats], per: list[Floats] | None = None) -> Quantity:
         """`counts` of all clusters per byte of the column, or per unit of another count."""
@@ -301,17 +299,3 @@ class _Clusters:
             if sizes.sum():
                 clusters.append(Cluster(size=size, sizes=sizes, counts=mine, share=share))
         return ratio(clusters, population=self._population)
-
-
-def _column_sizes(piece: Rows, footer: Footer) -> Floats:
-    """Bytes of the column that each text stands for.
-
-    A text takes its bytes and its length, and once where a dictionary holds it: there the group's
-    own size is shared out.
-    """
-    plain: Floats = sizes_of(piece.texts).astype(np.float64) + _LENGTH_BYTES
-    rows, total = footer.rows[piece.group], footer.column_bytes[piece.group]
-    all_differ = pc.count_distinct(piece.texts).as_py() == len(piece.texts)
-    if piece.rows == rows or (footer.dictionary and not all_differ):
-        plain *= total * piece.rows / rows / max(float(plain.sum()), 1.0)
-    return plain

@@ -11,7 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError
@@ -22,9 +25,11 @@ from tasks.core.sources.fetch import Reader, open_reader, read_footer
 from tasks.core.text_array import text_buffers
 
 FOOTERS = 64  # looked into at most: they are cheap, and tell rows and sizes exactly
+LENGTH_BYTES = 4  # that Parquet stores with a text
 _THREADS = 8
 _READ_BYTES = 2**18
 _BATCH_BYTES = 2**18  # of text, so that little is read beyond what is wanted
+_READ_WHOLE_BYTES = 2**25  # a row group of so much text is read whole, to take rows from anywhere
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +41,6 @@ class Footer:
         rows: of each row group: (groups,).
         fetched: bytes that a run would fetch of the file; 0 where it is local.
         codec: of the text column's pages.
-        dictionary: whether its texts are stored through one.
     """
 
     source: SourceFile
@@ -44,22 +48,24 @@ class Footer:
     column_bytes: tuple[int, ...]
     fetched: int
     codec: str
-    dictionary: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """Consecutive rows from the start of one row group.
+    """Rows of one row group: from anywhere in it, or from its start where it is large.
 
     Attributes:
         texts: of the rows that are not null.
-        rows: how many were read, nulls among them.
+        rows: how many those are, nulls among them.
+        stored: bytes of the column for a byte of text and of its length; below 1 where texts
+            repeat and are stored once.
     """
 
     source: SourceFile
     group: int
     texts: pa.LargeStringArray
     rows: int
+    stored: float
 
     @property
     def text_bytes(self) -> int:
@@ -153,7 +159,6 @@ def _footer(source: SourceFile, column: str) -> Footer:
         column_bytes=tuple(chunk.total_uncompressed_size for chunk in chunks),
         fetched=_fetched(source, tail, column),
         codec=chunks[0].compression.lower() if chunks else "zstd",
-        dictionary=any(chunk.has_dictionary_page for chunk in chunks),
     )
 
 
@@ -190,12 +195,12 @@ def read_rows(
             yield footer, sorted(rng.sample(filled, min(groups, len(filled))))
 
     with ThreadPoolExecutor(_THREADS) as threads:
-        work = [(footer, chosen, column, text_bytes) for footer, chosen in jobs()]
+        work = [(footer, chosen, column, text_bytes, seed) for footer, chosen in jobs()]
         for found in threads.map(lambda job: _read(*job), work):
             yield from found
 
 
-def _read(footer: Footer, groups: list[int], column: str, text_bytes: int) -> list[Rows]:
+def _read(footer: Footer, groups: list[int], column: str, text_bytes: int, seed: int) -> list[Rows]:
     source, found = footer.source, []
     raw: io.RawIOBase | io.BufferedReader = (
         _Ranges(open_reader(source), source.size) if source.remote else Path(source.url).open("rb")  # noqa: SIM115 - closed below
@@ -210,15 +215,24 @@ def _read(footer: Footer, groups: list[int], column: str, text_bytes: int) -> li
                     columns=[column],
                     use_threads=False,
                 )
-                found.append(_first_rows(batches, source, group, text_bytes))
-    except (pa.ArrowException, OSError) as error:
+                whole = footer.column_bytes[group] <= _READ_WHOLE_BYTES
+                texts, rows = _first_rows(batches, _READ_WHOLE_BYTES if whole else text_bytes)
+                read = Rows(
+                    source=source,
+                    group=group,
+                    texts=texts,
+                    rows=rows,
+                    stored=_stored(texts, rows, footer, group),
+                )
+                found.append(_some(read, text_bytes, seed) if whole else read)
+    except (pa.ArrowException, OSError, MemoryError) as error:
         raise SourceError(f"{source.url}: cannot be read: {error}") from error
     return found
 
 
 def _first_rows(
-    batches: Iterator[pa.RecordBatch], source: SourceFile, group: int, text_bytes: int
-) -> Rows:
+    batches: Iterator[pa.RecordBatch], text_bytes: int
+) -> tuple[pa.LargeStringArray, int]:
     texts, rows, have = [], 0, 0
     for batch in batches:
         piece = batch.column(0).cast(pa.large_string()).drop_null()
@@ -227,5 +241,34 @@ def _first_rows(
         have += piece.nbytes
         if have >= text_bytes:
             break
-    chunks = pa.chunked_array(texts, pa.large_string())
-    return Rows(source=source, group=group, texts=chunks.combine_chunks(), rows=rows)
+    return pa.chunked_array(texts, pa.large_string()).combine_chunks(), rows
+
+
+def sizes_of(texts: pa.LargeStringArray) -> npt.NDArray[np.float64]:
+    """Bytes of each text: (texts,)."""
+    return np.diff(text_buffers(texts)[1]).astype(np.float64)
+
+
+def _stored(texts: pa.LargeStringArray, rows: int, footer: Footer, group: int) -> float:
+    plain = float((sizes_of(texts) + LENGTH_BYTES).sum())
+    all_differ = pc.count_distinct(texts).as_py() == len(texts)
+    if not plain or (rows < footer.rows[group] and all_differ):
+        return 1.0
+    return footer.column_bytes[group] * rows / footer.rows[group] / plain
+
+
+def _some(rows: Rows, text_bytes: int, seed: int) -> Rows:
+    """So much of the text, each text as likely as any other."""
+    share = text_bytes / max(rows.text_bytes, 1)
+    if share >= 1:
+        return rows
+    rng = random.Random(f"{seed} {rows.source.name} {rows.group}")  # noqa: S311 - no secret
+    count = max(1, round(share * len(rows.texts)))
+    chosen = sorted(rng.sample(range(len(rows.texts)), count))
+    return Rows(
+        source=rows.source,
+        group=rows.group,
+        texts=rows.texts.take(pa.array(chosen)),
+        rows=max(1, round(rows.rows * count / len(rows.texts))),
+        stored=rows.stored,
+    )

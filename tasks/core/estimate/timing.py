@@ -22,7 +22,6 @@ from tasks.core.jobs import PrepareJob, TokenizedPart, TokenizeJob, WriteJob, Wr
 from tasks.core.plan import save_tokenizer
 from tasks.core.pool import WorkerPool
 from tasks.core.storage import LocalStorage
-from tasks.core.text_array import text_buffers
 from tasks.core.tokenize_part import DOCUMENTS_FILE
 from tasks.core.tokenizer.tokenizer import Tokenizer
 
@@ -181,8 +180,3 @@ def _tokens_of_pieces(table: Path, texts: Sequence[pa.LargeStringArray]) -> list
     tokens = np.zeros(sum(len(piece) for piece in texts), np.int64)
     tokens[np.asarray(found["row"])] = np.asarray(found["tokens"]).astype(np.int64) + 1
     return np.split(tokens, np.cumsum([len(piece) for piece in texts])[:-1])
-
-
-def sizes_of(texts: pa.LargeStringArray) -> Ints:
-    """Bytes of each text: (texts,)."""
-    return np.diff(text_buffers(texts)[1])
