@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,7 +47,7 @@ from tasks.core.sources.fetch import local_name, read_footer
 from tasks.core.storage import Storage
 from tasks.core.storage.scratch import user_scratch
 from tasks.core.tokenizer.code_points import UnsafeCodePoints, find_unsafe_code_points
-from tasks.core.tokenizer.tokenizer import load_tokenizer
+from tasks.core.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 _UNSAFE_FILE = "unsafe_code_points.json"
 _IO_THREADS = 8
@@ -179,14 +180,20 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
     _remove_unrecorded(storage, recorded)
     try:
         _empty_scratch(plan)
-        plan.tokenizer_folder.mkdir(parents=True)
-        tokenizer.save(plan.tokenizer_folder)
-        if config.engine == "auto":
-            unsafe = find_unsafe_code_points(tokenizer, user_cache_path("shardmill"))
-            write_unsafe_code_points(plan.tokenizer_folder, unsafe)
+        save_tokenizer(tokenizer, plan.tokenizer_folder, engine=config.engine)
     except OSError as error:
         raise StorageError(f"Cannot write to scratch {scratch}: {error.strerror}.") from error
     return plan
+
+
+def save_tokenizer(
+    tokenizer: Tokenizer, folder: Path, *, engine: Literal["auto", "reference"]
+) -> None:
+    """Leave in a folder what workers load: the tokenizer, and what its fast engine must not do."""
+    tokenizer.save(folder)
+    if engine == "auto":
+        unsafe = find_unsafe_code_points(tokenizer, user_cache_path("shardmill"))
+        write_unsafe_code_points(folder, unsafe)
 
 
 def _empty_scratch(plan: Plan) -> None:
