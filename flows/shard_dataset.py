@@ -12,7 +12,9 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.dashboard import dashboard, leave_report, name_the_failure
 from flows.look_ahead import PartEnd, done_in_any_order
+from flows.visible import visible
 from streaming_ext.errors import ShardmillError
 from tasks.core.config import ShardConfig
 from tasks.core.jobs import PrepareJob
@@ -28,11 +30,16 @@ LOOK_AHEAD_FILES = 2  # beside one a worker: enough that no worker waits, and li
 _MAX_THREADS = 4096  # of the task runner; it starts them as they are needed
 
 
+def _run_name() -> str:
+    return visible(f"shard {flow_run.parameters['config'].output}")
+
+
 @flow(
     name="shard-dataset",
-    flow_run_name="shard {config.output}",
+    flow_run_name=_run_name,
     task_runner=ThreadPoolTaskRunner(max_workers=_MAX_THREADS),  # type: ignore[arg-type]
     persist_result=False,
+    on_failure=[name_the_failure],
 )
 def shard_dataset(config: ShardConfig) -> State[Any]:
     """Shard source files into a tokenized MDS dataset with a holdout split.
@@ -51,6 +58,7 @@ def shard_dataset(config: ShardConfig) -> State[Any]:
         with (
             WorkerPool(size, inherited=inherited) as pool,
             WorkerPool(size + LOOK_AHEAD_FILES, inherited=inherited, light=True) as movers,
+            dashboard(progress),
         ):
             progress.enter("preparing the tokenizer")
             plan = make_plan(config, storage, sources)
@@ -98,6 +106,7 @@ def shard(run: Run) -> RunReport:
         run.progress.finish(
             end.part.number, source_bytes=end.part.source.size, failed=fault is not None
         )
+        run.progress.note(fault or end.state.result())
         if fault is None:
             done.append(end.state.result())
         else:
@@ -128,6 +137,7 @@ def shard(run: Run) -> RunReport:
     )
     run.progress.end()
     save_report(report, run.storage)
+    leave_report(report, plan, run.storage, run.progress)
     return report
 
 
@@ -141,5 +151,11 @@ def _fault(end: PartEnd) -> FailedFile | None:
         if error.fatal:
             raise
         source = end.part.source.url
-        return FailedFile(part=end.part.number, source=source, step=end.step, reason=str(error))
+        return FailedFile(
+            part=end.part.number,
+            source=source,
+            step=end.step,
+            reason=str(error),
+            host=platform.node(),
+        )
     raise RuntimeError(f"{end.part}: {end.step} ended as {end.state.name} without a reason")
