@@ -7,6 +7,7 @@ told once in the log.
 
 import json
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,12 +26,11 @@ from prefect.runtime import flow_run
 
 from flows.dashboard_report import ReportPage
 from flows.dashboard_tables import describe_files, files_table, hosts_table
-from flows.terminal import describe
-from flows.visible import visible
+from flows.visible import count_text, duration_text, visible
 from streaming_ext.errors import ShardmillError
 from tasks.core.plan import Plan
 from tasks.core.pool import InternalError
-from tasks.core.progress import RunProgress
+from tasks.core.progress import RunProgress, Snapshot
 from tasks.core.report import RunReport, report_path
 from tasks.core.report_figures import make_figures
 from tasks.core.report_lengths import sample_lengths
@@ -41,6 +41,7 @@ FIRST_SECONDS = 5.0  # a run that is over by then is told by its report alone
 UPDATE_SECONDS = 10.0
 _END_SECONDS = 5.0  # for the last update; a server that takes longer does not hold up the run
 _MOST_NAME = 300  # characters
+_FOLDERS = re.compile(r"(?<![^\s/])(?:/|[\w+.-]+://)(?:[^/\s]+/)+(?=[^/\s]+/[^/\s]+)")
 
 
 @contextmanager
@@ -88,12 +89,12 @@ class _Updates:
         total = now.source_bytes_total
         done = round(min(100 * now.source_bytes / total, 100), 1) if total else 0.0
         try:
-            artifacts.put(PROGRESS, "progress", done, describe(now))
+            artifacts.put(PROGRESS, "progress", done, _describe(now))
             if working or results:
                 files = json.dumps(files_table(working, results))
                 artifacts.put(FILES, "table", files, describe_files(working, results))
                 hosts = json.dumps(hosts_table(working, results))
-                artifacts.put(HOSTS, "table", hosts, "rates since the first file of each host")
+                artifacts.put(HOSTS, "table", hosts, "since the first file of each")
         except Exception as error:  # noqa: BLE001  the next update tries again
             self._tell(error)
 
@@ -101,6 +102,20 @@ class _Updates:
         if not self._told:
             self._told = True
             self._logger.warning("The dashboard is behind: %s: %s", type(error).__name__, error)
+
+
+def _describe(now: Snapshot) -> str:
+    """What a card has room for, the most wanted first."""
+    left = now.seconds_left
+    if not now.files_total or now.files_done + now.files_failed == now.files_total:
+        first = now.phase
+    else:
+        first = "time left unknown" if left is None else f"{duration_text(left)} left"
+    failed = f", {now.files_failed:,} failed" if now.files_failed else ""
+    return (
+        f"{first}: {now.files_done:,}/{now.files_total:,} files{failed}, "
+        f"{now.bytes_per_second / 1e6:.1f} MB/s, {count_text(now.tokens)} tokens"
+    )
 
 
 class _Artifacts:
@@ -153,7 +168,7 @@ def leave_report(report: RunReport, plan: Plan, storage: Storage, progress: RunP
         page = ReportPage(make_figures(report, plan.earlier, plan.spec, lengths), plan.spec)
         storage.put(path, page.html().encode())
         progress.page = where
-        create_markdown_artifact(page.markdown(where), key=REPORT, description=f"also at {where}")
+        create_markdown_artifact(page.markdown(where), key=REPORT, description=page.headline())
     except Exception as error:  # noqa: BLE001  the dataset is what it is without it
         get_run_logger().warning("There is no report: %s: %s", type(error).__name__, error)
 
@@ -161,21 +176,26 @@ def leave_report(report: RunReport, plan: Plan, storage: Storage, progress: RunP
 def name_the_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     """Prefect's hook: lists of runs show names and no reasons, so the reason goes into the name."""
     reason = (state.message or "").removeprefix("Flow run encountered an exception: ")
-    name = visible(f"{flow_run.name}: {reason}")
+    # Of long paths the end: what is in the name's first letters is what people see.
+    name = _FOLDERS.sub("…/", visible(f"{flow_run.name}: {reason}"))
     with get_client(sync_client=True) as client:
         client.update_flow_run(flow_run.id, name=name[:_MOST_NAME])
 
 
-class _ReasonOnly(logging.Filter):
-    """Leaves the traceback out where the message says what is wrong and what to do."""
+class _ReasonsOnly(logging.Filter):
+    """Leaves out of a run's log what says nothing: thousands of tasks that went well, and the
+    traceback of an error whose message says what is wrong and what to do.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Keep the record."""
+        """Whether to keep a record."""
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if isinstance(error, ShardmillError) and not isinstance(error, InternalError):
             record.exc_info = None
-        return True
+        ours = str(getattr(record, "flow_name", "")).startswith("shard-")
+        return not (ours and record.name == _TASK_RUNS and record.levelno <= logging.INFO)
 
 
-for _name in ("prefect.flow_runs", "prefect.task_runs"):
-    logging.getLogger(_name).addFilter(_ReasonOnly())
+_TASK_RUNS = "prefect.task_runs"
+for _name in ("prefect.flow_runs", _TASK_RUNS):
+    logging.getLogger(_name).addFilter(_ReasonsOnly())

@@ -77,6 +77,11 @@ class ReportPage:
             facts=self._facts(),
         )
 
+    def headline(self) -> str:
+        """What a card has room for."""
+        total = self._figures.total
+        return f"{self._state()}: {count_text(total.tokens)} tokens in {_bytes(total.text_bytes)}"
+
     def markdown(self, where: str) -> str:
         """The report as Prefect's interfaces show Markdown, with the pictures in it.
 
@@ -182,7 +187,11 @@ class ReportPage:
             ("tokenizer", visible(tokenizer), None),
             ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}", None),
             ("holdout", holdout if spec.holdout_fraction else "none", None),
-            ("shards", f"{spec.compression}, {_bytes(report.shard_bytes)} written in this run", None),
+            (
+                "shards",
+                f"{spec.compression}, {_bytes(report.shard_bytes)} written in this run",
+                None,
+            ),
             ("run", report.run, None),
             ("versions", ", ".join(f"{name} {v}" for name, v in report.versions.items()), None),
         ]
@@ -199,7 +208,7 @@ def _reason(failed: FailedFile) -> str:
 
 
 def _count(number: int) -> str:
-    return f"{number:,}" if number < 10**8 else count_text(number)
+    return f"{number:,}" if number < 10**7 else count_text(number)
 
 
 def _bytes(number: int) -> str:
