@@ -88,7 +88,7 @@ def run_shard(config: ShardConfig) -> int:
         with shown(progress, _err), prefect_api():
             state = shard_dataset(config, return_state=True)
         if progress.report is not None:
-            show_report(progress.report, _out)
+            show_report(progress.report, _out, page=progress.page)
             if progress.report.failed:
                 _err.print(
                     f"{len(progress.report.failed)} of {progress.report.files} files failed; the "

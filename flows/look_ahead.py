@@ -4,6 +4,7 @@ Thousands of task runs submitted at once swamp a thread pool and the server behi
 submitted when the one before it is done, so that no task run is left waiting for a failed one.
 """
 
+import platform
 import queue
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -47,7 +48,9 @@ def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Itera
     in_hand = 0
 
     def submit(part: Part, index: int, *before: PrefectFuture[Any]) -> None:
-        future = STEPS[index][1](run, part, *before)
+        step, begin = STEPS[index]
+        run.progress.step(part.number, part.source.url, step, platform.node())
+        future = begin(run, part, *before)
         future.add_done_callback(lambda _: ended.put((part, index, future)))
 
     def begin_next() -> int:

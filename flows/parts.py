@@ -1,5 +1,6 @@
 """Working through source files on this host."""
 
+import platform
 from collections.abc import Iterator
 
 from prefect import get_run_logger
@@ -42,7 +43,13 @@ def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
             yield end.state.result()
             continue
         number, source = end.part.number, end.part.source.url
-        failed = FailedFile(part=number, source=source, step=end.step, reason=str(error))
+        failed = FailedFile(
+            part=number,
+            source=source,
+            step=end.step,
+            reason=str(error),
+            host=platform.node(),
+        )
         logger.error("Failed: %s", failed)
         yield failed
 

@@ -2,6 +2,7 @@
 
 import platform
 import shutil
+import time
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -45,8 +46,12 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
         part=part.number,
         source=part.source.url,
         host=platform.node(),
+        ended=time.time(),
         text_bytes=tokenized.text_bytes,
         tokens=tokenized.tokens,
+        documents=tokenized.documents,
+        null_documents=tokenized.null_documents,
+        empty_documents=tokenized.empty_documents,
         shard_bytes=written.shard_bytes,
         fetched_bytes=fetched.fetched_bytes if fetched else 0,
         fetch_seconds=fetched.seconds if fetched else 0.0,

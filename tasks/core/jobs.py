@@ -124,6 +124,11 @@ class TokenizedPart(_Message):
         return sum(split.tokens for split in self.splits.values())
 
     @property
+    def documents(self) -> int:
+        """Documents of all splits."""
+        return sum(split.documents for split in self.splits.values())
+
+    @property
     def progress(self) -> Progress:
         """How far tokenizing is: done."""
         return Progress(fraction=1.0, text_bytes=self.text_bytes, tokens=self.tokens)

@@ -33,7 +33,7 @@ from tasks.core.plan import (
     write_unsafe_code_points,
 )
 from tasks.core.publish import put_tokenizer
-from tasks.core.report import FailedFile, PartTimes, installed_versions
+from tasks.core.report import FailedFile, PartCounts, PartTimes, installed_versions
 from tasks.core.sources import SourceFile
 from tasks.core.storage import Storage
 from tasks.core.tokenizer.code_points import UnsafeCodePoints
@@ -245,10 +245,7 @@ def part_times(storage: Storage, plan: Plan, parts: Iterable[int]) -> Iterator[P
                 f"{storage}: part {part:05} was told to be done, but has no record. Run again."
             ) from error
         yield PartTimes(
-            part=part,
-            source=plan.sources[part].url,
-            text_bytes=record.text_bytes,
-            tokens=sum(split.tokens for split in record.splits.values()),
+            **PartCounts.of(record).model_dump(),
             shard_bytes=sum(s.size for split in record.splits.values() for s in split.shards),
             tokenize_seconds=0.0,
             write_seconds=0.0,

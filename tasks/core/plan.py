@@ -42,6 +42,7 @@ from streaming_ext.manifest import (
 )
 from tasks.core.config import ShardConfig
 from tasks.core.documents import check_column, open_parquet
+from tasks.core.report import PartCounts
 from tasks.core.sources import SourceFile, identify, is_remote, list_sources
 from tasks.core.sources.fetch import local_name, read_footer
 from tasks.core.storage import Storage
@@ -65,6 +66,7 @@ class Plan:
         sources: all of them; the index is the part's number.
         todo: parts without a record on the output.
         published: the output holds this very dataset, whole.
+        earlier: counts of the parts that have a record already.
     """
 
     config: ShardConfig
@@ -73,6 +75,7 @@ class Plan:
     todo: tuple[int, ...]
     published: bool
     scratch: Path
+    earlier: tuple[PartCounts, ...] = ()
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -173,6 +176,7 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
         todo=todo,
         published=published,
         scratch=scratch,
+        earlier=tuple(PartCounts.of(record) for record in recorded.values()),
     )
     if published:
         return plan

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streaming_ext.layout import documents_path
 from streaming_ext.manifest import DatasetSpec
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.looking import Rows
@@ -22,7 +23,6 @@ from tasks.core.jobs import PrepareJob, TokenizedPart, TokenizeJob, WriteJob, Wr
 from tasks.core.plan import save_tokenizer
 from tasks.core.pool import WorkerPool
 from tasks.core.storage import LocalStorage
-from tasks.core.tokenize_part import DOCUMENTS_FILE
 from tasks.core.tokenizer.tokenizer import Tokenizer
 
 _ROWS_A_GROUP = 1000
@@ -139,7 +139,7 @@ def time_sample(
         with ThreadPoolExecutor(workers) as threads:
             futures = [threads.submit(guarded, worker) for worker in range(workers)]
         done = _results(futures)
-    tables = [folder / f"0-{number}" / DOCUMENTS_FILE for number in range(len(files))]
+    tables = [folder / f"0-{number}" / documents_path(number) for number in range(len(files))]
     counts = [_tokens_of_pieces(table, half) for table, half in zip(tables, halves, strict=True)]
     halves_done = done[0][: len(files)]
     tokens = sum(part.tokens for part, _ in halves_done)
