@@ -31,7 +31,6 @@ class Work:
         text_a_byte: text in a byte of source file.
         fetched_a_byte: of a byte of source file, what must come over the network; 0 for local.
         tokens: of all documents, end-of-text ids counted.
-        token_bytes: of one id.
         stored: bytes of shards.
         documents_bytes: bytes of the tables of documents and of the records.
         shards: files of shards.
@@ -43,7 +42,6 @@ class Work:
     text_a_byte: float
     fetched_a_byte: float
     tokens: float
-    token_bytes: int
     stored: float
     documents_bytes: float
     shards: float
@@ -108,7 +106,7 @@ def cost(work: Work, machines: Machines) -> Cost:
     output = work.stored + work.documents_bytes
     uploaded = output if work.uploads else 0.0
     gets, puts = _requests(work, fetched)
-    written = work.tokens * work.token_bytes + (0 if work.uploads else output) + fetched
+    written = output + fetched  # parts lie packed on scratch, and keep their place on a disk
     lanes = machines.hosts * machines.workers
     of_file = work.text_a_byte / machines.text_rate
     busy: dict[Resource, float] = {
@@ -162,7 +160,7 @@ def _scratch(work: Work, machines: Machines, source: float) -> float:
     largest = max(work.files, default=0)
     in_hand = machines.workers + PARTS_AHEAD + (machines.workers if work.uploads else 0)
     in_hand = min(in_hand, -(-len(work.files) // machines.hosts))
-    tokens = work.tokens / max(source, 1) * largest * work.token_bytes
+    packed = (work.stored + work.documents_bytes) / max(source, 1) * largest
     waiting = min(AHEAD_BYTES, PARTS_AHEAD * largest)
     files = (min(machines.workers, in_hand) * largest + waiting) * work.fetched_a_byte
-    return in_hand * tokens + files
+    return in_hand * packed + files

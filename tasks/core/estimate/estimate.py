@@ -193,7 +193,6 @@ def _reckon(
         text_a_byte=text.value / source_bytes,
         fetched_a_byte=fetched.value / source_bytes,
         tokens=tokens.value,
-        token_bytes=np.dtype(spec.dtype).itemsize,
         stored=stored.value,
         documents_bytes=timed.documents_a_token * tokens.value
         + _RECORD_BYTES * len(files)

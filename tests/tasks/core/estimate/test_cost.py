@@ -20,7 +20,6 @@ WORK = Work(
     text_a_byte=2.0,
     fetched_a_byte=0.0,
     tokens=2000 * MB,
-    token_bytes=2,
     stored=3000 * MB,
     documents_bytes=100 * MB,
     shards=80,
@@ -48,8 +47,8 @@ def test_workers_decide_where_all_is_local() -> None:
     assert found.text_rate == pytest.approx(8000 * MB / found.seconds)
     assert (found.fetched, found.uploaded, found.gets, found.puts) == (0, 0, 0, 0)
     assert found.output == 3100 * MB
-    # 6 parts in hand, each of 50 million tokens of 2 bytes; the sources stay where they are
-    assert found.scratch == 6 * 100 * MB
+    # 6 parts in hand, packed; the sources stay where they are
+    assert found.scratch == 6 * 77.5 * MB
 
 
 def test_twice_the_hosts_take_half_the_time() -> None:
@@ -72,8 +71,8 @@ def test_the_network_decides_where_it_is_slow() -> None:
     assert found.seconds == 320 + 2
     assert (found.fetched, found.uploaded) == (4000 * MB, 3100 * MB)
     assert (found.gets, found.puts) == (40, 80 + 2 * 40)
-    # 10 parts in hand with 100 MB of tokens; 4 files in work and 2 ahead
-    assert found.scratch == 10 * 100 * MB + 6 * 100 * MB
+    # 10 parts in hand, packed; 4 files in work and 2 ahead
+    assert found.scratch == 10 * 77.5 * MB + 6 * 100 * MB
 
 
 def test_uploads_decide_where_there_is_more_of_them() -> None:
@@ -88,9 +87,9 @@ def test_objects_come_in_pieces() -> None:
 
 def test_the_disk_takes_what_is_written_on_the_way() -> None:
     found = cost(replace(WORK, fetched_a_byte=0.5), replace(MACHINES, disk=50 * MB))
-    # sources 2 GB, tokens 4 GB, output 3.1 GB
+    # sources 2 GB, output 3.1 GB
     assert found.bottleneck == "disk"
-    assert found.busy["disk"] == pytest.approx(9100 / 50)
+    assert found.busy["disk"] == pytest.approx(5100 / 50)
 
 
 def test_a_store_that_throttles_decides() -> None:
@@ -100,15 +99,17 @@ def test_a_store_that_throttles_decides() -> None:
 
 
 def test_what_lies_ahead_is_bounded() -> None:
-    huge = replace(WORK, files=[20 * 2**30] * 40, fetched_a_byte=1.0, tokens=0.0)
+    huge = replace(
+        WORK, files=[20 * 2**30] * 40, fetched_a_byte=1.0, stored=0.0, documents_bytes=0.0
+    )
     assert cost(huge, MACHINES).scratch == 4 * 20 * 2**30 + AHEAD_BYTES
 
 
 def test_the_numbers_are_the_pipelines_own() -> None:
-    from flows.shard_dataset import LOOK_AHEAD_FILES
     from tasks.core.estimate.cost import PIECE_BYTES
     from tasks.core.sources import objects
     from tasks.run import LOOK_AHEAD_BYTES
+    from tasks.workers import LOOK_AHEAD_FILES
 
     assert (PARTS_AHEAD, AHEAD_BYTES) == (LOOK_AHEAD_FILES, LOOK_AHEAD_BYTES)
     assert objects._PIECE_BYTES == PIECE_BYTES
