@@ -8,6 +8,7 @@ import platform
 import queue
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from prefect.client.schemas.objects import State
@@ -47,7 +48,7 @@ def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Itera
     ended: queue.SimpleQueue[tuple[Part, int, PrefectFuture[Any]]] = queue.SimpleQueue()
     in_hand = 0
 
-    def submit(part: Part, index: int, *before: PrefectFuture[Any]) -> None:
+    def submit(part: Part, index: int, *before: PrefectFuture[Any] | Path) -> None:
         step, begin = STEPS[index]
         run.progress.step(part.number, part.source.url, step, platform.node())
         future = begin(run, part, *before)
@@ -55,7 +56,10 @@ def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Itera
 
     def begin_next() -> int:
         for part in waiting:
-            submit(part, 0)
+            if part.source.remote:
+                submit(part, 0)
+            else:  # it is within reach of the workers
+                submit(part, 1, Path(part.source.url))
             return 1
         return 0
 
