@@ -12,9 +12,12 @@ from streaming_ext.batches import PLANNED_ROWS, Batch, Blocks
 from streaming_ext.dataset import StreamingTokenDataset
 from streaming_ext.errors import DatasetError, TransientStorageError, UsageError, WorkerDiedError
 from streaming_ext.plan import Cursor
-from streaming_ext.tensors import Message, Slots, split_steps, to_tensors
+from streaming_ext.tensors import Message, Slots, to_tensors
 from streaming_ext.trace import SequenceTrace, trace_step
 
+import os
+
+TOG = int(os.environ.get("TOG", "1"))
 MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
 
 
@@ -95,10 +98,11 @@ class StreamingTokenLoader:
         if plan.num_steps(self._cursor.place) == 0:
             self._cursor = plan.next_epoch(self._cursor)
         planned = plan.num_steps(self._cursor.place)
-        for batch in self._batches(self._cursor, planned):
-            # Counted before it is handed over: a state saved in the loop's body has this batch.
-            self._received += 1
-            yield to_tensors(self.dataset.batch_reader.finish(batch), pin=self._pin)
+        for raw in self._raw_batches(self._cursor, planned):
+            for batch in self.dataset.batch_reader.split(raw, rows=self.batch_size):
+                # Counted before it is handed over: a state saved in the loop's body has it.
+                self._received += 1
+                yield to_tensors(batch, pin=self._pin)
         if self._received != planned:
             raise DatasetError(
                 f"Epoch {self._cursor.epoch} ended after {self._received} of {planned} steps."
@@ -127,17 +131,17 @@ class StreamingTokenLoader:
         place = self._cursor.place + self._received * self.dataset.plan.partition.global_batch
         return replace(self._cursor, place=min(place, self.dataset.plan.epoch_size))
 
-    def _batches(self, cursor: Cursor, steps: int) -> Iterator[Batch]:
+    def _raw_batches(self, cursor: Cursor, steps: int) -> Iterator[Batch]:
         if self.num_workers == 0:
             blocks = Blocks(steps=steps, size=max(1, PLANNED_ROWS // self.batch_size))
-            yield from self.dataset.batches(cursor, blocks, together=1)
+            yield from self.dataset.batches(cursor, blocks, together=TOG)
             return
         messages = _Messages(
             self.dataset, cursor, steps, num_workers=self.num_workers,
             slots=self._prefetch_factor + 2, inherited=self._forks(),
         )  # fmt: skip
         for message in self._messages(messages):
-            yield from split_steps(messages.slots.read(message), self.batch_size)
+            yield messages.slots.read(message)
 
     def _forks(self) -> bool:
         context = self._context

@@ -6,7 +6,6 @@ here are made once, have no name, and go with the last process that holds them.
 """
 
 import mmap
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,11 @@ import numpy.typing as npt
 import torch
 
 from streaming_ext.batches import Batch
+from streaming_ext.masks import Boundaries
 
 _ALIGNMENT = 64
-_ROW_EXTRAS = 64  # bytes a row for all that is no token
+_MARKS = ("boundaries", "step")
+_ROW_EXTRAS = 1 << 14  # bytes a row for all that is no token
 # Of each array: its name, type, shape, and place in the slot.
 Layout = list[tuple[str, str, tuple[int, ...], int]]
 Message = tuple[int, int, Layout]  # worker, slot, arrays
@@ -55,7 +56,9 @@ class Slots:
         memory = self._slot(worker, slot)
         layout: Layout = []
         place = 0
-        for name, values in batch.items():
+        arrays = {name: values for name, values in batch.items() if name not in _MARKS}
+        arrays |= batch["boundaries"].arrays() if "boundaries" in batch else {}
+        for name, values in arrays.items():
             target = memory[place : place + values.nbytes].view(values.dtype).reshape(values.shape)
             target[...] = values
             layout.append((name, values.dtype.str, values.shape, place))
@@ -63,13 +66,16 @@ class Slots:
         return worker, slot, layout
 
     def read(self, message: Message) -> Batch:
-        """The arrays of a message, valid until the worker's next messages fill its slots."""
+        """The arrays of a message; `tokens` until the worker's next messages fill its slots."""
         worker, slot, layout = message
         memory = self._slot(worker, slot)
         batch: Batch = {}
         for name, dtype, shape, place in layout:
             size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            batch[name] = memory[place : place + size].view(dtype).reshape(shape)
+            values = memory[place : place + size].view(dtype).reshape(shape)
+            batch[name] = values if name == "tokens" else values.copy()
+        if marks := Boundaries.taken_from(batch):
+            batch |= {"boundaries": marks, "step": 0}
         return batch
 
     def _slot(self, worker: int, slot: int) -> npt.NDArray[np.uint8]:
@@ -79,17 +85,6 @@ class Slots:
         )
         begin = (worker * self._each + slot) * self._bytes
         return whole[begin : begin + self._bytes]
-
-
-def split_steps(batch: Batch, rows: int) -> Iterator[Batch]:
-    """Cut the rows of several steps into batches of `rows` rows; the tokens stay where they are."""
-    for first in range(0, len(batch["tokens"]), rows):
-        yield {
-            name: values[first : first + rows]
-            if name == "tokens"
-            else values[first : first + rows].copy()
-            for name, values in batch.items()
-        }
 
 
 def to_tensors(batch: Batch, *, pin: bool) -> dict[str, Any]:
