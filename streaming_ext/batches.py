@@ -17,7 +17,6 @@ from streaming_ext.reader import Located, TokenReader
 
 EXTRAS: Final = (*MASKS, "starts_inside", "sequence_ids")
 PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little a batch
-MARKED_STEPS: Final = 64  # whose boundaries are found at once
 _A_ROW: Final = ("real", "sequence_ids", "starts_inside")  # arrays with one value a row
 
 Batch = dict[str, Any]
@@ -68,18 +67,20 @@ class BatchReader:
         self._predownload = predownload
         self._prefetch_limit = prefetch_limit
 
-    def batches(self, cursor: Cursor, blocks: Iterable[range], *, together: int) -> Iterator[Batch]:
+    def batches(
+        self, cursor: Cursor, blocks: Iterable[range], *, together: int, whole: bool = False
+    ) -> Iterator[Batch]:
         """The batches of some steps, one after another.
 
         Args:
             cursor: where step 0 is.
             blocks: numbers of steps; each block is planned at once. Gone through twice, the
                 second time ahead of the first.
-            together: steps whose rows are gathered at once; a divisor of each block but the last.
+            together: steps whose rows are gathered at once, where their shards are ready.
+            whole: gather as many also where a shard must be waited for.
 
         Yields:
-            raw batches, each of `together` steps, or less at the end of a block: what `split`
-            makes batches of.
+            raw batches, each of one step or more: what `split` makes batches of.
         """
         at = 0
         size = self.plan.partition.batch_size
@@ -96,21 +97,26 @@ class BatchReader:
                 streams, sequences = self.plan.sequences(cursor, np.array(block, np.int64))
                 numbers = sequences.reshape(-1)
                 located, real = self._locate(streams.reshape(-1), numbers)
-                found, marked = range(0), None  # steps whose boundaries are known, and these
-                for first in range(0, len(block), together):
+                found = range(0)  # steps whose boundaries are known
+                first = 0
+                while first < len(block):
                     at = block[first]
-                    behind = min(first + together, len(block))
-                    rows = slice(first * size, behind * size)
+                    steps = min(together, len(block) - first)
+                    if not (whole or self._ready(located, first, steps)):
+                        steps = 1
+                    rows = slice(first * size, (first + steps) * size)
                     self.reader.ensure(self.reader.shards_of(located, rows))
-                    if self._masks and first not in found:
-                        found = range(first, max(behind, self._known(located, first, len(block))))
-                        marked = self._boundaries(located, found, real, size)
                     raw = self._batch(located, rows, real, numbers[rows])
-                    yield (
-                        raw
-                        if marked is None
-                        else raw | {"boundaries": marked, "step": first - found.start}
-                    )
+                    if self._masks:
+                        if first not in found:
+                            # At once for all that is left, where no shard must be waited for.
+                            rest = len(block) - first
+                            known = rest if self._ready(located, first, rest) else steps
+                            found = range(first, first + known)
+                            marks = self._boundaries(located, found, real, size)
+                        raw |= {"boundaries": marks, "step": first - found.start}
+                    yield raw
+                    first += steps
         finally:
             prefetcher.stop()
 
@@ -162,12 +168,10 @@ class BatchReader:
         starts = self.reader.stream_starts[streams] + np.maximum(sequences, 0) * self.length
         return self.reader.locate(starts, self.length), real
 
-    def _known(self, located: Located, first: int, behind: int) -> int:
-        """The step up to which boundaries can be found at once, since all shards are ready."""
+    def _ready(self, located: Located, first: int, steps: int) -> bool:
         size = self.plan.partition.batch_size
-        behind = min(behind, first + MARKED_STEPS)
-        shards = self.reader.shards_of(located, slice(first * size, behind * size))
-        return behind if self.reader.ready[shards].all() else first
+        shards = self.reader.shards_of(located, slice(first * size, (first + steps) * size))
+        return bool(self.reader.ready[shards].all())
 
     def _boundaries(self, located: Located, steps: range, real: Flags, size: int) -> Boundaries:
         rows = slice(steps.start * size, steps.stop * size)

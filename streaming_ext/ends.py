@@ -24,7 +24,6 @@ class DocumentEnds:
     Attributes:
         flat: per open shard, at its own place: the number of ends before each block, one end
             before all tokens, the ends in order, and one beyond all tokens.
-        bytes: of memory in use.
     """
 
     def __init__(self, tokens: Ints, eot_id: int) -> None:
@@ -36,7 +35,11 @@ class DocumentEnds:
         self._counts = self._arena.offsets // 4
         self._ends = self._counts + self._blocks + 2
         self._sizes: dict[int, int] = {}
-        self.bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """Memory in use."""
+        return sum(list(self._sizes.values()))  # a list, as other threads may add meanwhile
 
     def add(self, shard: int, raw: npt.NDArray[np.uint8], dtype: np.dtype[Any]) -> None:
         """Find the ends of a shard's tokens, given as bytes."""
@@ -51,12 +54,11 @@ class DocumentEnds:
         table = np.concatenate([counts, [_BEFORE], ends, [_BEYOND]]).astype(np.int32)
         self._arena.hold(shard, table)
         self._sizes[shard] = table.nbytes
-        self.bytes += table.nbytes
 
     def drop(self, shard: int) -> None:
         """Forget a shard."""
         if shard in self._sizes:
-            self.bytes -= self._sizes.pop(shard)
+            del self._sizes[shard]
             self._arena.clear(shard)
 
     def between(self, shards: Ints, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
@@ -76,15 +78,16 @@ class DocumentEnds:
         """
         found = self._first_from(shards, places)
         here: npt.NDArray[np.bool_] = self.flat[found] == places
-        return here & (self.flat[found - 1] == places - 1)
+        behind: npt.NDArray[np.bool_] = self.flat[found - 1] == places - 1
+        return here & behind
 
     def _first_from(self, shards: Ints, places: Ints) -> Ints:
+        """Where in `flat` the first end of a shard stands that is at a place or behind it."""
         block, inside = np.divmod(places, _BLOCK)
-        found: Ints = self._ends[shards]
-        found += self.flat[self._counts[shards] + block]
+        found: Ints = self._ends[shards] + self.flat[self._counts[shards] + block]
         if inside.any():
             while (behind := self.flat[found] < places).any():
-                found += behind
+                found = found + behind
         return found
 
 

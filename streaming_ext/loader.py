@@ -15,9 +15,7 @@ from streaming_ext.plan import Cursor
 from streaming_ext.tensors import Message, Slots, to_tensors
 from streaming_ext.trace import SequenceTrace, trace_step
 
-import os
-
-TOG = int(os.environ.get("TOG", "1"))
+CACHED_BYTES = 1 << 19  # ids gathered at once: no more than a core's own cache holds
 MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
 
 
@@ -134,7 +132,8 @@ class StreamingTokenLoader:
     def _raw_batches(self, cursor: Cursor, steps: int) -> Iterator[Batch]:
         if self.num_workers == 0:
             blocks = Blocks(steps=steps, size=max(1, PLANNED_ROWS // self.batch_size))
-            yield from self.dataset.batches(cursor, blocks, together=TOG)
+            together = _steps_in(CACHED_BYTES, self.dataset)
+            yield from self.dataset.batches(cursor, blocks, together=together)
             return
         messages = _Messages(
             self.dataset, cursor, steps, num_workers=self.num_workers,
@@ -181,6 +180,12 @@ class StreamingTokenLoader:
             iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
+def _steps_in(size: int, dataset: StreamingTokenDataset) -> int:
+    """Steps whose ids take `size` bytes, 1 to 64."""
+    row_bytes = dataset.reader.dtype.itemsize * dataset.sequence_length
+    return max(1, min(64, size // (row_bytes * (dataset.batch_size or 1))))
+
+
 def _as_it_is(message: Any) -> Any:
     return message
 
@@ -203,7 +208,7 @@ class _Messages(IterableDataset[Message]):
         self._steps = steps
         rows = dataset.batch_size or 1
         row_bytes = dataset.reader.dtype.itemsize * dataset.sequence_length
-        self._together = max(1, min(64, MESSAGE_BYTES // (row_bytes * rows)))
+        self._together = _steps_in(MESSAGE_BYTES, dataset)
         self.slots = Slots(workers=num_workers, each=slots, rows=self._together * rows,
                            row_bytes=row_bytes, inherited=inherited)  # fmt: skip
 
@@ -213,6 +218,8 @@ class _Messages(IterableDataset[Message]):
             raise UsageError("Messages are made in workers only.")
         blocks = Blocks(steps=self._steps, size=self._together, worker=info.id,
                         num_workers=info.num_workers)  # fmt: skip
-        batches = self._dataset.batches(self._cursor, blocks, together=self._together)
+        batches = self._dataset.batch_reader.batches(
+            self._cursor, blocks, together=self._together, whole=True
+        )
         for number, batch in enumerate(batches):
             yield self.slots.write(batch, worker=info.id, number=number)

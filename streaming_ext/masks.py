@@ -60,6 +60,9 @@ class Boundaries:
         edges: of each step the first place of every segment, then its end:
             (segments + steps,).
         edge_steps: which of them are of each step: (steps + 1,).
+        lengths: tokens of each segment; below zero at the end of a step: (segments + steps,).
+        numbers: of each segment in its row; without meaning at the end of a step:
+            (segments + steps,).
         longest: tokens of the longest segment of each step: (steps,).
         ignored: places without a target, besides the last of each row: (ignored,).
         ignored_steps: which of them are of each step: (steps + 1,).
@@ -68,6 +71,8 @@ class Boundaries:
 
     edges: Small
     edge_steps: Ints
+    lengths: Small
+    numbers: Small
     longest: Small
     ignored: Ints
     ignored_steps: Ints
@@ -108,6 +113,7 @@ class Boundaries:
         edges[begin[pieces.opens]] = places[pieces.opens]
         edges[behind[closes_step] - 1] = size
         edge_steps = np.append(0, behind[closes_step])
+        row_starts = begin[pieces.opens]
 
         ignored = np.empty(0, np.int64)
         alone = np.flatnonzero(edges[1:] == edges[:-1] + 1)  # segments of one token
@@ -118,6 +124,7 @@ class Boundaries:
             inside = pieces.starts[piece] + tokens - begins[piece]
             padding = ends.are_padding(pieces.shards[piece], inside) & ~pieces.empty[piece]
             alone, tokens = alone[padding], tokens[padding]
+        if alone.size:
             goes_on = tokens % length > 0  # in the row of the token before
             # The token before padding has nothing to predict.
             ignored = np.union1d(tokens, tokens[goes_on] - 1)
@@ -125,12 +132,16 @@ class Boundaries:
             within = alone[1:][(alone[1:] == alone[:-1] + 1) & goes_on[1:]]
             edges = np.delete(edges, within)
             edge_steps -= np.searchsorted(within, edge_steps)
-        # From the end of a step to the start of the next one the difference is below zero.
-        longest = np.maximum.reduceat(np.diff(edges, append=np.int32(0)), edge_steps[:-1])
+            row_starts -= np.searchsorted(within, row_starts)
+        lengths = np.diff(edges, append=np.int32(0))
+        numbers = np.arange(len(edges), dtype=np.int32)
+        numbers -= np.repeat(row_starts.astype(np.int32), np.diff(row_starts, append=len(edges)))
         return cls(
             edges=edges,
             edge_steps=edge_steps,
-            longest=longest,
+            lengths=lengths,
+            numbers=numbers,
+            longest=np.maximum.reduceat(lengths, edge_steps[:-1]),
             ignored=ignored % size,
             ignored_steps=np.searchsorted(ignored, np.arange(len(edge_steps)) * size),
             last_targets=last_targets,
@@ -158,25 +169,20 @@ class Boundaries:
             names: any of `MASKS`.
             buffers: where arrays come from.
         """
-        edges = self.edges[self.edge_steps[step] : self.edge_steps[step + 1]]
+        begin, stop = self.edge_steps[step : step + 2].tolist()
         masks: dict[str, Any] = {}
         if "targets" in names:
             masks["targets"] = self._targets(step, tokens, buffers)
-        if "position_ids" in names or "document_ids" in names:
-            lengths = np.diff(edges)
-            if "position_ids" in names:
-                place = buffers.take(tokens.shape, np.int32)
-                first = np.repeat(edges[:-1], lengths)
-                np.subtract(_places(tokens.size), first, out=place.reshape(-1))
-                masks["position_ids"] = place
-            if "document_ids" in names:
-                number = np.arange(len(lengths), dtype=np.int32)
-                # Each row begins with its first document.
-                first = np.where(edges[:-1] % tokens.shape[1] == 0, number, 0)
-                number -= np.maximum.accumulate(first)
-                masks["document_ids"] = np.repeat(number, lengths).reshape(tokens.shape)
+        if "position_ids" in names:
+            first = np.repeat(self.edges[begin : stop - 1], self.lengths[begin : stop - 1])
+            places = buffers.take(tokens.shape, np.int32)
+            np.subtract(_places(tokens.size), first, out=places.reshape(-1))
+            masks["position_ids"] = places
+        if "document_ids" in names:
+            numbers = np.repeat(self.numbers[begin : stop - 1], self.lengths[begin : stop - 1])
+            masks["document_ids"] = numbers.reshape(tokens.shape)
         if "cu_seqlens" in names:
-            masks["cu_seqlens"] = edges
+            masks["cu_seqlens"] = self.edges[begin:stop]
         if "max_seqlen" in names:
             masks["max_seqlen"] = int(self.longest[step])
         return masks
