@@ -15,9 +15,10 @@ from streaming_ext.batches import PLANNED_ROWS, Batch, Blocks
 from streaming_ext.dataset import StreamingTokenDataset
 from streaming_ext.errors import DatasetError, TransientStorageError, UsageError, WorkerDiedError
 from streaming_ext.plan import Cursor
-from streaming_ext.tensors import Message, Slots, split_steps, to_tensors
+from streaming_ext.tensors import Message, Slots, to_tensors
 from streaming_ext.trace import SequenceTrace, trace_step
 
+CACHED_BYTES = 1 << 19  # ids gathered at once: no more than a core's own cache holds
 MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
 
 
@@ -98,10 +99,11 @@ class StreamingTokenLoader:
         if plan.num_steps(self._cursor.place) == 0:
             self._cursor = plan.next_epoch(self._cursor)
         planned = plan.num_steps(self._cursor.place)
-        for batch in self._batches(self._cursor, planned):
-            # Counted before it is handed over: a state saved in the loop's body has this batch.
-            self._received += 1
-            yield to_tensors(self.dataset.batch_reader.finish(batch), pin=self._pin)
+        for raw in self._raw_batches(self._cursor, planned):
+            for batch in self.dataset.batch_reader.split(raw, rows=self.batch_size):
+                # Counted before it is handed over: a state saved in the loop's body has it.
+                self._received += 1
+                yield to_tensors(batch, pin=self._pin)
         if self._received != planned:
             raise DatasetError(
                 f"Epoch {self._cursor.epoch} ended after {self._received} of {planned} steps."
@@ -130,17 +132,18 @@ class StreamingTokenLoader:
         place = self._cursor.place + self._received * self.dataset.plan.partition.global_batch
         return replace(self._cursor, place=min(place, self.dataset.plan.epoch_size))
 
-    def _batches(self, cursor: Cursor, steps: int) -> Iterator[Batch]:
+    def _raw_batches(self, cursor: Cursor, steps: int) -> Iterator[Batch]:
         if self.num_workers == 0:
             blocks = Blocks(steps=steps, size=max(1, PLANNED_ROWS // self.batch_size))
-            yield from self.dataset.batches(cursor, blocks, together=1)
+            together = _steps_in(CACHED_BYTES, self.dataset)
+            yield from self.dataset.batches(cursor, blocks, together=together)
             return
         messages = _Messages(
             self.dataset, cursor, steps, num_workers=self.num_workers,
             slots=self._prefetch_factor + 2, inherited=self._forks(),
         )  # fmt: skip
         for message in self._messages(messages):
-            yield from split_steps(messages.slots.read(message), self.batch_size)
+            yield messages.slots.read(message)
 
     def _forks(self) -> bool:
         context = self._context
@@ -199,6 +202,12 @@ def _end_with_parent(_: int) -> None:
     threading.Thread(target=watch, args=(parent.pid,), daemon=True).start()
 
 
+def _steps_in(size: int, dataset: StreamingTokenDataset) -> int:
+    """Steps whose ids take `size` bytes, 1 to 64."""
+    row_bytes = dataset.reader.dtype.itemsize * dataset.sequence_length
+    return max(1, min(64, size // (row_bytes * (dataset.batch_size or 1))))
+
+
 def _as_it_is(message: Any) -> Any:
     return message
 
@@ -221,7 +230,7 @@ class _Messages(IterableDataset[Message]):
         self._steps = steps
         rows = dataset.batch_size or 1
         row_bytes = dataset.reader.dtype.itemsize * dataset.sequence_length
-        self._together = max(1, min(64, MESSAGE_BYTES // (row_bytes * rows)))
+        self._together = _steps_in(MESSAGE_BYTES, dataset)
         self.slots = Slots(workers=num_workers, each=slots, rows=self._together * rows,
                            row_bytes=row_bytes, inherited=inherited)  # fmt: skip
 
@@ -231,6 +240,8 @@ class _Messages(IterableDataset[Message]):
             raise UsageError("Messages are made in workers only.")
         blocks = Blocks(steps=self._steps, size=self._together, worker=info.id,
                         num_workers=info.num_workers)  # fmt: skip
-        batches = self._dataset.batches(self._cursor, blocks, together=self._together)
+        batches = self._dataset.batch_reader.batches(
+            self._cursor, blocks, together=self._together, whole=True
+        )
         for number, batch in enumerate(batches):
             yield self.slots.write(batch, worker=info.id, number=number)
