@@ -1,20 +1,26 @@
 """The cache: what a limit does to it, and several jobs that share a machine."""
 
+import contextlib
 import fcntl
 import multiprocessing
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 
-from streaming_ext import StreamingTokenLoader
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext import cache as cache_module
 from streaming_ext.errors import UsageError
 from tests.streaming_ext.build import Built
+from tests.streaming_ext.processes import in_processes
+
+USER = 54_321  # a number that no user has
 
 
 def tokens(loader: StreamingTokenLoader, *, epochs: int) -> list[Any]:
@@ -32,7 +38,7 @@ def bytes_below(folder: Path) -> int:
     return held
 
 
-@contextmanager
+@contextlib.contextmanager
 def watched(folder: Path) -> Iterator[Any]:
     """The most bytes of shards below a folder at any time of the block, and how often it looked.
 
@@ -61,6 +67,57 @@ def watched(folder: Path) -> Iterator[Any]:
     finally:
         process.kill()
         process.join()
+
+
+def owners_below(folder: Path) -> set[int]:
+    """Users who own anything there; others may come and go meanwhile."""
+    owners = set()
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            owners.add(path.stat().st_uid)
+    return owners
+
+
+def read_as(rank: int, remote: Path, caches: Path, start: Any) -> list[Any]:
+    """Three epochs as a user of its own, where this one may change users; else as this one."""
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(USER + rank)
+        os.setuid(USER + rank)
+    dataset = StreamingTokenDataset(
+        remote=str(remote), local=caches / str(os.getuid()) / str(rank), batch_size=4,
+        shuffle=True, shuffle_block_size=50, dp_rank=0, dp_world_size=1,
+    )  # fmt: skip
+    loader = StreamingTokenLoader(dataset, num_workers=2)
+    start.wait(30)
+    found = tokens(loader, epochs=3)
+    plain = DataLoader(dataset, batch_size=4, num_workers=2)
+    return found + [batch["tokens"].tolist() for batch in plain]
+
+
+def test_jobs_of_two_users_do_not_meet(
+    packed: Built,
+    open_raw: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """At once, in one temporary folder, of one dataset; and nothing of them is left."""
+    start = multiprocessing.get_context("fork").Barrier(2)
+    open_to_all = tmp_path_factory.getbasetemp().parents[1]  # pytest's own folder is not
+    with tempfile.TemporaryDirectory(dir=open_to_all) as name:
+        everyone = Path(name)
+        for folder in (everyone, everyone / "tmp", everyone / "caches"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o1777)
+        shutil.copytree(packed.root, everyone / "data", ignore=shutil.ignore_patterns(".unpacked"))
+        monkeypatch.setattr(tempfile, "tempdir", str(everyone / "tmp"))
+        one, other = in_processes(2, read_as, everyone / "data", everyone / "caches", start)
+        assert not {USER, USER + 1} & owners_below(Path("/dev/shm"))  # noqa: S108
+        assert not list((everyone / "tmp").iterdir())
+        assert len(owners_below(everyone / "caches") - {0}) == (2 if os.getuid() == 0 else 1)
+    expected = tokens(StreamingTokenLoader(open_raw()), epochs=3)
+    assert one[: len(expected)] == other[: len(expected)] == expected
+    assert one == other
 
 
 class TestLimit:
