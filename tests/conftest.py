@@ -1,6 +1,7 @@
 """What tests of the whole share: sources, a vocabulary, a Prefect server, the command line."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,16 @@ from tests.servers.swift import SwiftServer, aws_environment, make_bucket, swift
 
 NUM_FILES = 5
 DOCUMENTS_A_FILE = 60
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A temporary folder of the session's own: the stock reader leaves its lock files in it."""
+    folder = tmp_path_factory.mktemp("tmp")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

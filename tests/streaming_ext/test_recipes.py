@@ -46,7 +46,7 @@ class TestTorchrun:
                 if entry["step"] == kill_after:
                     for pid in [*descendants(process.pid), process.pid]:
                         os.kill(pid, signal.SIGKILL)
-            assert (process.wait(60) == 0) == (kill_after is None)
+            assert process.wait(60) == (0 if kill_after is None else -signal.SIGKILL)
         return losses
 
     @pytest.mark.timeout(180)
@@ -56,7 +56,7 @@ class TestTorchrun:
         assert sorted(whole) == list(range(1, self.STEPS + 1))
         assert len(set(whole.values())) == self.STEPS
         broken = self.losses(self.start(script, raw.root, tmp_path / "broken", 2), kill_after=40)
-        assert max(broken) < self.STEPS
+        assert 40 <= max(broken) < 73  # in the middle of the first epoch
         rest = self.losses(self.start(script, raw.root, tmp_path / "broken", 1))
         assert min(rest) in (max(broken), max(broken) + 1)
         resumed = broken | rest
