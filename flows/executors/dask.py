@@ -52,7 +52,9 @@ class OnDask:
             parameters = {"output": str(storage), "run": self._parent.run, "number": part}
             future = self._runner.submit(shard_part, parameters=parameters)
             self._futures[future.wrapped_future] = part
-        for future in as_completed(list(self._futures)):  # type: ignore[no-untyped-call]
+        with self._runner.client.as_current():
+            ended = as_completed(list(self._futures))  # type: ignore[no-untyped-call]
+        for future in ended:
             storage.require_held()
             result = _result(future, self._futures[future], plan)
             count(result, sizes[result.part], progress)

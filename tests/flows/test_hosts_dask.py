@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.command_line import CommandLine, assert_same_dataset, is_alive, wait_for, workers_of
 from tests.servers.prefect_server import free_port
 
 pytest.importorskip("distributed")
@@ -44,8 +44,8 @@ class DaskCluster:
         self._stack.callback(process.kill)
         return process
 
-    def frozen(self) -> "subprocess.Popen[bytes]":
-        """Wait until a worker has processes of ours, and stop these; returns the worker."""
+    def frozen(self, run: "subprocess.Popen[str]") -> "subprocess.Popen[bytes]":
+        """Wait until a worker has processes of a run, and stop these; returns the worker."""
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
             for worker in self.workers:
@@ -53,6 +53,7 @@ class DaskCluster:
                     for process in ours:
                         process.suspend()
                     return worker
+            assert run.poll() is None, run.communicate()
             time.sleep(0.05)
         raise AssertionError((self._folder / "dask.log").read_text()[-3000:])
 
@@ -69,7 +70,7 @@ def test_ctrl_c_then_a_worker_dies(
     output = tmp_path / "out"
     arguments = served.shard_arguments(output, executor=f"dask://{dask.address}")
     run = served.start(*arguments)
-    dask.frozen()
+    dask.frozen(run)
     run.send_signal(2)
     _, stderr = run.communicate(timeout=60)
     assert run.returncode == 130, stderr
@@ -77,13 +78,15 @@ def test_ctrl_c_then_a_worker_dies(
     assert not (output / "manifest.json").exists()
 
     run = served.start(*arguments)
-    dying = dask.frozen()
+    dying = dask.frozen(run)
     left = psutil.Process(dying.pid).children(recursive=True)
     dying.kill()
     stdout, stderr = run.communicate(timeout=120)
     assert run.returncode == 0, stdout + stderr
     assert_same_dataset(dataset, output)
-    wait_for(lambda: not [process for process in left if process.is_running()])
+    for process in left:
+        process.resume()
+    wait_for(lambda: not [process for process in left if is_alive(process)])
 
 
 def test_nobody_answers(served: CommandLine, tmp_path: Path) -> None:
