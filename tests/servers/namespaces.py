@@ -67,6 +67,13 @@ class Network:
         self._hosts[name] = wire
         return ("ip", "netns", "exec", space)
 
+    def limit(self, name: str, megabytes: float) -> None:
+        """Let no more than so many MB a second go to a host."""
+        shape = ["rate", f"{megabytes * 8}mbit", "burst", "64k", "latency", "200ms"]
+        subprocess.run(
+            ["tc", "qdisc", "add", "dev", self._hosts[name], "root", "tbf", *shape], check=True
+        )
+
     def cut(self, name: str) -> None:
         """Pull a host's plug; what runs there goes on."""
         _ip("link", "set", self._hosts[name], "down")
