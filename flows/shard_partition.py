@@ -36,7 +36,7 @@ def shard_partition(output: str, run: str, partition: int, attempt: int) -> Stat
     here = Partition(open_storage(output), run, partition, attempt)
     failed = files = tokens = 0
     try:
-        with here.told(), here.means() as means:
+        with here.told(), here.means(resumed=attempt > 1) as means:
             for result in finished_parts(means):
                 here.note(result)
                 files += 1

@@ -47,7 +47,11 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment of commands: nothing of the user's Prefect or caches, no server configured."""
-    home = tmp_path_factory.mktemp("home")
+    return clean_environment(tmp_path_factory.mktemp("home"))
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """An environment with nothing of the user's Prefect and caches."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     return kept | {
         "PREFECT_HOME": str(home / "prefect"),

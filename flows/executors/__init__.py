@@ -49,4 +49,10 @@ def open_executor(
         from flows.executors.work_pool import on_work_pool
 
         return on_work_pool(name, partitions=config.partitions)
-    raise UsageError(f"--executor {config.executor} is not supported yet.")
+    try:
+        from flows.executors.dask import on_dask
+    except ImportError as error:
+        raise UsageError(
+            f"--executor {config.executor} needs the extra `dask`: {error}."
+        ) from error
+    return on_dask(f"{'tls' if scheme == 'dask+tls' else 'tcp'}://{name}")

@@ -8,6 +8,7 @@ from prefect.client.schemas.objects import State
 
 from tasks.core.heartbeat import SILENT_SECONDS, Pulse
 from tasks.core.partition import PartitionSign
+from tasks.core.progress import RunProgress
 from tasks.core.report import FailedFile, PartTimes
 
 START_SECONDS = 120.0  # from the moment that a worker takes a run to its first sign of life
@@ -63,6 +64,16 @@ class Share:
             if result.part not in self._known:
                 self._known.add(result.part)
                 yield result
+
+    def show(self, progress: RunProgress) -> None:
+        """Have people see what is begun; parts are numbered from 0, what shares have from -1."""
+        sign = None if self.ended else self.sign
+        progress.update(
+            -1 - self.number,
+            source_bytes=sign.source_bytes if sign else 0.0,
+            text_bytes=sign.in_hand.text_bytes if sign else 0,
+            tokens=sign.in_hand.tokens if sign else 0,
+        )
 
     def why_lost(self, state: State[Any] | None, now: float) -> str | None:
         """Why the attempt will not end by itself; None while it may.

@@ -19,21 +19,17 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
-from prefect.runtime import flow_run
 from prefect.states import Cancelled, Cancelling, Crashed
 
+from flows.executors.parent import Parent
+from flows.executors.progress import count
 from flows.executors.share import Share
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
-from streaming_ext.manifest import from_json, to_json
-from tasks.core.heartbeat import Heartbeat
+from streaming_ext.manifest import from_json
 from tasks.core.partition import (
-    ParentSign,
     PartitionSign,
-    parent_path,
     part_times,
     partition_path,
-    remove_run_folder,
-    share_plan,
 )
 from tasks.core.plan import Plan
 from tasks.core.pool import as_error
@@ -56,25 +52,17 @@ class OnWorkPool:
         self._work_pool = work_pool
         self._partitions = partitions
         self._stack = stack
-        self._run = str(flow_run.id)
         self._shares: list[Share] = []
-        self._stopped = False
         self._logger = get_run_logger()
 
     def prepare(self, plan: Plan, storage: Storage) -> None:
         """Put what the hosts need on the storage, and begin to give signs of life."""
-        shared = share_plan(plan, storage, self._run, self._partitions)
         self._storage = storage
-        self._shares = [Share(number, parts) for number, parts in enumerate(shared.partitions)]
-        self._stack.callback(remove_run_folder, storage, self._run)
-        self._heartbeat = Heartbeat(storage, parent_path(self._run), self._sign)
-        self._stack.enter_context(self._heartbeat)
+        self._parent = Parent(plan, storage, self._partitions)
+        self._shares = [Share(*share) for share in enumerate(self._parent.partitions)]
+        self._stack.enter_context(self._parent.living(storage))
         self._client = self._stack.enter_context(get_client(sync_client=True))
         self._stack.callback(self._end_all)
-
-    def _sign(self, beat: int) -> bytes:
-        attempts = tuple(share.attempt for share in self._shares)
-        return to_json(ParentSign(beat=beat, attempts=attempts, stopped=self._stopped))
 
     def finished(
         self, plan: Plan, storage: Storage, progress: RunProgress
@@ -94,9 +82,9 @@ class OnWorkPool:
             states = self._states(waiting)
             for share in waiting:
                 for result in self._look(share, states, plan):
-                    _count(result, sizes[result.part], progress)
+                    count(result, sizes[result.part], progress)
                     yield result
-                _count_in_hand(share, progress)
+                share.show(progress)
 
     def _phase(self, waiting: Sequence[Share]) -> str:
         hosts = {share.sign.host for share in waiting if share.sign is not None}
@@ -107,8 +95,8 @@ class OnWorkPool:
     def _send(self, share: Share) -> None:
         """Have a worker take the share, as a new attempt."""
         share.begin_attempt(time.monotonic())
-        with suppress(StorageError):  # the next beat tells it too
-            self._heartbeat.beat()
+        self._parent.attempts[share.number] = share.attempt
+        self._parent.tell()
         self._submit(share)
 
     def _submit(self, share: Share) -> None:
@@ -118,12 +106,12 @@ class OnWorkPool:
                 self._deployment,
                 parameters={
                     "output": str(self._storage),
-                    "run": self._run,
+                    "run": self._parent.run,
                     "partition": share.number,
                     "attempt": share.attempt,
                 },
                 timeout=0,
-                idempotency_key=f"{self._run}-{share.number}-{share.attempt}",
+                idempotency_key=f"{self._parent.run}-{share.number}-{share.attempt}",
             )
             assert isinstance(created, FlowRun)  # noqa: S101  (outside of a coroutine it is)
             share.flow_run = created.id
@@ -176,7 +164,7 @@ class OnWorkPool:
     def _read_sign(self, share: Share) -> bytes | None:
         """What the share's attempt tells of itself; None where nothing can be read."""
         try:
-            return self._storage.read(partition_path(self._run, share.number, share.attempt))
+            return self._storage.read(partition_path(self._parent.run, share.number, share.attempt))
         except FileNotFoundError:
             return None
 
@@ -202,9 +190,7 @@ class OnWorkPool:
 
     def _end_all(self) -> None:
         """Have every run ended before the output is let go; whatever is in hand is given up."""
-        self._stopped = True
-        with suppress(StorageError):
-            self._heartbeat.beat()  # this alone ends them in seconds, also without the server
+        self._parent.stop()  # this alone ends them in seconds, also without the server
         begun = [share for share in self._shares if share.flow_run is not None]
         asked: set[Share] = set()
         deadline = time.monotonic() + END_SECONDS
@@ -226,27 +212,6 @@ def _waits(share: Share, states: States) -> bool:
 
 def _is_final(share: Share, states: States) -> bool:
     return share.flow_run in states and states[share.flow_run].is_final()
-
-
-def _count(result: PartTimes | FailedFile, size: int, progress: RunProgress) -> None:
-    """Have people see a part that has ended."""
-    failed = isinstance(result, FailedFile)
-    if not isinstance(result, FailedFile):
-        progress.update(
-            result.part, source_bytes=size, text_bytes=result.text_bytes, tokens=result.tokens
-        )
-    progress.finish(result.part, source_bytes=size, failed=failed)
-
-
-def _count_in_hand(share: Share, progress: RunProgress) -> None:
-    """Have people see what a share's host has begun; parts are numbered from 0, shares from -1."""
-    sign = None if share.ended else share.sign
-    progress.update(
-        -1 - share.number,
-        source_bytes=sign.source_bytes if sign else 0.0,
-        text_bytes=sign.in_hand.text_bytes if sign else 0,
-        tokens=sign.in_hand.tokens if sign else 0,
-    )
 
 
 @contextmanager

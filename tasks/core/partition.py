@@ -189,24 +189,30 @@ def read_plan(storage: Storage, run: str) -> SharedPlan:
 
 
 def partition_plan(
-    shared: SharedPlan, storage: Storage, partition: int, scratch: Path, *, resumed: bool
+    shared: SharedPlan,
+    config: ShardConfig,
+    storage: Storage,
+    parts: Sequence[int],
+    scratch: Path,
+    *,
+    resumed: bool,
 ) -> Plan:
-    """The plan of one partition on this host, with its tokenizer on scratch.
+    """The plan for some parts of a run on this host, with its tokenizer on scratch.
 
     Args:
         shared: the plan of the run.
+        config: the run's, with what is this host's own.
         storage: the dataset's.
-        partition: its number.
+        parts: to be done here.
         scratch: an empty folder on this host.
         resumed: whether an earlier attempt may have done some of it.
 
     Raises:
         TokenizerError: what lies in the output is not the run's tokenizer.
     """
-    parts = shared.partitions[partition]
     done = _recorded(storage, parts) if resumed else set()
     plan = Plan(
-        config=ShardConfig.model_validate(shared.config),
+        config=config,
         spec=shared.spec,
         sources=tuple(
             SourceFile(url=url, size=size, version=version) for url, size, version in shared.sources

@@ -59,9 +59,9 @@ class _Link:
 class FaultProxy:
     """Passes on to a server; `faults` may be changed at any time, for new connections."""
 
-    def __init__(self, upstream: int) -> None:
+    def __init__(self, upstream: int, address: str = "127.0.0.1") -> None:
         self._upstream = upstream
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listener = socket.create_server((address, 0), backlog=128)
         self._faults = Faults()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -78,7 +78,7 @@ class FaultProxy:
     @property
     def url(self) -> str:
         """The endpoint to give to clients."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self._listener.getsockname()[0]}:{self.port}"
 
     @property
     def bytes_up(self) -> int:
@@ -220,9 +220,9 @@ def _reset(end: socket.socket) -> None:
 
 
 @contextmanager
-def fault_proxy(upstream: int) -> Iterator[FaultProxy]:
-    """Run a proxy before a server on a port of loopback."""
-    proxy = FaultProxy(upstream)
+def fault_proxy(upstream: int, address: str = "127.0.0.1") -> Iterator[FaultProxy]:
+    """Run a proxy on an address of this machine before a server on a port of its loopback."""
+    proxy = FaultProxy(upstream, address)
     try:
         yield proxy
     finally:

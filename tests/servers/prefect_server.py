@@ -1,13 +1,15 @@
 """A real Prefect server on loopback, with a database of its own."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 
@@ -20,35 +22,70 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+class PrefectServer:
+    """A server that a test may kill and start again, on the same port and database.
+
+    Args:
+        home: folder for its log, and its database unless `settings` name another.
+        settings: further environment.
+    """
+
+    def __init__(self, home: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._home = home
+        self._port = free_port()
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Of the API."""
+        return f"http://127.0.0.1:{self._port}/api"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        log = self._home / "server.log"
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1"],
+                env=os.environ
+                | {
+                    "PREFECT_HOME": str(self._home),
+                    "PREFECT_SERVER_API_PORT": str(self._port),
+                    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+                    "DO_NOT_TRACK": "1",
+                    **self._settings,
+                },
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        _wait_until_healthy(self.url, self._process, log)
+
+    def kill(self) -> None:
+        """kill -9 of all its processes."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        """End it as systemd does."""
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
 @contextmanager
 def prefect_server(home: Path) -> Iterator[str]:
     """Run a server with its database in `home`; yields the URL of its API."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/api"
-    with (home / "server.log").open("wb") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1"],
-            env=os.environ
-            | {
-                "PREFECT_HOME": str(home),
-                "PREFECT_SERVER_API_PORT": str(port),
-                "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-                "DO_NOT_TRACK": "1",
-            },
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    server = PrefectServer(home)
     try:
-        _wait_until_healthy(url, server, home / "server.log")
-        yield url
+        server.start()
+        yield server.url
     finally:
-        server.terminate()
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        server.stop()
 
 
 def _wait_until_healthy(url: str, server: "subprocess.Popen[bytes]", log: Path) -> None:

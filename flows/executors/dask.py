@@ -1,0 +1,111 @@
+"""The executor `dask://HOST:PORT`: the workers of a Dask cluster that stands already.
+
+Each source file is one task of the cluster; Dask gives those of a worker that died to others. The
+text passes through processes of the project's own beside each Dask worker, as on a single host, and
+they end with the run as those of partitions do (`tasks.guest`).
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+from distributed import CancelledError, Future, KilledWorker, as_completed
+from prefect_dask.task_runners import DaskTaskRunner
+
+from flows.executors.parent import Parent
+from flows.executors.progress import count
+from streaming_ext.errors import ShardmillError, StorageError, UsageError
+from tasks.core.plan import Plan
+from tasks.core.progress import RunProgress
+from tasks.core.report import FailedFile, PartTimes
+from tasks.core.storage import Storage
+from tasks.shard_part import is_at_work, shard_part
+
+END_SECONDS = 30.0  # for what is in hand when the run is stopped
+POLL_SECONDS = 0.5
+START_SECONDS = 15.0
+
+
+class OnDask:
+    """The workers of a cluster."""
+
+    def __init__(self, runner: DaskTaskRunner, stack: ExitStack) -> None:
+        self._runner = runner
+        self._stack = stack
+        self._futures: dict[Future[Any], int] = {}
+
+    def prepare(self, plan: Plan, storage: Storage) -> None:
+        """Put what the hosts need on the storage, and begin to give signs of life."""
+        self._parent = Parent(plan, storage, partitions=1)
+        self._stack.enter_context(self._parent.living(storage))
+        self._stack.callback(self._end)
+
+    def finished(
+        self, plan: Plan, storage: Storage, progress: RunProgress
+    ) -> Iterator[PartTimes | FailedFile]:
+        """Do all parts on the cluster; see `Executor`."""
+        sizes = {part: plan.sources[part].size for part in plan.todo}
+        progress.begin(files=len(sizes), source_bytes=sum(sizes.values()))
+        progress.enter("sharding on a Dask cluster")
+        for part in plan.todo:
+            parameters = {"output": str(storage), "run": self._parent.run, "number": part}
+            future = self._runner.submit(shard_part, parameters=parameters)
+            self._futures[future.wrapped_future] = part
+        with self._runner.client.as_current():
+            ended = as_completed(list(self._futures))  # type: ignore[no-untyped-call]
+        for future in ended:
+            storage.require_held()
+            result = _result(future, self._futures[future], plan)
+            count(result, sizes[result.part], progress)
+            yield result
+
+    def _end(self) -> None:
+        """Have nothing of the run left on any host before the output is let go."""
+        self._parent.stop()  # processes in hand are ended by those who started them
+        client = self._runner.client
+        with suppress(OSError, TimeoutError):  # where the scheduler is gone, the above remains
+            client.cancel(list(self._futures), force=True)  # type: ignore[no-untyped-call]
+            deadline = time.monotonic() + END_SECONDS
+            while time.monotonic() < deadline:
+                if not any(client.run(is_at_work, self._parent.run).values()):
+                    return
+                time.sleep(POLL_SECONDS)
+
+
+def _result(future: Future[Any], part: int, plan: Plan) -> PartTimes | FailedFile:
+    """What became of a file; a fault that every other one would meet too is raised."""
+    try:
+        result: PartTimes | FailedFile = future.result().result()
+    except StorageError as error:
+        if error.fatal:
+            raise
+        fault: Exception = error
+    except (ShardmillError, KilledWorker, CancelledError) as error:
+        fault = error
+    else:
+        return result
+    source = plan.sources[part].url
+    return FailedFile(part=part, source=source, step="shard", reason=str(fault))
+
+
+@contextmanager
+def on_dask(address: str) -> Iterator[OnDask]:
+    """Reach a cluster; nothing of the run is left there when the block ends.
+
+    Args:
+        address: of its scheduler, `tcp://HOST:PORT` or `tls://HOST:PORT`.
+
+    Raises:
+        UsageError: nobody answers there.
+    """
+    with DaskTaskRunner(address=address, client_kwargs={"timeout": START_SECONDS}) as runner:
+        try:
+            runner.client.wait_for_workers(1, timeout=START_SECONDS)
+        except (OSError, TimeoutError) as error:
+            raise UsageError(
+                f"No Dask cluster with a worker answers at {address} within {START_SECONDS:.0f} s: "
+                f"{error}."
+            ) from error
+        with ExitStack() as stack:
+            yield OnDask(runner, stack)

@@ -1,0 +1,53 @@
+"""The parent run's side of what passes between hosts over the storage."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from prefect.runtime import flow_run
+
+from streaming_ext.errors import StorageError
+from streaming_ext.manifest import to_json
+from tasks.core.heartbeat import Heartbeat
+from tasks.core.partition import ParentSign, parent_path, remove_run_folder, share_plan
+from tasks.core.plan import Plan
+from tasks.core.storage import Storage
+
+
+class Parent:
+    """The run that planned and will publish, as other hosts see it.
+
+    Attributes:
+        run: id of its flow run.
+        partitions: the parts of each.
+        attempts: which attempt at each partition counts; 0 before the first.
+    """
+
+    def __init__(self, plan: Plan, storage: Storage, partitions: int) -> None:
+        self.run = str(flow_run.id)
+        self.partitions = share_plan(plan, storage, self.run, partitions).partitions
+        self.attempts = [0] * len(self.partitions)
+        self._stopped = False
+        self._heartbeat = Heartbeat(storage, parent_path(self.run), self._sign)
+
+    def _sign(self, beat: int) -> bytes:
+        sign = ParentSign(beat=beat, attempts=tuple(self.attempts), stopped=self._stopped)
+        return to_json(sign)
+
+    def tell(self) -> None:
+        """Have the hosts know now what changed; where that fails, the next sign tells it."""
+        with suppress(StorageError):
+            self._heartbeat.beat()
+
+    def stop(self) -> None:
+        """Have all work end, on every host, in seconds."""
+        self._stopped = True
+        self.tell()
+
+    @contextmanager
+    def living(self, storage: Storage) -> Iterator[None]:
+        """Give signs of life until the block ends, and leave nothing of them."""
+        try:
+            with self._heartbeat:
+                yield
+        finally:
+            remove_run_folder(storage, self.run)

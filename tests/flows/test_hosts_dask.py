@@ -1,0 +1,96 @@
+"""A run on a Dask cluster: a real scheduler and real workers, one of which dies."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.command_line import CommandLine, assert_same_dataset, is_alive, wait_for, workers_of
+from tests.servers.prefect_server import free_port
+
+pytest.importorskip("distributed")
+
+
+class DaskCluster:
+    """A scheduler and two workers of one thread each, with a temporary folder of their own."""
+
+    def __init__(self, env: dict[str, str], folder: Path, stack: ExitStack) -> None:
+        self._env, self._folder, self._stack = env, folder, stack
+        self.address = f"127.0.0.1:{free_port()}"
+        host, port = self.address.split(":")
+        self._start("dask_scheduler", "--host", host, "--port", port, "--no-dashboard")
+        self.workers = [
+            self._start(
+                *("dask_worker", f"tcp://{self.address}", "--nthreads", "1", "--no-dashboard"),
+                *("--no-nanny", "--host", host, "--local-directory", str(folder / name)),
+            )
+            for name in ("one", "two")
+        ]
+
+    def _start(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        with (self._folder / "dask.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"distributed.cli.{program}", *arguments],
+                env={**self._env, "TMPDIR": str(self._folder)},
+                stdout=log,
+                stderr=log,
+            )
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+    def frozen(self, run: "subprocess.Popen[str]") -> "subprocess.Popen[bytes]":
+        """Wait until a worker has processes of a run, and stop these; returns the worker."""
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            for worker in self.workers:
+                if ours := workers_of(worker.pid):
+                    for process in ours:
+                        process.suspend()
+                    return worker
+            assert run.poll() is None, run.communicate()
+            time.sleep(0.05)
+        raise AssertionError((self._folder / "dask.log").read_text()[-3000:])
+
+
+@pytest.fixture
+def dask(served: CommandLine, tmp_path: Path) -> Iterator[DaskCluster]:
+    with ExitStack() as stack:
+        yield DaskCluster(dict(served.env), tmp_path, stack)
+
+
+def test_ctrl_c_then_a_worker_dies(
+    dask: DaskCluster, served: CommandLine, dataset: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    arguments = served.shard_arguments(output, executor=f"dask://{dask.address}")
+    run = served.start(*arguments)
+    dask.frozen(run)
+    run.send_signal(2)
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 130, stderr
+    assert not [ours for worker in dask.workers for ours in workers_of(worker.pid)]
+    assert not (output / "manifest.json").exists()
+
+    run = served.start(*arguments)
+    dying = dask.frozen(run)
+    left = psutil.Process(dying.pid).children(recursive=True)
+    dying.kill()
+    stdout, stderr = run.communicate(timeout=120)
+    assert run.returncode == 0, stdout + stderr
+    assert_same_dataset(dataset, output)
+    for process in left:
+        process.resume()
+    wait_for(lambda: not [process for process in left if is_alive(process)])
+
+
+def test_nobody_answers(served: CommandLine, tmp_path: Path) -> None:
+    where = f"dask://127.0.0.1:{free_port()}"
+    ended = served.shard(tmp_path / "out", executor=where)
+    assert ended.returncode == 2
+    assert "No Dask cluster" in ended.stderr

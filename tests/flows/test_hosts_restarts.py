@@ -1,0 +1,87 @@
+"""The Prefect server killed and started again, and its database, while hosts are at work."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import CommandLine, assert_same_dataset
+from tests.servers.postgres import PostgresServer, postgres_server, programs
+from tests.servers.prefect_server import PrefectServer
+from tests.servers.prefect_worker import PARENTS, Cluster, cluster
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("SHARDMILL_SLOW_TESTS"), reason="SHARDMILL_SLOW_TESTS is not set"
+)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> Iterator[PostgresServer | None]:
+    if request.param == "sqlite":
+        yield None
+        return
+    if programs() is None:
+        pytest.skip("there is no PostgreSQL here")
+    with postgres_server() as postgres:
+        yield postgres
+
+
+@pytest.fixture
+def server(database: PostgresServer | None, tmp_path: Path) -> Iterator[PrefectServer]:
+    home = tmp_path / "server"
+    home.mkdir()
+    settings = {} if database is None else {"PREFECT_API_DATABASE_CONNECTION_URL": database.url}
+    made = PrefectServer(home, settings)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def hosts(server: PrefectServer, embedded: CommandLine, tmp_path: Path) -> Iterator[Cluster]:
+    folder = tmp_path / "hosts"
+    folder.mkdir()
+    with cluster(server.url, embedded.env, folder) as made:
+        made.start("planner", pool=PARENTS)
+        made.start("one")
+        yield made
+
+
+def test_a_restart_in_the_middle_costs_nothing(
+    hosts: Cluster,
+    server: PrefectServer,
+    database: PostgresServer | None,
+    embedded: CommandLine,
+    dataset: Path,
+    tmp_path: Path,
+) -> None:
+    config: dict[str, Any] = {
+        "sources": [str(embedded.sources)],
+        "output": str(tmp_path / "out"),
+        "tokenizer": str(embedded.tokenizer),
+        "pattern": "gpt2",
+        "sequence_length": 128,
+        "shard_size": "16KiB",
+        "holdout_fraction": 0.1,
+        "workers": 1,
+        "executor": "prefect://shard-partition/hosts",
+        "partitions": 2,
+    }
+    run = hosts.run("shard-dataset/demo", {"config": config})
+    assert hosts.frozen() == ["one"]
+    if database is None:
+        server.kill()
+        hosts.thaw()  # the first partition ends while there is no server
+        server.start()
+    else:
+        database.kill()
+        hosts.thaw()
+        database.start()
+    state = hosts.wait(run, seconds=240)
+    assert state["type"] == "COMPLETED", state
+    assert_same_dataset(dataset, tmp_path / "out")
+    assert [one["state_type"] for one in hosts.partitions(run)].count("COMPLETED") >= 1

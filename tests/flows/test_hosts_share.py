@@ -1,0 +1,82 @@
+"""When an attempt at a partition counts as lost, and when another one is worth it."""
+
+from prefect.states import Crashed, Pending, Running, Scheduled
+
+from flows.executors.share import ATTEMPTS_WITHOUT_GAIN, START_SECONDS, Share
+from streaming_ext.manifest import to_json
+from tasks.core.heartbeat import SILENT_SECONDS
+from tasks.core.partition import PartitionSign
+from tasks.core.report import FailedFile, PartTimes
+
+BAD = FailedFile(part=4, source="b", step="tokenize", reason="damaged")
+
+
+def times(part: int) -> PartTimes:
+    return PartTimes(
+        part=part,
+        source="a",
+        text_bytes=1,
+        tokens=1,
+        shard_bytes=1,
+        tokenize_seconds=1.0,
+        write_seconds=1.0,
+    )
+
+
+def hear(share: Share, sign: PartitionSign, now: float) -> list[PartTimes | FailedFile]:
+    return list(share.hear(to_json(sign), sign, now))
+
+
+def begun() -> Share:
+    share = Share(0, [3, 4, 5])
+    share.begin_attempt(0.0)
+    return share
+
+
+def test_each_result_is_told_once() -> None:
+    share = begun()
+    first = PartitionSign(beat=1, host="h", done=(times(3),))
+    assert hear(share, first, 1.0) == [times(3)]
+    assert hear(share, first, 2.0) == []
+    second = PartitionSign(beat=2, host="h", done=(times(3),), failed=(BAD,))
+    assert hear(share, second, 3.0) == [BAD]
+    assert share.left == [5]
+
+
+def test_waiting_for_a_worker_is_no_loss() -> None:
+    share = begun()
+    for now in (0.0, 1e6):
+        assert share.why_lost(Scheduled(), now) is None
+        assert share.why_lost(None, now) is None  # the server is away
+    taken = 1e6
+    assert share.why_lost(Pending(), taken + START_SECONDS) is None
+    assert "nothing began" in str(share.why_lost(Pending(), taken + START_SECONDS + 1))
+
+
+def test_silence_is_a_loss_whatever_the_server_says() -> None:
+    for state in (Running(), None):
+        share = begun()
+        hear(share, PartitionSign(beat=1, host="h7"), 10.0)
+        assert share.why_lost(state, 10.0 + SILENT_SECONDS) is None
+        assert "from host h7" in str(share.why_lost(state, 11.0 + SILENT_SECONDS))
+        hear(share, PartitionSign(beat=2, host="h7"), 11.0 + SILENT_SECONDS)
+        assert share.why_lost(state, 12.0 + SILENT_SECONDS) is None
+
+
+def test_what_ended_or_was_stopped_is_lost_at_once() -> None:
+    share = begun()
+    assert "Crashed: no memory" in str(share.why_lost(Crashed(message="no memory"), 1.0))
+    hear(share, PartitionSign(beat=1, host="h", stopped=True), 1.0)
+    assert "stopped on host h" in str(share.why_lost(Running(), 1.0))
+
+
+def test_attempts_are_bounded_while_nothing_gets_done() -> None:
+    share = begun()
+    for _ in range(ATTEMPTS_WITHOUT_GAIN - 1):
+        assert share.may_be_sent_again()
+        share.begin_attempt(0.0)
+    hear(share, PartitionSign(beat=1, host="h", done=(times(3),)), 1.0)
+    for _ in range(ATTEMPTS_WITHOUT_GAIN):  # a file was done: the count begins anew
+        assert share.may_be_sent_again()
+        share.begin_attempt(0.0)
+    assert not share.may_be_sent_again()
