@@ -194,7 +194,7 @@ def measure(
                 result["calls"] = count_calls(home / "server.log")
                 result["bytes"] = data.ask(data.size) - before
                 program = find_browser()
-                if program is not None:
+                if program is not None and rounds:
                     with browser_page(program, home / "browser") as page:
                         result["pages"] = page_times(page, api, rounds)
     return result
