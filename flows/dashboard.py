@@ -15,12 +15,13 @@ from contextvars import copy_context
 from typing import Any
 from uuid import UUID
 
+import httpx
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.objects import FlowRun, State
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.flows import Flow
 from prefect.runtime import flow_run
 
@@ -38,7 +39,7 @@ from tasks.core.storage import Storage
 
 PROGRESS, FILES, HOSTS, REPORT = "shard-progress", "shard-files", "shard-hosts", "shard-report"
 FIRST_SECONDS = 5.0  # a run that is over by then is told by its report alone
-UPDATE_SECONDS = 10.0
+UPDATE_SECONDS = 5.0
 _END_SECONDS = 5.0  # for the last update; a server that takes longer does not hold up the run
 _MOST_NAME = 300  # characters
 _FOLDERS = re.compile(r"(?<![^\s/])(?:/|[\w+.-]+://)(?:[^/\s]+/)+(?=[^/\s]+/[^/\s]+)")
@@ -135,8 +136,10 @@ class _Artifacts:
         if known is not None:
             try:
                 self._change(known[0], data, description)
-            except ObjectNotFound:  # somebody deleted it
-                known = None
+            except PrefectHTTPStatusError as error:
+                if error.response.status_code != httpx.codes.NOT_FOUND:
+                    raise
+                known = None  # somebody deleted it
             else:
                 self._known[key] = (known[0], new)
         if known is None:

@@ -184,18 +184,21 @@ def _skipped(
     spec: DatasetSpec,
 ) -> Iterable[Skipped]:
     if earlier:
-        yield Skipped(what=f"{len(earlier):,} source files", why="done by an earlier run")
+        yield Skipped(what=_count(len(earlier), "source file"), why="done by an earlier run")
     if report.failed:
-        count = len(report.failed)
         yield Skipped(
-            what=f"{count:,} source file{'s' if count > 1 else ''}",
-            why="failed, see below; the next run tries again",
+            what=_count(len(report.failed), "source file"),
+            why="failed; the next run tries again",
         )
     if nulls := sum(part.null_documents for part in parts):
-        yield Skipped(what=f"{nulls:,} rows", why=f"null in the column {spec.text_column}")
+        yield Skipped(what=_count(nulls, "row"), why=f"null in the column {spec.text_column}")
     if empty := sum(part.empty_documents for part in parts):
-        yield Skipped(what=f"{empty:,} rows", why="their text gives no token")
+        yield Skipped(what=_count(empty, "row"), why="their text gives no token")
     if not report.published:
         yield Skipped(
             what="the manifest", why="not written: the dataset is published when no file is missing"
         )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -158,6 +158,8 @@ class TestResume:
         plan = planned(config)
         assert plan.todo == tuple(part for part in range(4) if part not in done)
         assert not plan.published
+        assert tuple(counts.part for counts in plan.earlier) == done
+        assert all(counts.documents and counts.tokens for counts in plan.earlier)
         assert {path: storage.read(path) for path in storage.list()} == before
 
     def test_leftovers_of_unrecorded_parts_are_removed(
