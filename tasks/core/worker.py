@@ -34,6 +34,7 @@ from tasks.core.jobs import (
     WriteJob,
     WrittenPart,
 )
+from tasks.core.memory import limit_memory
 from tasks.core.plan import read_unsafe_code_points
 from tasks.core.sources import SourceFile
 from tasks.core.sources.fetch import fetch
@@ -54,6 +55,7 @@ def main() -> None:
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
     if "light" not in sys.argv[1:]:
         _import_engines()
+    limit_memory()
     while True:
         _send(_serve(jobs.get()))
 
