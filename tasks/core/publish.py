@@ -46,6 +46,7 @@ def publish(plan: Plan, storage: Storage) -> Manifest:
             for split in filled_splits(plan.spec, parts)
         },
         tokenizer_files=tuple(_publish_tokenizer(plan.tokenizer_folder, plan, storage)),
+        share=plan.share,
     )
     storage.put(MANIFEST, to_json(manifest))
     return manifest

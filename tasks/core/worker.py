@@ -35,12 +35,12 @@ from tasks.core.jobs import (
     WrittenPart,
 )
 from tasks.core.memory import limit_memory
-from tasks.core.plan import read_unsafe_code_points
 from tasks.core.sources import SourceFile
 from tasks.core.sources.fetch import fetch
 from tasks.core.storage import Storage, open_storage
 from tasks.core.tokenize_part import tokenize_part
 from tasks.core.tokenizer.engine import Engine, choose_engine
+from tasks.core.tokenizer.prepared import read_unsafe_code_points
 from tasks.core.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.write_part import write_part
 

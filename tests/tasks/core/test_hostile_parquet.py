@@ -18,8 +18,8 @@ from tasks.core.config import ShardConfig
 from tasks.core.documents import MAX_TEXT_BYTES
 from tasks.core.jobs import TokenizeJob
 from tasks.core.memory import memory_limit
-from tasks.core.plan import save_tokenizer
 from tasks.core.pool import _MEMORY_SETTINGS, WorkerPool
+from tasks.core.tokenizer.prepared import save_tokenizer
 from tasks.core.tokenizer.tokenizer import Tokenizer
 
 LIMIT = 5 * 2**27
