@@ -123,7 +123,9 @@ def plan(
     """
     from flows.show_estimate import show_estimate
     from tasks.core.estimate.estimate import estimate
+    from tasks.core.memory import limit_memory
 
+    limit_memory()  # files of unknown origin are read in this process
     with _err.status("starting") as status:
         found = estimate(config, status.update)
     if json:

@@ -8,10 +8,11 @@ import numpy as np
 
 from streaming_ext.batches import PLANNED_ROWS, Batch, BatchReader, Blocks
 from streaming_ext.errors import DatasetError, UsageError
+from streaming_ext.node_local import find_cluster, plan_of
 from streaming_ext.opening import open_streams
 from streaming_ext.order import OrderSpec
 from streaming_ext.partition import Partition
-from streaming_ext.plan import Cursor, Plan
+from streaming_ext.plan import Cursor
 from streaming_ext.progress import Progress
 from streaming_ext.ranks import find_rank
 from streaming_ext.reader import TokenReader
@@ -59,6 +60,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         dp_world_size: int | None = None,
         device_mesh: Any = None,
         process_group: Any = None,
+        node_local: bool | str | Path | None = None,
     ) -> None:
         """Open the dataset; no shard is read yet.
 
@@ -91,6 +93,9 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             dp_world_size: number of data-parallel ranks.
             device_mesh: one-dimensional mesh of the data-parallel ranks.
             process_group: group of the data-parallel ranks.
+            node_local: each node holds its own share of the data, and its ranks read that one; by
+                default so where the manifest says that it is a share. A folder with every node's
+                manifest tells who holds what where there is no process group.
 
         Raises:
             UsageError: an argument is not allowed; the message says which and what is.
@@ -131,21 +136,35 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self._bounds = [index.bounds(self.sequence_length) for index in indexes]
         sizes = [int(bounds[-1]) for bounds in self._bounds]
         self.epoch_size = parse_count(epoch_size, name="epoch_size")
-        choose = sequences_an_epoch(self.streams, sizes, epoch_size=self.epoch_size)
+        settings = {
+            "split": split,
+            "sequence_length": self.sequence_length,
+            "shuffle": shuffle,
+            "shuffle_seed": shuffle_seed,
+            "shuffle_block_size": shuffle_block_size,
+        }
+        self.cluster = find_cluster(
+            indexes, node_local=node_local, rank=rank, sequences=sizes[0],
+            whole_epochs=self.epoch_size is None, mesh=device_mesh, group=process_group,
+            settings={**settings, "batch_size": batch_size, "drop_last": self.drop_last,
+                      "num_canonical_nodes": self.num_canonical_nodes},
+        )  # fmt: skip
+        reading = rank if self.cluster is None else self.cluster.rank
         self.reader = TokenReader(caches)
-        self.plan = Plan(
+        self.plan = plan_of(
+            self.cluster,
             OrderSpec(shuffle=shuffle, seed=shuffle_seed, lanes=self.num_canonical_nodes,
                       window=shuffle_block_size),
             bounds=self._bounds,
-            choose=choose,
+            choose=sequences_an_epoch(self.streams, sizes, epoch_size=self.epoch_size),
             partition=Partition(batch_size=batch_size or 1, lanes=self.num_canonical_nodes,
-                                rank=rank.rank, num_ranks=rank.size),
+                                rank=reading.rank, num_ranks=reading.size),
             drop_last=self.drop_last,
         )  # fmt: skip
         per_shard = -(-sum(sizes) // self.reader.num_shards)
         window = min(shuffle_block_size, max(sizes)) if shuffle else 0
         per_lane = max(window // 2, 3 * per_shard)
-        share = per_lane * self.num_canonical_nodes // rank.size
+        share = per_lane * self.num_canonical_nodes // reading.size
         self.predownload = (
             max(share, 64 * (batch_size or 1)) if predownload is None else predownload
         )
@@ -160,14 +179,10 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         )
         self.resume = Resume(
             plan=self.plan,
-            settings={
-                "split": split,
-                "sequence_length": self.sequence_length,
-                "shuffle": shuffle,
-                "shuffle_seed": shuffle_seed,
-                "shuffle_block_size": shuffle_block_size,
-            },
-            fingerprints=tuple(index.index_hash for index in indexes),
+            settings=settings | ({"nodes": len(self.cluster.sequences)} if self.cluster else {}),
+            fingerprints=(self.cluster.fingerprint,)
+            if self.cluster
+            else tuple(index.index_hash for index in indexes),
             lanes=self.num_canonical_nodes,
         )
         self._progress = Progress(self.resume)
@@ -251,6 +266,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         """
         if num_samples is not None:
             self._require_stock_world()
+            num_samples //= 1 if self.cluster is None else len(self.cluster.sequences)
         return self._progress.state(num_samples, from_beginning=from_beginning)
 
     def load_state_dict(

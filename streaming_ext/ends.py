@@ -98,4 +98,5 @@ def set_places(flags: npt.NDArray[np.bool_]) -> Ints:
     words = flags.reshape(-1).view(np.uint64)
     chosen = np.flatnonzero(words != 0)
     inside = np.flatnonzero(words[chosen].view(np.bool_))
-    return chosen[inside >> 3] * 8 + (inside & 7)
+    places: Ints = chosen[inside >> 3] * 8 + (inside & 7)
+    return places

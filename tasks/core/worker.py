@@ -34,13 +34,14 @@ from tasks.core.jobs import (
     WriteJob,
     WrittenPart,
 )
+from tasks.core.memory import limit_memory
 from tasks.core.part_files import Buffers
-from tasks.core.plan import read_unsafe_code_points
 from tasks.core.sources import SourceFile
 from tasks.core.sources.fetch import fetch
 from tasks.core.storage import Storage, open_storage
 from tasks.core.tokenize_part import tokenize_part
 from tasks.core.tokenizer.engine import Engine, choose_engine
+from tasks.core.tokenizer.prepared import read_unsafe_code_points
 from tasks.core.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.write_part import write_part
 
@@ -55,6 +56,7 @@ def main() -> None:
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
     if "light" not in sys.argv[1:]:
         _import_engines()
+    limit_memory()
     while True:
         _send(_serve(jobs.get()))
 

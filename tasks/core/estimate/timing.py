@@ -20,9 +20,9 @@ from streaming_ext.manifest import DatasetSpec
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.looking import Rows
 from tasks.core.jobs import PrepareJob, TokenizedPart, TokenizeJob, WriteJob, WrittenPart
-from tasks.core.plan import save_tokenizer
 from tasks.core.pool import WorkerPool
 from tasks.core.storage import LocalStorage
+from tasks.core.tokenizer.prepared import save_tokenizer
 from tasks.core.tokenizer.tokenizer import Tokenizer
 
 _ROWS_A_GROUP = 1000

@@ -11,6 +11,7 @@ import bracex
 import httpx
 
 from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
+from tasks.core.sources.addresses import RedirectGuard
 from tasks.core.sources.source_file import SourceFile
 from tasks.core.storage.client import Retry, timeout_seconds
 
@@ -34,6 +35,7 @@ def client() -> httpx.Client:
         follow_redirects=True,
         timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
         headers={"User-Agent": "shardmill", "Accept-Encoding": "identity"},
+        event_hooks={"response": [RedirectGuard().seen]},
     )
 
 

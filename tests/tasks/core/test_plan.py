@@ -23,12 +23,12 @@ from tasks.core.plan import (
     check_sources,
     make_plan,
     read_records,
-    read_unsafe_code_points,
     remove_scratch,
     scratch_folder,
 )
 from tasks.core.publish import publish
 from tasks.core.storage import LocalStorage
+from tasks.core.tokenizer.prepared import read_unsafe_code_points
 from tasks.core.tokenizer.rank_file import rank_file_bytes
 from tasks.core.tokenizer.tokenizer import open_saved
 from tasks.core.write_part import write_part
