@@ -35,6 +35,10 @@ def test_defaults() -> None:
         "hub_config": None,
         "max_files": None,
         "engine": "auto",
+        "nodes": None,
+        "node_rank": None,
+        "executor": "here",
+        "partitions": 16,
     }
     assert make().workers == os.cpu_count()
 
@@ -61,6 +65,8 @@ def test_required(missing: str) -> None:
         ("workers", [1, 1024], [0, 1025, None]),
         ("max_files", [1, None], [0, -1]),
         ("engine", ["auto", "reference"], ["fast", "", None]),
+        ("executor", ["here", "prefect://f/d", "dask://h:1", "dask+tls://h:1"], ["", "ray://h:1"]),
+        ("partitions", [1, 16], [0, -1, None]),
     ],
 )
 def test_bounds(field: str, good: list[Any], bad: list[Any]) -> None:
@@ -77,6 +83,18 @@ def test_bounds(field: str, good: list[Any], bad: list[Any]) -> None:
 )
 def test_shard_size_in_words(text: str | int, expected: int) -> None:
     assert make(shard_size=text).shard_size == expected
+
+
+def test_a_node_and_its_share() -> None:
+    assert (made := make(nodes=3, node_rank=2)).nodes == 3 and made.node_rank == 2
+    with pytest.raises(ValidationError, match="goes with --nodes"):
+        make(node_rank=0)
+    with pytest.raises(ValidationError, match="goes with --nodes, and that with --node-rank"):
+        make(nodes=2)
+    with pytest.raises(ValidationError, match="must be below --nodes 2"):
+        make(nodes=2, node_rank=2)
+    with pytest.raises(ValidationError, match="must be here with --nodes"):
+        make(nodes=2, node_rank=0, executor="dask://h:1")
 
 
 def test_a_wrong_codec_says_which_there_are() -> None:
@@ -114,7 +132,7 @@ class TestSpec:
 
     @pytest.mark.parametrize(
         "means",
-        [{"workers": 1}, {"scratch": "/s"}, {"engine": "reference"}, {"sources": ["z"]},
+        [{"workers": 1}, {"scratch": "/s"}, {"executor": "dask://h:1"}, {"partitions": 2}, {"engine": "reference"}, {"sources": ["z"]},
          {"output": "z"}, {"max_files": 1}, {"tokenizer": "another name"}],
     )  # fmt: skip
     def test_means_do_not_decide_the_bytes(self, means: dict[str, Any]) -> None:
