@@ -86,7 +86,8 @@ def test_shard_size_in_words(text: str | int, expected: int) -> None:
 
 
 def test_a_node_and_its_share() -> None:
-    assert (made := make(nodes=3, node_rank=2)).nodes == 3 and made.node_rank == 2
+    made = make(nodes=3, node_rank=2)
+    assert (made.nodes, made.node_rank) == (3, 2)
     with pytest.raises(ValidationError, match="goes with --nodes"):
         make(node_rank=0)
     with pytest.raises(ValidationError, match="goes with --nodes, and that with --node-rank"):
@@ -132,7 +133,8 @@ class TestSpec:
 
     @pytest.mark.parametrize(
         "means",
-        [{"workers": 1}, {"scratch": "/s"}, {"executor": "dask://h:1"}, {"partitions": 2}, {"engine": "reference"}, {"sources": ["z"]},
+        [{"workers": 1}, {"scratch": "/s"}, {"executor": "dask://h:1"},
+         {"partitions": 2}, {"engine": "reference"}, {"sources": ["z"]},
          {"output": "z"}, {"max_files": 1}, {"tokenizer": "another name"}],
     )  # fmt: skip
     def test_means_do_not_decide_the_bytes(self, means: dict[str, Any]) -> None:
