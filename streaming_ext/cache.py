@@ -45,7 +45,7 @@ class ShardCache:
         self.index = index
         self.source = source
         self.limit = limit
-        self.in_place = local is None and not any(index.codecs)
+        self.in_place = local is None and not any(index.codecs) and index.wrapping is None
         root = source.path
         if self.in_place and root is not None:
             self.folder = root / index.split
@@ -101,7 +101,7 @@ class ShardCache:
     def _download(self, shard: int) -> bytes:
         index = self.index
         name = f"{index.split}/{index.names[shard]}" if index.split else index.names[shard]
-        size, codec = int(index.sizes[shard]), index.codecs[shard]
+        size = int(index.sizes[shard])
         cause = ""
         for _ in range(2):
             try:
@@ -109,9 +109,9 @@ class ShardCache:
             except FileMissingError as error:
                 raise CorruptDatasetError(f"Shard {error}") from error
             cause = _difference(data, size, index.hashes[shard])
-            if not cause and codec is not None:
+            if not cause:
                 try:
-                    data = decompress(data, codec=codec, raw_size=int(index.raw_sizes[shard]))
+                    data = self._unpacked(shard, data)
                     cause = _difference(data, len(data), index.raw_hashes[shard])
                 except CorruptDatasetError as error:
                     cause = str(error)
@@ -121,6 +121,15 @@ class ShardCache:
             f"Shard {self.label(shard)} is damaged, fetched twice: {cause}. "
             "Publish the dataset again."
         )
+
+    def _unpacked(self, shard: int, data: bytes) -> bytes:
+        index = self.index
+        codec = index.codecs[shard]
+        if codec is not None:
+            data = decompress(data, codec=codec, raw_size=int(index.stored_raw_sizes[shard]))
+        if index.wrapping is not None:
+            data = index.wrapping.lay_flat(data, int(index.samples[shard]))
+        return data
 
     def _write(self, shard: int, raw: bytes) -> None:
         path = self.path(shard)

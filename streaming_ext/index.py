@@ -9,24 +9,26 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
-from streaming_ext.format import COLUMN, HASH, MAX_SHARD_BYTES, content_hash
+from streaming_ext.format import COLUMN, HASH, MAX_SHARD_BYTES, content_hash, decompress
 from streaming_ext.layout import MANIFEST
 from streaming_ext.manifest import Manifest, from_json
 from streaming_ext.order import Ints
 from streaming_ext.remote import FileMissingError, Remote, not_a_dataset
+from streaming_ext.wrapping import Wrapping, find_wrapping
 
 MAX_INDEX_BYTES: Final = 2**31
 CROSSING_RUN: Final = 8  # shards a unit where sequences cross the border of shards
 
-_ENCODING = re.compile(r"ndarray:(uint16|uint32|int32|int64):([1-9]\d{0,8})")
+_ENCODING = re.compile(r"ndarray:(uint16|uint32|int32|int64)(?::([1-9]\d{0,8}))?")
 OWN_SHARD: Final = re.compile(r"\d{5,}/shard\.\d{5,}\.mds(\.[a-z0-9]+)?")
+_BYTES: Final = "bytes"  # of ids, in a type that nobody says
 _STEP = r"(?!\.\.?(?:/|$))[A-Za-z0-9._ -]+"  # neither `.` nor `..`
 _INSIDE = re.compile(rf"{_STEP}(?:/{_STEP})*")
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -52,6 +54,8 @@ class TokenIndex:
         manifest: of the whole dataset, None for a set written by others.
         index_hash: content hash of the index: the identity of the data.
         unknown: what this set does not say of itself, in words.
+        wrapping: what stands between the ids as stored; `raw_sizes` and `raw_hashes` are of shards
+            without it.
     """
 
     split: str
@@ -68,6 +72,13 @@ class TokenIndex:
     manifest: Manifest | None
     index_hash: str
     unknown: tuple[str, ...] = ()
+    wrapping: Wrapping | None = None
+
+    @property
+    def stored_raw_sizes(self) -> Ints:
+        """Bytes of each shard as unpacked, with what stands between its ids: (shards,)."""
+        head = 0 if self.wrapping is None else len(self.wrapping.head)
+        return self.raw_sizes + self.samples * head
 
     @property
     def token_starts(self) -> Ints:
@@ -169,6 +180,36 @@ def _read_foreign(remote: Remote, split: str | None, name: str) -> TokenIndex:
     result = parse_index(data, split=split or "", where=f"{remote.url}/{name}", manifest=None)
     if split and all(OWN_SHARD.fullmatch(shard) for shard in result.names):
         raise not_a_dataset(remote.url, f"there is {name} of an unfinished run, no {MANIFEST}")
+    return result if result.sample_tokens else _unwrapped(remote, result)
+
+
+def _unwrapped(remote: Remote, index: TokenIndex) -> TokenIndex:
+    """Look into the first shard for the length of a sample, which the index does not say."""
+    name, codec, size = index.names[0], index.codecs[0], int(index.raw_sizes[0])
+    path = f"{index.split}/{name}" if index.split else name
+    limit = int(index.sizes[0])
+    if codec is None:  # its beginning will do
+        limit = min(limit, 4 * int(index.samples[0]) + 2**16)
+    raw = remote.read(path, limit=limit)
+    shaped = index.dtype != _BYTES
+    dtype = index.dtype if shaped else "int64"
+    try:
+        if codec is not None:
+            raw = decompress(raw, codec=codec, raw_size=size)
+        wrapping = find_wrapping(raw, dtype=dtype, shaped=shaped)
+    except CorruptDatasetError as error:
+        raise CorruptDatasetError(f"{remote.url}/{path} cannot be read: {error}.") from error
+    unknown = index.unknown if shaped else (*index.unknown, "the type of its ids, so int64")
+    result = replace(
+        index,
+        raw_sizes=index.raw_sizes - index.samples * len(wrapping.head),
+        raw_hashes=[None] * len(index.names),
+        sample_tokens=wrapping.sample_tokens,
+        dtype=dtype,
+        unknown=unknown,
+        wrapping=wrapping,
+    )
+    _require_room(result, where=remote.url)
     return result
 
 
@@ -212,15 +253,19 @@ def parse_index(
         index_hash=content_hash(data),
         unknown=() if manifest is not None else _unknown(table),
     )
+    _require_room(result, where=where)
+    return result
+
+
+def _require_room(index: TokenIndex, *, where: str) -> None:
     # count, offsets: what a raw shard holds at least before its first sample
-    lying = np.flatnonzero(result.headers < 8 + 4 * result.samples)
+    lying = np.flatnonzero(index.headers < 8 + 4 * index.samples)
     if lying.size:
         shard = int(lying[0])
         raise CorruptDatasetError(
-            f"{where}: {raw_names[shard]} of {result.raw_sizes[shard]} bytes cannot hold "
-            f"{result.samples[shard]} samples of {sample_tokens} {dtype} ids."
+            f"{where}: {index.raw_names[shard]} of {index.raw_sizes[shard]} bytes cannot hold "
+            f"{index.samples[shard]} samples of {index.sample_tokens} {index.dtype} ids."
         )
-    return result
 
 
 @contextmanager
@@ -244,18 +289,23 @@ def _unknown(table: list[Any]) -> tuple[str, ...]:
 
 @lru_cache
 def _layout(form: str, columns: str, encoding: str) -> tuple[str, int]:
-    """Type of an id and tokens a sample; entries differ little, so few are looked at."""
+    """Type of an id and tokens a sample, 0 where only samples say it.
+
+    Entries differ little, so few are looked at.
+    """
     if form != "mds":
         raise ValueError(f"format is {form!r}, expected mds")
     if columns != COLUMN:
         raise ValueError(f"columns are {columns}, expected only {COLUMN!r}")
+    if encoding == _BYTES:
+        return _BYTES, 0
     match = _ENCODING.fullmatch(encoding)
     if match is None:
         raise ValueError(
-            f"encoding is {encoding!r}, expected ndarray:TYPE:LENGTH with a fixed length and "
-            "uint16, uint32, int32 or int64"
+            f"encoding is {encoding!r}, expected ndarray:TYPE:LENGTH or ndarray:TYPE with uint16, "
+            "uint32, int32 or int64, or bytes"
         )
-    return match[1], int(match[2])
+    return match[1], int(match[2] or 0)
 
 
 def _entry(entry: dict[str, Any]) -> tuple[Any, ...]:
