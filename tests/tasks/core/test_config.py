@@ -34,6 +34,8 @@ def test_defaults() -> None:
         "scratch": None,
         "hub_config": None,
         "max_files": None,
+        "nodes": None,
+        "node_rank": None,
         "engine": "auto",
         "nodes": None,
         "node_rank": None,
@@ -152,3 +154,10 @@ class TestSpec:
     def test_a_shard_must_hold_a_sample(self) -> None:
         with pytest.raises(UsageError, match=r"1024 bytes cannot hold one sample of 500 tokens"):
             make(shard_size=1024, sequence_length=500).spec(TOKENIZER)
+
+
+@pytest.mark.parametrize(("nodes", "node_rank"), [(2, None), (None, 0), (2, 2), (0, 0), (2, -1)])
+def test_a_node_is_one_of_so_many(nodes: int | None, node_rank: int | None) -> None:
+    with pytest.raises(ValueError, match="node"):
+        make(nodes=nodes, node_rank=node_rank)
+    assert make(nodes=2, node_rank=1).node_rank == 1
