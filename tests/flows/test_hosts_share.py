@@ -1,9 +1,13 @@
 """When an attempt at a partition counts as lost, and when another one is worth it."""
 
+import pytest
 from prefect.states import Crashed, Pending, Running, Scheduled
 
 from flows.executors.share import ATTEMPTS_WITHOUT_GAIN, START_SECONDS, Share
+from flows.shard_dataset import require_absolute
+from streaming_ext.errors import UsageError
 from streaming_ext.manifest import to_json
+from tasks.core.config import ShardConfig
 from tasks.core.heartbeat import SILENT_SECONDS
 from tasks.core.partition import PartitionSign
 from tasks.core.report import FailedFile, PartTimes
@@ -80,3 +84,13 @@ def test_attempts_are_bounded_while_nothing_gets_done() -> None:
         assert share.may_be_sent_again()
         share.begin_attempt(0.0)
     assert not share.may_be_sent_again()
+
+
+def test_a_worker_s_run_needs_an_output_that_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ShardConfig(sources=("a",), output="out", tokenizer="gpt2")
+    require_absolute(config)  # a run at home
+    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "some deployment")
+    with pytest.raises(UsageError, match="removed when the run ends"):
+        require_absolute(config)
+    for output in ("/out", "~/out", "s3://bucket/out"):
+        require_absolute(config.model_copy(update={"output": output}))
