@@ -125,8 +125,8 @@ class OnWorkPool:
                 page = FlowRunFilter(id=FlowRunFilterId(any_=ids[start : start + _PAGE]))
                 runs = self._client.read_flow_runs(flow_run_filter=page, limit=_PAGE)
                 states |= {run.id: run.state for run in runs if run.state is not None}
-            gone: State[Any] = Crashed(message="somebody deleted it")
-            states = dict.fromkeys(ids, gone) | states
+            for deleted in set(ids) - set(states):
+                states[deleted] = Crashed(message="somebody deleted it")
         return states
 
     def _look(self, share: Share, states: States, plan: Plan) -> Iterator[PartTimes | FailedFile]:
