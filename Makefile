@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := 1
 
-.PHONY: venv demo test lint types tests format clean
+.PHONY: venv demo test lint types tests format audit clean
 
 venv: $(READY)
 
@@ -25,6 +25,7 @@ test: lint types tests
 lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/pip check --quiet
 
 types: $(READY)
 	$(BIN)/mypy
@@ -35,6 +36,12 @@ tests: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# Known vulnerabilities of the pinned versions; asks a database on the network.
+audit: $(READY)
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+	$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 clean:
 	rm -rf $(VENV) demo-output .demo-output.scratch build *.egg-info

@@ -23,6 +23,7 @@ from rich.progress import Progress
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.layout import Split
 from tasks.core.config import ShardConfig
+from tasks.core.estimate.config import EstimateConfig
 from tasks.core.publish import read_manifest
 from tasks.core.storage import open_storage
 
@@ -87,7 +88,7 @@ def run_shard(config: ShardConfig) -> int:
         with shown(progress, _err), prefect_api():
             state = shard_dataset(config, return_state=True)
         if progress.report is not None:
-            show_report(progress.report, _out)
+            show_report(progress.report, _out, page=progress.page)
             if progress.report.failed:
                 _err.print(
                     f"{len(progress.report.failed)} of {progress.report.files} files failed; the "
@@ -98,6 +99,39 @@ def run_shard(config: ShardConfig) -> int:
     state.result()
     storage = open_storage(config.output)
     show_published(read_manifest(storage), str(storage), _out)
+    return 0
+
+
+@app.command(usage="Usage: shardmill plan SOURCE... --tokenizer NAME [OPTIONS]")
+def plan(
+    config: Annotated[EstimateConfig, Parameter(name="*")],
+    *,
+    json: bool = False,
+    config_file: Annotated[Path | None, Parameter(name="--config")] = None,
+) -> int:
+    """Tell what a run would make and take: tokens, disk, time, and what decides the time.
+
+    Nothing is made: some rows of some files are read, tokenized and written to the temporary
+    folder, on all workers at once, and the rest is reckoned.
+
+    Parameters
+    ----------
+    json
+        Print everything as JSON.
+    config_file
+        YAML file with any of these options; what the command line says goes first.
+    """
+    from flows.show_estimate import show_estimate
+    from tasks.core.estimate.estimate import estimate
+    from tasks.core.memory import limit_memory
+
+    limit_memory()  # files of unknown origin are read in this process
+    with _err.status("starting") as status:
+        found = estimate(config, status.update)
+    if json:
+        print(found.model_dump_json(indent=1))
+    else:
+        show_estimate(found, _out)
     return 0
 
 

@@ -54,7 +54,7 @@ def prefect_api() -> Iterator[str]:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=[listener.fileno()],
-            start_new_session=True,
+            process_group=0,  # Ctrl+C is not for it; a session of its own would void its niceness
             env=os.environ | _SERVER_SETTINGS,
         )
     try:
@@ -119,7 +119,7 @@ def _serve(descriptor: int) -> None:
     import uvicorn
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(5)  # records can wait for the work that they are of
+    os.nice(19)  # records can wait for the work that they are of
     config = uvicorn.Config(
         "prefect.server.api.server:create_app",
         factory=True,

@@ -4,9 +4,11 @@ Thousands of task runs submitted at once swamp a thread pool and the server behi
 submitted when the one before it is done, so that no task run is left waiting for a failed one.
 """
 
+import platform
 import queue
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from prefect.client.schemas.objects import State
@@ -46,13 +48,18 @@ def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Itera
     ended: queue.SimpleQueue[tuple[Part, int, PrefectFuture[Any]]] = queue.SimpleQueue()
     in_hand = 0
 
-    def submit(part: Part, index: int, *before: PrefectFuture[Any]) -> None:
-        future = STEPS[index][1](run, part, *before)
+    def submit(part: Part, index: int, *before: PrefectFuture[Any] | Path) -> None:
+        step, begin = STEPS[index]
+        run.progress.step(part.number, part.source.url, step, platform.node())
+        future = begin(run, part, *before)
         future.add_done_callback(lambda _: ended.put((part, index, future)))
 
     def begin_next() -> int:
         for part in waiting:
-            submit(part, 0)
+            if part.source.remote:
+                submit(part, 0)
+            else:  # it is within reach of the workers
+                submit(part, 1, Path(part.source.url))
             return 1
         return 0
 

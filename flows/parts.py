@@ -1,11 +1,12 @@
 """Working through source files on this host."""
 
+import platform
 from collections.abc import Iterator
 
 from prefect import get_run_logger
 
 from flows.look_ahead import PartEnd, done_in_any_order
-from streaming_ext.errors import ShardmillError
+from streaming_ext.errors import ShardmillError, TransientStorageError
 from tasks.core.report import FailedFile, PartTimes
 from tasks.run import Part, Run
 from tasks.workers import LOOK_AHEAD_FILES
@@ -16,7 +17,8 @@ def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
 
     Raises:
         StoppedError: the workers were stopped from elsewhere.
-        ShardmillError: a fault that every other part would meet too.
+        ShardmillError: a fault that every other part would meet too, or storage that failed all
+            parts in hand.
     """
     logger = get_run_logger()
     plan = run.plan
@@ -24,29 +26,40 @@ def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
     run.progress.begin(files=len(parts), source_bytes=sum(part.source.size for part in parts))
     run.progress.enter("sharding")
     # A part that is being uploaded leaves its worker free for the next one.
-    uploading = plan.config.workers if run.storage.uploads_at_once > 1 else 0
+    uploading = plan.config.workers if run.storage.remote else 0
     at_once = plan.config.workers + LOOK_AHEAD_FILES + uploading
+    outage = 0  # parts that failed in a row because storage did, again and again
     for end in done_in_any_order(run, parts, at_once=at_once):
         run.require_going()
         run.forget(end.part)
-        fault = _fault(end)
+        error = _error(end)
+        outage = outage + 1 if isinstance(error, TransientStorageError) else 0
+        if error is not None and (error.fatal or outage == at_once):
+            raise error
         run.progress.finish(
-            end.part.number, source_bytes=end.part.source.size, failed=fault is not None
+            end.part.number, source_bytes=end.part.source.size, failed=error is not None
         )
-        if fault is not None:
-            logger.error("Failed: %s", fault)
-        yield fault or end.state.result()
+        if error is None:
+            yield end.state.result()
+            continue
+        number, source = end.part.number, end.part.source.url
+        failed = FailedFile(
+            part=number,
+            source=source,
+            step=end.step,
+            reason=str(error),
+            host=platform.node(),
+        )
+        logger.error("Failed: %s", failed)
+        yield failed
 
 
-def _fault(end: PartEnd) -> FailedFile | None:
-    """Why a part failed, if it did; a fault that every other part would meet too is raised."""
+def _error(end: PartEnd) -> ShardmillError | None:
+    """Why a part failed, if it did."""
     if end.state.is_completed():
         return None
     try:
         end.state.result()
     except ShardmillError as error:
-        if error.fatal:
-            raise
-        source = end.part.source.url
-        return FailedFile(part=end.part.number, source=source, step=end.step, reason=str(error))
+        return error
     raise RuntimeError(f"{end.part}: {end.step} ended as {end.state.name} without a reason")

@@ -13,7 +13,9 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.dashboard import dashboard, leave_report, name_the_failure
 from flows.executors import Executor, open_executor
+from flows.visible import visible
 from streaming_ext.errors import UsageError
 from tasks.core.config import ShardConfig
 from tasks.core.plan import Plan, check_sources, make_plan, remove_scratch
@@ -28,7 +30,7 @@ _MAX_THREADS = 4096  # of the task runner; it starts them as they are needed
 
 def _run_name() -> str:
     given = flow_run.parameters
-    return f"shard {given['output'] or given['config'].output}"
+    return visible(f"shard {given['output'] or given['config'].output}")
 
 
 @flow(
@@ -36,6 +38,7 @@ def _run_name() -> str:
     flow_run_name=_run_name,
     task_runner=ThreadPoolTaskRunner(max_workers=_MAX_THREADS),  # type: ignore[arg-type]
     persist_result=False,
+    on_failure=[name_the_failure],
 )
 def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
     """Shard source files into a tokenized MDS dataset with a holdout split.
@@ -60,6 +63,7 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
         open_executor(
             config, files=len(sources), inherited=[] if lock is None else [lock]
         ) as executor,
+        dashboard(progress),
     ):
         progress.enter("preparing the tokenizer")
         plan = make_plan(config, storage, sources)
@@ -100,12 +104,14 @@ def shard(plan: Plan, storage: Storage, executor: Executor, progress: RunProgres
     """Do all parts that are missing, publish if none failed, and report.
 
     Raises:
-        ShardmillError: a fault that every other part would meet too.
+        ShardmillError: a fault that every other part would meet too, or storage that failed all
+            parts in hand.
     """
     began, clock = datetime.now(UTC), time.monotonic()
     done: list[PartTimes] = []
     failed: list[FailedFile] = []
     for result in executor.finished(plan, storage, progress):
+        progress.note(result)
         if isinstance(result, FailedFile):
             failed.append(result)
         else:
@@ -135,4 +141,5 @@ def shard(plan: Plan, storage: Storage, executor: Executor, progress: RunProgres
     )
     progress.end()
     save_report(report, storage)
+    leave_report(report, plan, storage, progress)
     return report

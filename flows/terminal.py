@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from flows.visible import visible
+from flows.visible import count_text, duration_text, visible
 from streaming_ext.manifest import Manifest
 from tasks.core.progress import RunProgress, Snapshot
 from tasks.core.report import RunReport
@@ -54,8 +53,8 @@ def describe(now: Snapshot) -> str:
     left = now.seconds_left
     return (
         f"{now.phase}: {now.files_done}/{now.files_total} files{failed}, "
-        f"{_count(now.tokens)} tokens, {now.bytes_per_second / 1e6:.1f} MB/s, "
-        f"{'time left unknown' if left is None else f'{_duration(left)} left'}"
+        f"{count_text(now.tokens)} tokens, {now.bytes_per_second / 1e6:.1f} MB/s, "
+        f"{'time left unknown' if left is None else f'{duration_text(left)} left'}"
     )
 
 
@@ -66,8 +65,14 @@ def _bar(now: Snapshot) -> RenderableType:
     return Group(Text(describe(now)), bar)
 
 
-def show_report(report: RunReport, console: Console) -> None:
-    """The summary of a run that has ended: what was done, what failed and why."""
+def show_report(report: RunReport, console: Console, *, page: str | None = None) -> None:
+    """The summary of a run that has ended: what was done, what failed and why.
+
+    Args:
+        report: of the run.
+        console: to print to.
+        page: where the report with pictures lies.
+    """
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("files", f"{report.files_done} done, {report.files_skipped} done before")
     table.add_row("text", f"{report.text_bytes / 1e6:,.1f} MB")
@@ -75,7 +80,11 @@ def show_report(report: RunReport, console: Console) -> None:
     if report.tokens:
         table.add_row("bytes a token", f"{report.text_bytes / report.tokens:.3f}")
     table.add_row("shards", f"{report.shard_bytes / 1e6:,.1f} MB")
-    table.add_row("time", f"{_duration(report.seconds)} ({report.megabytes_per_second:.1f} MB/s)")
+    table.add_row(
+        "time", f"{duration_text(report.seconds)} ({report.megabytes_per_second:.1f} MB/s)"
+    )
+    if page is not None:
+        table.add_row("report", Text(visible(page)))
     console.print(table)
     for failed in report.failed:
         console.print(f"FAILED {visible(str(failed))}", style="red", markup=False, soft_wrap=True)
@@ -95,15 +104,3 @@ def show_published(manifest: Manifest, where: str, console: Console) -> None:
         if split not in manifest.splits:
             share = f"{manifest.spec.holdout_fraction:.4%} held out"
             console.print(f"The split {split} is empty ({share}), so there is none.")
-
-
-def _count(number: float) -> str:
-    for unit in ("", "k", "M", "G"):
-        if number < 999.5:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.3g}T"
-
-
-def _duration(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))

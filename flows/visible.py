@@ -1,9 +1,22 @@
-"""Texts of unknown origin, made safe to print: what would steer a terminal is spelled out."""
+"""Texts and figures for people.
 
+What would steer a terminal, or is markup to one of Prefect's user interfaces, is spelled out in
+texts of unknown origin.
+"""
+
+import re
 import unicodedata
+from datetime import timedelta
 
 _JOINERS = "\u200c\u200d"  # within words and emoji; they steer nothing
 _STEERING = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+# Of Markdown and HTML, and what a reader of Markdown makes a link of without being asked to; but a
+# whole URL may stay one.
+_MARKUP = re.compile(
+    r"[<>\[\]*`|~&]|((?<=http)(?<!\Ahttp)|(?<=https)(?<!\Ahttps)|(?<=ftp)(?<!\Aftp)):(?=//)"
+    r"|(?<=\bwww)\.",
+    re.IGNORECASE,
+)
 
 
 def visible(text: str, *, keep: str = "") -> str:
@@ -18,3 +31,26 @@ def visible(text: str, *, keep: str = "") -> str:
         else character.encode("unicode_escape", "surrogatepass").decode("ascii")
         for character in text
     )
+
+
+def plain(text: str) -> str:
+    r"""`text` on one line without markup: `<b>` is shown as `\u003cb\u003e`.
+
+    Prefect's older interface takes cells of a table for Markdown and the newer one does not, so
+    there is no quoting that suits both.
+    """
+    return _MARKUP.sub(lambda found: f"\\u{ord(found[0]):04x}", visible(text))
+
+
+def count_text(number: float) -> str:
+    """Three digits and a unit: 12.3k, 1.5T."""
+    for unit in ("", "k", "M", "G"):
+        if number < 999.5:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g}T"
+
+
+def duration_text(seconds: float) -> str:
+    """Hours, minutes and seconds: 0:01:30."""
+    return str(timedelta(seconds=round(seconds)))

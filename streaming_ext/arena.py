@@ -64,6 +64,19 @@ class Arena:
         _map(address, size, mmap.PROT_READ, flags, descriptor)
         return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
+    def hold(self, slot: int, values: npt.NDArray[Any]) -> None:
+        """Copy an array into memory of this process in a slot."""
+        address = self._address + int(self.offsets[slot])
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANON | _MAP_FIXED
+        _map(address, values.nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1)
+        ctypes.memmove(address, np.ascontiguousarray(values).ctypes.data, values.nbytes)
+
+    def all(self, dtype: type) -> npt.NDArray[Any]:
+        """The whole range as one array; only what lies in full slots may be touched."""
+        count = self._bytes // np.dtype(dtype).itemsize
+        buffer: Any = (ctypes.c_uint8 * self._bytes).from_address(self._address)
+        return np.ndarray((count,), dtype, buffer)
+
     def clear(self, slot: int) -> None:
         """Give back what is mapped into a slot."""
         address = self._address + int(self.offsets[slot])

@@ -5,20 +5,22 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
+from streaming_ext.buffers import Buffers
 from streaming_ext.errors import UsageError
-from streaming_ext.masks import Boundaries, Rows
+from streaming_ext.masks import IGNORED, MASKS, Boundaries
 from streaming_ext.order import Ints
 from streaming_ext.plan import Cursor, Plan
 from streaming_ext.prefetch import Prefetcher
 from streaming_ext.reader import Located, TokenReader
 
-MASKS: Final = ("targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen")
 EXTRAS: Final = (*MASKS, "starts_inside", "sequence_ids")
-_EDGES: Final = ("before", "before_known", "after", "after_known", "real")
 PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little a batch
+_A_ROW: Final = ("real", "sequence_ids", "starts_inside")  # arrays with one value a row
 
 Batch = dict[str, Any]
+Flags = npt.NDArray[np.bool_]
 
 
 class BatchReader:
@@ -58,23 +60,27 @@ class BatchReader:
         self.length = sequence_length
         self.extras = frozenset(extras)
         self._eot = -1 if eot_id is None else eot_id
-        self._masks = [name for name in MASKS if name in self.extras]
-        self._needs_edges = bool(self._masks) or "starts_inside" in self.extras
+        self._masks = self.extras & set(MASKS)
+        self._buffers = Buffers()
+        if self._masks:
+            reader.find_ends(self._eot)
         self._predownload = predownload
         self._prefetch_limit = prefetch_limit
 
-    def batches(self, cursor: Cursor, blocks: Iterable[range], *, together: int) -> Iterator[Batch]:
+    def batches(
+        self, cursor: Cursor, blocks: Iterable[range], *, together: int, whole: bool = False
+    ) -> Iterator[Batch]:
         """The batches of some steps, one after another.
 
         Args:
             cursor: where step 0 is.
             blocks: numbers of steps; each block is planned at once. Gone through twice, the
                 second time ahead of the first.
-            together: steps whose rows are gathered at once; a divisor of each block but the last.
+            together: steps whose rows are gathered at once, where their shards are ready.
+            whole: gather as many also where a shard must be waited for.
 
         Yields:
-            raw batches, each of `together` steps, or less at the end of a block: `tokens`
-            (rows, sequence_length) in the type on disk, and what `finish` needs, (rows,) each.
+            raw batches, each of one step or more: what `split` makes batches of.
         """
         at = 0
         size = self.plan.partition.batch_size
@@ -91,55 +97,91 @@ class BatchReader:
                 streams, sequences = self.plan.sequences(cursor, np.array(block, np.int64))
                 numbers = sequences.reshape(-1)
                 located, real = self._locate(streams.reshape(-1), numbers)
-                for first in range(0, len(block), together):
+                found = range(0)  # steps whose boundaries are known
+                first = 0
+                while first < len(block):
                     at = block[first]
-                    rows = slice(first * size, min(first + together, len(block)) * size)
-                    yield self._batch(located, rows, real, numbers[rows])
+                    steps = min(together, len(block) - first)
+                    if not (whole or self._ready(located, first, steps)):
+                        steps = 1
+                    rows = slice(first * size, (first + steps) * size)
+                    self.reader.ensure(self.reader.shards_of(located, rows))
+                    raw = self._batch(located, rows, real, numbers[rows])
+                    if self._masks:
+                        if first not in found:
+                            # At once for all that is left, where no shard must be waited for.
+                            rest = len(block) - first
+                            known = rest if self._ready(located, first, rest) else steps
+                            found = range(first, first + known)
+                            marks = self._boundaries(located, found, real, size)
+                        raw |= {"boundaries": marks, "step": first - found.start}
+                    yield raw
+                    first += steps
         finally:
             prefetcher.stop()
 
     def read(self, stream: int, sequences: Ints) -> Batch:
         """Some sequences of one stream, by their numbers on disk, as a raw batch."""
         located, real = self._locate(np.full_like(sequences, stream), sequences)
-        return self._batch(located, slice(0, len(sequences)), real, sequences)
+        rows = slice(0, len(sequences))
+        self.reader.ensure(self.reader.shards_of(located, rows))
+        raw = self._batch(located, rows, real, sequences)
+        if self._masks:
+            raw["boundaries"] = self._boundaries(located, range(1), real, len(sequences))
+            raw["step"] = 0
+        return raw
 
     def finish(self, raw: Batch) -> Batch:
-        """Turn a raw batch into what was asked for.
+        """The one batch of a raw batch of one step; see `split`."""
+        (batch,) = self.split(raw, rows=len(raw["tokens"]))
+        return batch
 
-        Apart from reading, since sending what is computed here between processes costs more than
-        computing it.
+    def split(self, raw: Batch, *, rows: int) -> Iterator[Batch]:
+        """The batches of a raw batch, each of `rows` rows.
 
-        Returns:
+        Apart from reading, since arrays of one value a token cost more to send between processes
+        than to make.
+
+        Yields:
             `tokens` (rows, sequence_length) int64, the extras, and `real` where rows may be
             fillers.
         """
-        batch: Batch = {"tokens": raw["tokens"].astype(np.int64)}
-        for name in ("real", "sequence_ids", "starts_inside"):
-            if name in raw:
-                batch[name] = raw[name]
-        if not self._masks:
-            return batch
-        edges = Boundaries(Rows(**{name: raw[name] for name in ("tokens", *_EDGES)}), self._eot)
-        for name in self._masks:
-            batch[name] = getattr(edges, name)()
-        if self.plan.drop_last:
-            del batch["real"]
-        return batch
+        kept = [name for name in _A_ROW if name in raw]
+        for step, first in enumerate(range(0, len(raw["tokens"]), rows)):
+            chosen = slice(first, first + rows)
+            ids = raw["tokens"][chosen]
+            tokens = self._buffers.take(ids.shape, np.int64)
+            np.copyto(tokens, ids)
+            batch: Batch = {"tokens": tokens}
+            for name in kept:
+                batch[name] = raw[name][chosen]
+            if self._masks:
+                batch |= raw["boundaries"].of_step(
+                    raw["step"] + step, ids, self._masks, self._buffers
+                )
+                if "real" in batch and "targets" in batch:
+                    batch["targets"][~batch["real"]] = IGNORED
+            yield batch
 
-    def _locate(self, streams: Ints, sequences: Ints) -> tuple[Located, np.ndarray[Any, Any]]:
+    def _locate(self, streams: Ints, sequences: Ints) -> tuple[Located, Flags]:
         real = sequences >= 0
         starts = self.reader.stream_starts[streams] + np.maximum(sequences, 0) * self.length
         return self.reader.locate(starts, self.length), real
 
-    def _batch(
-        self, located: Located, rows: slice, real: np.ndarray[Any, Any], sequences: Ints
-    ) -> Batch:
+    def _ready(self, located: Located, first: int, steps: int) -> bool:
+        size = self.plan.partition.batch_size
+        shards = self.reader.shards_of(located, slice(first * size, (first + steps) * size))
+        return bool(self.reader.ready[shards].all())
+
+    def _boundaries(self, located: Located, steps: range, real: Flags, size: int) -> Boundaries:
+        rows = slice(steps.start * size, steps.stop * size)
+        return self.reader.boundaries(
+            located, rows, self.length, steps=len(steps), real=real[rows],
+            targets="targets" in self._masks,
+        )  # fmt: skip
+
+    def _batch(self, located: Located, rows: slice, real: Flags, sequences: Ints) -> Batch:
         reader = self.reader
-        if located.last is located.first:
-            shards = located.first[rows]
-        else:
-            shards = reader.shards_of(located, rows)
-        reader.ensure(shards)
         tokens = reader.gather(located, rows, self.length)
         batch: Batch = {"tokens": tokens}
         chosen = real[rows]
@@ -149,15 +191,9 @@ class BatchReader:
             batch["real"] = chosen
         if "sequence_ids" in self.extras:
             batch["sequence_ids"] = sequences
-        if not self._needs_edges:
-            return batch
-        before, before_known = reader.before(located, rows)
-        if self._masks:
-            after, after_known = reader.after(located, rows, self.length)
-            batch |= {"before": before, "before_known": before_known & chosen,
-                      "after": after, "after_known": after_known, "real": chosen}  # fmt: skip
         if "starts_inside" in self.extras:
-            before = self._with_edges(located.starts[rows], before, before_known)
+            before, known = reader.before(located, rows)
+            before = self._with_edges(located.starts[rows], before, known)
             batch["starts_inside"] = (before != self._eot) & chosen
         return batch
 

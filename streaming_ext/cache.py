@@ -54,6 +54,7 @@ class ShardCache:
             self.folder = base / f"{index.split or 'shards'}-{index.index_hash[:16]}"
         self._descriptor: tuple[int, int] | None = None  # process, file
         self._guard = threading.Lock()
+        self._room = threading.Lock()
 
     @property
     def evictable(self) -> bool:
@@ -125,22 +126,26 @@ class ShardCache:
         path = self.path(shard)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if self.limit is not None:
-                self._make_room(len(raw))
-            for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
-                leftover.unlink(missing_ok=True)
-            temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
-            temporary.write_bytes(raw)
-            temporary.replace(path)
+            with self._room_for(len(raw)):
+                for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
+                    leftover.unlink(missing_ok=True)
+                temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
+                temporary.write_bytes(raw)
+                temporary.replace(path)
         except OSError as error:
             raise StorageError(
                 f"The cache cannot hold {path}: {error}. Give local= a folder that this user may "
                 "write, with room, or set cache_limit=."
             ) from error
 
-    def _make_room(self, wanted: int) -> None:
-        limit = self.limit or 0
-        with self._locked(_ROOM, what=f"the cache {self.folder}"):
+    @contextlib.contextmanager
+    def _room_for(self, wanted: int) -> Iterator[None]:
+        """Evict until `wanted` more bytes fit, and let nobody else write before they are there."""
+        if self.limit is None:
+            yield
+            return
+        # The lock of the file is between processes, the other one between threads of this one.
+        with self._room, self._locked(_ROOM, what=f"the cache {self.folder}"):
             held = []
             for path in self.folder.rglob("*.mds"):
                 with contextlib.suppress(FileNotFoundError):
@@ -148,10 +153,11 @@ class ShardCache:
                     held.append((status.st_mtime_ns, path, status.st_size))
             used = sum(size for _, _, size in held)
             for _, path, size in sorted(held):  # least recently used first
-                if used + wanted <= limit:
+                if used + wanted <= self.limit:
                     break
                 path.unlink(missing_ok=True)
                 used -= size
+            yield
 
     @contextlib.contextmanager
     def _locked(self, byte: int, *, what: str) -> Iterator[None]:
@@ -196,7 +202,7 @@ class ShardCache:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what belongs to this process."""
-        return self.__dict__ | {"_descriptor": None, "_guard": None}
+        return self.__dict__ | {"_descriptor": None, "_guard": None, "_room": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Make anew what belongs to this process."""
@@ -205,7 +211,7 @@ class ShardCache:
 
     def forget_process(self) -> None:
         """Drop what a fork copied: the lock may be held by a thread that is not here."""
-        self._guard = threading.Lock()
+        self._guard, self._room = threading.Lock(), threading.Lock()
 
 
 def _difference(data: bytes, size: int, digest: str | None) -> str:

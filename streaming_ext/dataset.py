@@ -1,20 +1,19 @@
 """What training reads: a `streaming.StreamingDataset` whose order and resume are exact."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch.utils.data import get_worker_info
 
 from streaming_ext.batches import PLANNED_ROWS, Batch, BatchReader, Blocks
-from streaming_ext.epochs import EpochBoard
-from streaming_ext.errors import ConfigMismatchError, DatasetError, UsageError
+from streaming_ext.errors import DatasetError, UsageError
+from streaming_ext.node_local import find_cluster, plan_of
 from streaming_ext.opening import open_streams
 from streaming_ext.order import OrderSpec
 from streaming_ext.partition import Partition
-from streaming_ext.plan import Cursor, Plan
+from streaming_ext.plan import Cursor
+from streaming_ext.progress import Progress
 from streaming_ext.ranks import find_rank
 from streaming_ext.reader import TokenReader
 from streaming_ext.resume import Resume
@@ -61,6 +60,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         dp_world_size: int | None = None,
         device_mesh: Any = None,
         process_group: Any = None,
+        node_local: bool | str | Path | None = None,
     ) -> None:
         """Open the dataset; no shard is read yet.
 
@@ -93,6 +93,9 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             dp_world_size: number of data-parallel ranks.
             device_mesh: one-dimensional mesh of the data-parallel ranks.
             process_group: group of the data-parallel ranks.
+            node_local: each node holds its own share of the data, and its ranks read that one; by
+                default so where the manifest says that it is a share. A folder with every node's
+                manifest tells who holds what where there is no process group.
 
         Raises:
             UsageError: an argument is not allowed; the message says which and what is.
@@ -133,21 +136,35 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self._bounds = [index.bounds(self.sequence_length) for index in indexes]
         sizes = [int(bounds[-1]) for bounds in self._bounds]
         self.epoch_size = parse_count(epoch_size, name="epoch_size")
-        choose = sequences_an_epoch(self.streams, sizes, epoch_size=self.epoch_size)
+        settings = {
+            "split": split,
+            "sequence_length": self.sequence_length,
+            "shuffle": shuffle,
+            "shuffle_seed": shuffle_seed,
+            "shuffle_block_size": shuffle_block_size,
+        }
+        self.cluster = find_cluster(
+            indexes, node_local=node_local, rank=rank, sequences=sizes[0],
+            whole_epochs=self.epoch_size is None, mesh=device_mesh, group=process_group,
+            settings={**settings, "batch_size": batch_size, "drop_last": self.drop_last,
+                      "num_canonical_nodes": self.num_canonical_nodes},
+        )  # fmt: skip
+        reading = rank if self.cluster is None else self.cluster.rank
         self.reader = TokenReader(caches)
-        self.plan = Plan(
+        self.plan = plan_of(
+            self.cluster,
             OrderSpec(shuffle=shuffle, seed=shuffle_seed, lanes=self.num_canonical_nodes,
                       window=shuffle_block_size),
             bounds=self._bounds,
-            choose=choose,
+            choose=sequences_an_epoch(self.streams, sizes, epoch_size=self.epoch_size),
             partition=Partition(batch_size=batch_size or 1, lanes=self.num_canonical_nodes,
-                                rank=rank.rank, num_ranks=rank.size),
+                                rank=reading.rank, num_ranks=reading.size),
             drop_last=self.drop_last,
         )  # fmt: skip
         per_shard = -(-sum(sizes) // self.reader.num_shards)
         window = min(shuffle_block_size, max(sizes)) if shuffle else 0
         per_lane = max(window // 2, 3 * per_shard)
-        share = per_lane * self.num_canonical_nodes // rank.size
+        share = per_lane * self.num_canonical_nodes // reading.size
         self.predownload = (
             max(share, 64 * (batch_size or 1)) if predownload is None else predownload
         )
@@ -162,21 +179,13 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         )
         self.resume = Resume(
             plan=self.plan,
-            settings={
-                "split": split,
-                "sequence_length": self.sequence_length,
-                "shuffle": shuffle,
-                "shuffle_seed": shuffle_seed,
-                "shuffle_block_size": shuffle_block_size,
-            },
-            fingerprints=tuple(index.index_hash for index in indexes),
+            settings=settings | ({"nodes": len(self.cluster.sequences)} if self.cluster else {}),
+            fingerprints=(self.cluster.fingerprint,)
+            if self.cluster
+            else tuple(index.index_hash for index in indexes),
             lanes=self.num_canonical_nodes,
         )
-        self._board = EpochBoard(len(self.streams))
-        self._board.set(self.plan.start(0))
-        self._yielded = 0  # rows, by this process in this iteration
-        self._iteration: tuple[Cursor, int, int, int] | None = None
-        self._worker_state: tuple[Cursor, int] | None = None
+        self._progress = Progress(self.resume)
         # What stock StreamingDataLoader divides its count of samples by.
         world = streaming.base.world.World.detect().num_ranks
         self.replication = world // rank.size if world > rank.size else None
@@ -194,11 +203,11 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     @property
     def next_epoch(self) -> int:
         """Number of the epoch that the next iteration is in."""
-        return self._cursor(self._board.iterations()).epoch
+        return self._progress.upcoming().epoch
 
     @next_epoch.setter
     def next_epoch(self, epoch: int) -> None:
-        self._board.set(self.plan.start(epoch))
+        self._progress.restart(epoch)
 
     def __len__(self) -> int:
         """Sequences of this rank in a whole epoch."""
@@ -223,26 +232,19 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 "leave them out of extras."
             )
         size = self._require_batch_size()
-        info = get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        if self._worker_state is None:
-            cursor, behind = self._cursor(self._board.begin()), 0
-        else:
-            cursor, behind = self._worker_state
-            self._board.begin()
-            self._worker_state = None
-        self._iteration = (cursor, worker, workers, self._board.iterations())
-        self._yielded = behind
-        blocks = Blocks(steps=self.plan.num_steps(cursor.place), cyclic=True, worker=worker,
-                        num_workers=workers, size=max(1, PLANNED_ROWS // size),
-                        first=behind // size)  # fmt: skip
-        for batch in self.batch_reader.batches(cursor, blocks, together=1):
+        progress = self._progress
+        here = progress.begin()
+        blocks = Blocks(steps=self.plan.num_steps(here.cursor.place), cyclic=True,
+                        worker=here.worker, num_workers=here.num_workers,
+                        size=max(1, PLANNED_ROWS // size),
+                        first=progress.yielded // size)  # fmt: skip
+        for batch in self.batch_reader.batches(here.cursor, blocks, together=1):
             for sample in _samples(self.batch_reader.finish(batch)):
-                self._yielded += 1
+                progress.yielded += 1
                 yield sample
-        if self._yielded != (planned := blocks.own_steps * size):
+        if progress.yielded != (planned := blocks.own_steps * size):
             raise DatasetError(
-                f"Epoch {cursor.epoch} ended after {self._yielded} of {planned} sequences."
+                f"Epoch {here.cursor.epoch} ended after {progress.yielded} of {planned} sequences."
             )
 
     def batches(self, cursor: Cursor, blocks: Blocks, *, together: int) -> Iterator[Batch]:
@@ -262,33 +264,10 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             from_beginning: whether `num_samples` counts from the start of the epoch, also after
                 a resume.
         """
-        begun = self._board.iterations()
-        if begun == 0:
-            return self.resume.state_of(self._cursor(0)).to_dict()
-        cursor = self._cursor(begun - 1)
-        if num_samples is None:
-            cursor, worker, workers, number = self._iteration or (cursor, 0, 1, 0)
-            if number != begun:
-                raise UsageError(
-                    "Workers read this dataset, and only training knows what it received of them. "
-                    "Pass num_samples=, or use StreamingTokenLoader."
-                )
-            if get_worker_info() is not None:
-                own = {"worker": worker, "num_workers": workers, "yielded": self._yielded}
-                return self.resume.state_of(cursor).to_dict() | {"worker": own}
-            num_samples = self._yielded * self.dp_world_size
-            from_beginning = False
-        else:
+        if num_samples is not None:
             self._require_stock_world()
-        place = num_samples if from_beginning else cursor.place + num_samples
-        behind = place - cursor.place
-        if behind % self.plan.partition.global_batch and place < self.plan.epoch_size:
-            raise UsageError(
-                f"{num_samples} sequences are no whole number of global batches of "
-                f"{self.plan.partition.global_batch}. Save between two steps."
-            )
-        place = min(place, self.plan.epoch_size)
-        return self.resume.state_of(replace(cursor, place=place)).to_dict()
+            num_samples //= 1 if self.cluster is None else len(self.cluster.sequences)
+        return self._progress.state(num_samples, from_beginning=from_beginning)
 
     def load_state_dict(
         self, obj: Mapping[str, Any], *, allow_changes: Collection[str] = ()
@@ -302,32 +281,11 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         Raises:
             ConfigMismatchError: a setting that decides the order differs.
         """
-        cursor = self.resume.cursor_of(obj, allow_changes=allow_changes)
-        self._worker_state = None
-        own = obj.get("worker")
-        if own is None:
-            self._board.set(cursor)
-            return
-        info = get_worker_info()
-        here = {"worker": 0 if info is None else info.id,
-                "num_workers": 1 if info is None else info.num_workers}  # fmt: skip
-        if {key: own[key] for key in here} != here:
-            raise ConfigMismatchError(
-                f"The state is of worker {own['worker']} of {own['num_workers']}, this is "
-                f"{here['worker']} of {here['num_workers']}. Resume a StatefulDataLoader with as "
-                "many workers, or use StreamingTokenLoader, whose state fits any number."
-            )
-        self._worker_state = (cursor, own["yielded"])
+        self._progress.load(obj, allow_changes=allow_changes)
 
     def start_cursor(self) -> Cursor:
         """Where the next iteration starts."""
-        return self._cursor(self._board.iterations())
-
-    def _cursor(self, iterations: int) -> Cursor:
-        cursor = self._board.base()
-        for _ in range(iterations):
-            cursor = self.plan.next_epoch(cursor)
-        return cursor
+        return self._progress.upcoming()
 
     def _require_batch_size(self) -> int:
         if self.batch_size is None:

@@ -1,6 +1,9 @@
 """Whole batches out of a `StreamingTokenDataset`; its state counts what training received."""
 
 import multiprocessing
+import os
+import threading
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,9 +15,10 @@ from streaming_ext.batches import PLANNED_ROWS, Batch, Blocks
 from streaming_ext.dataset import StreamingTokenDataset
 from streaming_ext.errors import DatasetError, TransientStorageError, UsageError, WorkerDiedError
 from streaming_ext.plan import Cursor
-from streaming_ext.tensors import Message, Slots, split_steps, to_tensors
+from streaming_ext.tensors import Message, Slots, to_tensors
 from streaming_ext.trace import SequenceTrace, trace_step
 
+CACHED_BYTES = 1 << 19  # ids gathered at once: no more than a core's own cache holds
 MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
 
 
@@ -95,10 +99,11 @@ class StreamingTokenLoader:
         if plan.num_steps(self._cursor.place) == 0:
             self._cursor = plan.next_epoch(self._cursor)
         planned = plan.num_steps(self._cursor.place)
-        for batch in self._batches(self._cursor, planned):
-            # Counted before it is handed over: a state saved in the loop's body has this batch.
-            self._received += 1
-            yield to_tensors(self.dataset.batch_reader.finish(batch), pin=self._pin)
+        for raw in self._raw_batches(self._cursor, planned):
+            for batch in self.dataset.batch_reader.split(raw, rows=self.batch_size):
+                # Counted before it is handed over: a state saved in the loop's body has it.
+                self._received += 1
+                yield to_tensors(batch, pin=self._pin)
         if self._received != planned:
             raise DatasetError(
                 f"Epoch {self._cursor.epoch} ended after {self._received} of {planned} steps."
@@ -127,17 +132,18 @@ class StreamingTokenLoader:
         place = self._cursor.place + self._received * self.dataset.plan.partition.global_batch
         return replace(self._cursor, place=min(place, self.dataset.plan.epoch_size))
 
-    def _batches(self, cursor: Cursor, steps: int) -> Iterator[Batch]:
+    def _raw_batches(self, cursor: Cursor, steps: int) -> Iterator[Batch]:
         if self.num_workers == 0:
             blocks = Blocks(steps=steps, size=max(1, PLANNED_ROWS // self.batch_size))
-            yield from self.dataset.batches(cursor, blocks, together=1)
+            together = _steps_in(CACHED_BYTES, self.dataset)
+            yield from self.dataset.batches(cursor, blocks, together=together)
             return
         messages = _Messages(
             self.dataset, cursor, steps, num_workers=self.num_workers,
             slots=self._prefetch_factor + 2, inherited=self._forks(),
         )  # fmt: skip
         for message in self._messages(messages):
-            yield from split_steps(messages.slots.read(message), self.batch_size)
+            yield messages.slots.read(message)
 
     def _forks(self) -> bool:
         context = self._context
@@ -154,6 +160,7 @@ class StreamingTokenLoader:
             collate_fn=_as_it_is,
             timeout=self._timeout,
             multiprocessing_context=self._context,
+            worker_init_fn=_end_with_parent if self._forks() else None,
         )
         iterator = iter(loader)
         try:
@@ -175,6 +182,30 @@ class StreamingTokenLoader:
             # Left to the garbage collector, workers may never be told to end, and torch waits
             # five seconds for each of them.
             iterator._shutdown_workers()  # type: ignore[attr-defined]
+
+
+def _end_with_parent(_: int) -> None:
+    """End this forked worker when its parent is gone.
+
+    Torch looks too, but where the parent dies before a worker first looks, it takes whoever
+    inherited the worker for its parent, and the worker stays for ever.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch(pid: int | None) -> None:
+        while os.getppid() == pid:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, args=(parent.pid,), daemon=True).start()
+
+
+def _steps_in(size: int, dataset: StreamingTokenDataset) -> int:
+    """Steps whose ids take `size` bytes, 1 to 64."""
+    row_bytes = dataset.reader.dtype.itemsize * dataset.sequence_length
+    return max(1, min(64, size // (row_bytes * (dataset.batch_size or 1))))
 
 
 def _as_it_is(message: Any) -> Any:
@@ -199,7 +230,7 @@ class _Messages(IterableDataset[Message]):
         self._steps = steps
         rows = dataset.batch_size or 1
         row_bytes = dataset.reader.dtype.itemsize * dataset.sequence_length
-        self._together = max(1, min(64, MESSAGE_BYTES // (row_bytes * rows)))
+        self._together = _steps_in(MESSAGE_BYTES, dataset)
         self.slots = Slots(workers=num_workers, each=slots, rows=self._together * rows,
                            row_bytes=row_bytes, inherited=inherited)  # fmt: skip
 
@@ -209,6 +240,8 @@ class _Messages(IterableDataset[Message]):
             raise UsageError("Messages are made in workers only.")
         blocks = Blocks(steps=self._steps, size=self._together, worker=info.id,
                         num_workers=info.num_workers)  # fmt: skip
-        batches = self._dataset.batches(self._cursor, blocks, together=self._together)
+        batches = self._dataset.batch_reader.batches(
+            self._cursor, blocks, together=self._together, whole=True
+        )
         for number, batch in enumerate(batches):
             yield self.slots.write(batch, worker=info.id, number=number)

@@ -7,7 +7,15 @@ the source bytes and the configuration alone: no time and no host stands in them
 import json
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.format import (
@@ -251,14 +259,45 @@ class SplitSummary(_Value):
     shards: Count
 
 
+class NodeShare(_Value):
+    """Which share of the sources a dataset was made of, where each node keeps its own.
+
+    Attributes:
+        rank: of the node, from 0.
+        nodes: how many there are.
+        sources: content hash of the list of all source files, the same on every node.
+    """
+
+    rank: Count
+    nodes: Annotated[int, Field(gt=0)]
+    sources: Hash
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        if self.rank >= self.nodes:
+            raise ValueError(f"share {self.rank} of {self.nodes}")
+        return self
+
+
 class Manifest(_Value):
-    """The commit point of a dataset, written last."""
+    """The commit point of a dataset, written last.
+
+    `share` stands in the file only where there is one.
+    """
 
     format: Literal[1] = FORMAT_VERSION
     spec: DatasetSpec
     parts: tuple[PartSummary, ...]
     splits: dict[Split, SplitSummary]
     tokenizer_files: tuple[FileRecord, ...]
+    share: NodeShare | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        if self.share is None:
+            del values["share"]
+        return values
 
     @property
     def text_bytes(self) -> int:

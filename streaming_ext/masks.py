@@ -1,110 +1,206 @@
 """What a batch says about documents: targets, positions and boundaries, from end-of-text ids alone.
 
-A document ends in one end-of-text id; an end-of-text id behind another one is padding. Work is
-done on the few boundaries of a batch, not on its tokens, wherever that is possible.
+A document ends in one end-of-text id; an end-of-text id behind another one is padding. Boundaries
+are few: they are found for the rows of many steps at once, and spread over the tokens of each step
+only where a mask asks for a value a token.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.buffers import Buffers
+from streaming_ext.ends import DocumentEnds
 from streaming_ext.order import Ints
 
+MASKS: Final = ("targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen")
 IGNORED: Final = -100  # what torch's cross entropy leaves out
 Tokens = npt.NDArray[np.integer[Any]]
 Flags = npt.NDArray[np.bool_]
+Small = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
-    """Some rows of a batch and what stands around them.
+class Pieces:
+    """The parts of rows that lie in one shard each, in order; most rows are one piece.
 
     Attributes:
-        tokens: (rows, length).
-        before: the token before each row, in `before_known` only: (rows,).
-        before_known: whether the shard of the row's first token holds it: (rows,).
-        after: the token after each row, in `after_known` only: (rows,).
-        after_known: whether the shard of the row's last token holds it: (rows,).
-        real: False for rows that only fill up a batch: (rows,).
+        shards: of each piece: (pieces,).
+        starts: first token of each, counted in its shard: (pieces,).
+        stops: the token behind each: (pieces,).
+        rows: number of the row of each: (pieces,).
+        columns: place in its row that each begins at: (pieces,).
+        empty: of pieces that stand for rows which only fill up a batch: (pieces,).
+        opens: whether a piece is the first of its row: (pieces,).
+        closes: whether it is the last: (pieces,).
     """
 
-    tokens: Tokens
-    before: Tokens
-    before_known: Flags
-    after: Tokens
-    after_known: Flags
-    real: Flags
+    shards: Ints
+    starts: Ints
+    stops: Ints
+    rows: Ints
+    columns: Ints
+    empty: Flags
+    opens: Flags
+    closes: Flags
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Boundaries:
-    """Where documents and padding begin and end in the rows of a batch laid end to end."""
+    """Where documents and padding begin and end in the rows of some steps.
 
-    def __init__(self, rows: Rows, eot_id: int) -> None:
-        """Find every end-of-text id, and which of them are padding."""
-        self._rows = rows
-        self._eot = eot_id
-        self.shape = rows.tokens.shape
-        count, length = self.shape
-        # A token before a shard's first one is never padding: every sample begins with a document.
-        ends = np.flatnonzero(rows.tokens.reshape(-1) == eot_id)  # (ends,)
-        row, column = np.divmod(ends, length)
-        follows = np.zeros(len(ends), bool)
-        follows[1:] = ends[1:] == ends[:-1] + 1
-        previous = rows.before_known & (rows.before == eot_id)
-        is_padding = np.where(column == 0, previous[row], follows)
-        self.padding = ends[is_padding]
-        # A segment begins at each row and behind each end, but not within padding.
-        goes_on = np.zeros(len(ends), bool)
-        goes_on[:-1] = is_padding[:-1] & (ends[1:] == ends[:-1] + 1)
-        begins = ends[(column < length - 1) & ~goes_on] + 1
-        self.starts: Ints = np.concatenate([np.arange(count) * length, begins])
-        self.starts.sort()
-        self.lengths: Ints = np.diff(self.starts, append=count * length)
+    A segment is what a row holds of a document, or of padding. Places count from the start of a
+    step, whose rows are laid end to end.
 
-    def targets(self) -> Ints:
-        """The next token at each position; -100 in padding and where the shard has none."""
-        rows, (_, length) = self._rows, self.shape
-        targets = np.empty(self.shape, np.int64)
-        targets[:, :-1] = rows.tokens[:, 1:]
-        padding_follows = (rows.tokens[:, -1] == self._eot) & (rows.after == self._eot)
-        targets[:, -1] = np.where(
-            rows.after_known & ~padding_follows, rows.after.astype(np.int64), IGNORED
+    Attributes:
+        edges: of each step the first place of every segment, then its end:
+            (segments + steps,).
+        edge_steps: which of them are of each step: (steps + 1,).
+        lengths: tokens of each segment; below zero at the end of a step: (segments + steps,).
+        numbers: of each segment in its row; without meaning at the end of a step:
+            (segments + steps,).
+        longest: tokens of the longest segment of each step: (steps,).
+        ignored: places without a target, besides the last of each row: (ignored,).
+        ignored_steps: which of them are of each step: (steps + 1,).
+        last_targets: target of the last token of each row, where targets are wanted: (rows,).
+    """
+
+    edges: Small
+    edge_steps: Ints
+    lengths: Small
+    numbers: Small
+    longest: Small
+    ignored: Ints
+    ignored_steps: Ints
+    last_targets: Ints
+
+    @classmethod
+    def find(
+        cls, pieces: Pieces, ends: DocumentEnds, after: Ints | None, *, rows: int, length: int
+    ) -> "Boundaries":
+        """Find the boundaries of some steps, from where documents end in the shards.
+
+        Args:
+            pieces: of the rows of all steps.
+            ends: of the shards, which are open.
+            after: the token after each row, -1 where the shard of its last token does not hold
+                it; None where no targets are wanted.
+            rows: of each step.
+            length: of each row.
+        """
+        flat, size = ends.flat, rows * length  # size: tokens a step
+        first, stop = ends.between(pieces.shards, pieces.starts, pieces.stops)
+        last_targets = np.empty(0, np.int64)
+        # An end at the last place of a row is no edge of its own: the next row begins there.
+        at_end = pieces.closes & ~pieces.empty & (flat[stop - 1] == pieces.stops - 1)
+        if after is not None:
+            last_targets = np.where(after < 0, IGNORED, after)
+            last_targets[pieces.rows[at_end & (flat[stop] == pieces.stops)]] = IGNORED
+        counts = np.where(pieces.empty, 0, stop - first - at_end)
+        row = pieces.rows % rows
+        closes_step = pieces.closes & (row == rows - 1)
+        # Besides its ends a piece has an edge where it opens a row, and where it closes a step.
+        slots = counts + pieces.opens + closes_step
+        behind = np.cumsum(slots)
+        begin = behind - slots
+        places = row * length + pieces.columns
+        source = np.arange(behind[-1]) + np.repeat(first - begin - pieces.opens, slots)
+        edges = flat[source] + np.repeat((places - pieces.starts + 1).astype(np.int32), slots)
+        edges[begin[pieces.opens]] = places[pieces.opens]
+        edges[behind[closes_step] - 1] = size
+        edge_steps = np.append(0, behind[closes_step])
+        row_starts = begin[pieces.opens]
+
+        ignored = np.empty(0, np.int64)
+        alone = np.flatnonzero(edges[1:] == edges[:-1] + 1)  # segments of one token
+        if alone.size:
+            tokens = edges[alone] + (np.searchsorted(edge_steps, alone, side="right") - 1) * size
+            begins = pieces.rows * length + pieces.columns
+            piece = np.searchsorted(begins, tokens, side="right") - 1
+            inside = pieces.starts[piece] + tokens - begins[piece]
+            padding = ends.are_padding(pieces.shards[piece], inside) & ~pieces.empty[piece]
+            alone, tokens = alone[padding], tokens[padding]
+        if alone.size:
+            goes_on = tokens % length > 0  # in the row of the token before
+            # The token before padding has nothing to predict.
+            ignored = np.union1d(tokens, tokens[goes_on] - 1)
+            # All padding of a row is one segment.
+            within = alone[1:][(alone[1:] == alone[:-1] + 1) & goes_on[1:]]
+            edges = np.delete(edges, within)
+            edge_steps -= np.searchsorted(within, edge_steps)
+            row_starts -= np.searchsorted(within, row_starts)
+        lengths = np.diff(edges, append=np.int32(0))
+        numbers = np.arange(len(edges), dtype=np.int32)
+        numbers -= np.repeat(row_starts.astype(np.int32), np.diff(row_starts, append=len(edges)))
+        return cls(
+            edges=edges,
+            edge_steps=edge_steps,
+            lengths=lengths,
+            numbers=numbers,
+            longest=np.maximum.reduceat(lengths, edge_steps[:-1]),
+            ignored=ignored % size,
+            ignored_steps=np.searchsorted(ignored, np.arange(len(edge_steps)) * size),
+            last_targets=last_targets,
         )
-        flat = targets.reshape(-1)
-        flat[self.padding] = IGNORED
-        flat[self.padding[self.padding % length > 0] - 1] = IGNORED
-        if not rows.real.all():
-            targets[~rows.real] = IGNORED
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def taken_from(cls, arrays: dict[str, Any]) -> "Boundaries | None":
+        """Take them out of other arrays again, where they are among them."""
+        if "edges" not in arrays:
+            return None
+        return cls(**{field.name: arrays.pop(field.name) for field in fields(cls)})
+
+    def of_step(
+        self, step: int, tokens: Tokens, names: Collection[str], buffers: Buffers
+    ) -> dict[str, Any]:
+        """The masks of one step.
+
+        Args:
+            step: which one.
+            tokens: its rows: (rows, length).
+            names: any of `MASKS`.
+            buffers: where arrays come from.
+        """
+        begin, stop = self.edge_steps[step : step + 2].tolist()
+        masks: dict[str, Any] = {}
+        if "targets" in names:
+            masks["targets"] = self._targets(step, tokens, buffers)
+        if "position_ids" in names:
+            first = np.repeat(self.edges[begin : stop - 1], self.lengths[begin : stop - 1])
+            places = buffers.take(tokens.shape, np.int32)
+            np.subtract(_places(tokens.size), first, out=places.reshape(-1))
+            masks["position_ids"] = places
+        if "document_ids" in names:
+            numbers = np.repeat(self.numbers[begin : stop - 1], self.lengths[begin : stop - 1])
+            masks["document_ids"] = numbers.reshape(tokens.shape)
+        if "cu_seqlens" in names:
+            masks["cu_seqlens"] = self.edges[begin:stop]
+        if "max_seqlen" in names:
+            masks["max_seqlen"] = int(self.longest[step])
+        return masks
+
+    def _targets(self, step: int, tokens: Tokens, buffers: Buffers) -> Ints:
+        """The next token at each position; -100 in padding and where the shard has none."""
+        targets = buffers.take(tokens.shape, np.int64)
+        targets[:, :-1] = tokens[:, 1:]
+        first = step * len(tokens)
+        targets[:, -1] = self.last_targets[first : first + len(tokens)]
+        ignored = slice(self.ignored_steps[step], self.ignored_steps[step + 1])
+        if ignored.start < ignored.stop:
+            targets.reshape(-1)[self.ignored[ignored]] = IGNORED
         return targets
-
-    def position_ids(self) -> Ints:
-        """Places within the row's part of each document, from 0."""
-        count, length = self.shape
-        first = np.repeat(self.starts, self.lengths)
-        return np.subtract(_places(count * length), first, out=first).reshape(self.shape)
-
-    def document_ids(self) -> Ints:
-        """Numbers of the documents of each row, from 0; padding counts as one."""
-        length = self.shape[1]
-        row_start = self.starts // length * length
-        number = np.arange(len(self.starts)) - np.searchsorted(self.starts, row_start)
-        return np.repeat(number, self.lengths).reshape(self.shape)
-
-    def cu_seqlens(self) -> npt.NDArray[np.int32]:
-        """Boundaries in the batch laid end to end, as flash-attention's varlen calls want them."""
-        count, length = self.shape
-        return np.append(self.starts, count * length).astype(np.int32)
-
-    def max_seqlen(self) -> int:
-        """The longest segment, in tokens."""
-        return int(self.lengths.max())
 
 
 @lru_cache(maxsize=4)
-def _places(count: int) -> Ints:
-    places = np.arange(count)
+def _places(count: int) -> Small:
+    places = np.arange(count, dtype=np.int32)
     places.flags.writeable = False
     return places

@@ -71,6 +71,7 @@ class Plan:
             choose = [count * spec.lanes for count in rows]
         self.choose = tuple(choose)
         self.epoch_size = sum(choose)
+        self.filled = self.epoch_size  # places of an epoch that hold a sequence
         self._lanes = spec.lanes
         if self.num_steps(0) < 1:
             raise UsageError(
@@ -113,7 +114,7 @@ class Plan:
         places = self.partition.places(starts, shift=shift).reshape(-1)
         shape = (len(steps), self.partition.batch_size)
         streams, sequences = np.zeros_like(places), np.full_like(places, -1)
-        inside = np.flatnonzero(places < self.epoch_size)
+        inside = np.flatnonzero(places < self.filled)
         if inside.size == places.size:
             streams, sequences = self._look_up(cursor, places)
         elif inside.size:

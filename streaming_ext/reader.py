@@ -16,11 +16,15 @@ import xxhash
 
 from streaming_ext.arena import Arena
 from streaming_ext.cache import ShardCache
+from streaming_ext.ends import DocumentEnds
 from streaming_ext.errors import CorruptDatasetError, TransientStorageError, UsageError
+from streaming_ext.masks import Boundaries, Pieces
 from streaming_ext.order import Ints
 
 Tokens = npt.NDArray[np.integer[Any]]
-MAX_MAPPED = 16_384  # shards; the system allows some 65,000 mappings, and a shard takes two
+Flags = npt.NDArray[np.bool_]
+MAX_MAPPED = 12_288  # shards; the system allows some 65,000 mappings, and a shard takes up to four
+MAX_ENDS = 2**30  # bytes for the places where documents end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +73,12 @@ class TokenReader:
         self._headers: Ints = np.concatenate([index.headers for index in indexes])
         self._limited = any(cache.limit is not None and cache.evictable for cache in caches)
         self.ready = np.zeros(len(self.raw_sizes), bool)
+        self._eot: int | None = None
+        self._start_process()
+
+    def find_ends(self, eot_id: int) -> None:
+        """Find the end-of-text ids of each shard when it is opened; before any is."""
+        self._eot = eot_id
         self._start_process()
 
     def _start_process(self) -> None:
@@ -79,12 +89,15 @@ class TokenReader:
         self._mapped: dict[int, None] = {}  # in the order of their mapping
         self._arena = Arena(self.raw_sizes)
         self._data = self._arena.offsets + self._headers
+        self._ends = None
+        if self._eot is not None:
+            self._ends = DocumentEnds(np.diff(self.shard_starts), self._eot)
         for cache in self.caches:
             cache.forget_process()
 
     def __getstate__(self) -> dict[str, object]:
         """What another process needs; mappings and locks are made anew there."""
-        own = ("_guard", "_opening", "_arena", "_mapped", "_data")
+        own = ("_guard", "_opening", "_arena", "_mapped", "_data", "_ends")
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -108,10 +121,10 @@ class TokenReader:
         return Located(starts=starts, first=first, last=last, addresses=self._data[first] + inside)
 
     def shards_of(self, located: Located, rows: slice) -> Ints:
-        """All shards that some rows touch, in the order of their first use."""
-        first, last = located.first[rows], located.last[rows]
-        spans = [range(a, b + 1) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
-        return np.array(list(dict.fromkeys(shard for span in spans for shard in span)), np.int64)
+        """All shards that some rows touch, some of them more than once."""
+        if located.last is located.first:
+            return located.first[rows]
+        return self._pieces_of(located, rows)[1]
 
     def ensure(self, shards: Ints) -> None:
         """Have shards verified and mapped.
@@ -158,27 +171,70 @@ class TokenReader:
             result[row] = self._piecewise(int(starts[row]), length)
         return result
 
-    def before(self, located: Located, rows: slice) -> tuple[Tokens, npt.NDArray[np.bool_]]:
+    def before(self, located: Located, rows: slice | Ints) -> tuple[Tokens, Flags]:
         """The token before each row, and whether it lies in the same shard: (rows,) each."""
         inside = located.starts[rows] > self.shard_starts[located.first[rows]]
-        return self._neighbour(located.addresses[rows] - self.dtype.itemsize, inside)
+        return self._tokens_at(located.addresses[rows] - self.dtype.itemsize, inside), inside
 
-    def after(
-        self, located: Located, rows: slice, length: int
-    ) -> tuple[Tokens, npt.NDArray[np.bool_]]:
-        """The token after each row of `length`, and whether its last token's shard holds it."""
+    def after(self, located: Located, rows: slice, length: int) -> Ints:
+        """The token after each row of `length`, -1 where its last token's shard ends: (rows,)."""
         last = located.last[rows]
         ends = located.starts[rows] + length
         address = self._data[last] + (ends - self.shard_starts[last]) * self.dtype.itemsize
-        return self._neighbour(address, ends < self.shard_starts[last + 1])
+        inside = ends < self.shard_starts[last + 1]
+        return np.where(inside, self._tokens_at(address, inside), -1)
 
-    def _neighbour(
-        self, addresses: Ints, inside: npt.NDArray[np.bool_]
-    ) -> tuple[Tokens, npt.NDArray[np.bool_]]:
-        tokens = np.zeros(len(addresses), self.dtype)
+    def boundaries(
+        self, located: Located, rows: slice, length: int, *, steps: int, real: Flags, targets: bool
+    ) -> Boundaries:
+        """Where documents begin and end in some rows of `steps` steps, whose shards are ready.
+
+        Args:
+            located: the rows of a block.
+            rows: which of them.
+            length: tokens a row.
+            steps: how many steps the rows make.
+            real: False for rows that only fill up a batch: (rows,).
+            targets: whether targets are wanted.
+        """
+        if self._ends is None:
+            raise UsageError("The reader was not told to find the ends of documents.")
+        after = self.after(located, rows, length) if targets else None
+        return Boundaries.find(self._pieces(located, rows, length, real), self._ends, after,
+                               rows=len(real) // steps, length=length)  # fmt: skip
+
+    def _pieces_of(self, located: Located, rows: slice) -> tuple[Ints, Ints]:
+        """Row and shard of each piece of some rows: (pieces,) each."""
+        first = located.first[rows]
+        counts = located.last[rows] - first + 1
+        row = np.repeat(np.arange(len(first)), counts)
+        place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return row, first[row] + place
+
+    def _pieces(self, located: Located, rows: slice, length: int, real: Flags) -> Pieces:
+        starts, first = located.starts[rows], located.first[rows]
+        number = np.arange(len(starts))
+        if located.last is located.first:
+            starts = starts - self.shard_starts[first]
+            every = np.ones(len(starts), bool)
+            return Pieces(shards=first, starts=starts, stops=starts + length, rows=number,
+                          columns=np.zeros_like(number), empty=~real, opens=every,
+                          closes=every)  # fmt: skip
+        row, shards = self._pieces_of(located, rows)
+        begins = self.shard_starts[shards]
+        start = np.maximum(starts[row], begins)
+        stop = np.minimum(starts[row] + length, self.shard_starts[shards + 1])
+        opens, closes = shards == first[row], shards == located.last[rows][row]
+        return Pieces(shards=shards, starts=start - begins, stops=stop - begins, rows=row,
+                      columns=start - starts[row], empty=~real[row], opens=opens,
+                      closes=closes)  # fmt: skip
+
+    def _tokens_at(self, addresses: Ints, inside: Flags) -> Ints:
+        """The tokens at some addresses, any value where not `inside`: (addresses,)."""
+        tokens = np.zeros(len(addresses), np.int64)
         width = self.dtype.itemsize
         tokens[inside] = self._arena.rows(addresses[inside], width).view(self.dtype)[:, 0]
-        return tokens, inside
+        return tokens
 
     def _piecewise(self, start: int, length: int) -> Tokens:
         """One row that more than one shard holds."""
@@ -242,6 +298,8 @@ class TokenReader:
             del data
             self._arena.clear(shard)
             return cause
+        if self._ends is not None:
+            self._ends.add(shard, data[int(self._headers[shard]) :], self.dtype)
         cache.touch(number)
         with self._guard:
             self._mapped[shard] = None
@@ -254,6 +312,8 @@ class TokenReader:
             surplus = [shard for shard in self._mapped if shard not in needed]
         keep = max(0, MAX_MAPPED - len(needed))
         doomed = surplus[: max(0, len(surplus) - keep)]
+        if self._ends is not None and self._ends.bytes > MAX_ENDS:
+            doomed = surplus[: max(len(doomed), len(surplus) // 4)]
         if self._limited:
             for shard in surplus[len(doomed) :]:
                 cache, number = self._cache_of(shard)
@@ -264,6 +324,8 @@ class TokenReader:
             with self._guard:
                 del self._mapped[shard]
             self._arena.clear(shard)
+            if self._ends is not None:
+                self._ends.drop(shard)
 
 
 def _header_fault(data: npt.NDArray[np.uint8], samples: int, header: int, sample_bytes: int) -> str:

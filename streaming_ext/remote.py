@@ -4,7 +4,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,14 +23,27 @@ _FIRST_PAUSE = 0.2  # seconds between the first attempt and the second
 _S3_CONFIG = {"connect_timeout": 10, "read_timeout": 20, "retries": {"max_attempts": 1}}
 _REFUSED = ("AccessDenied", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403",
             "Unable to locate credentials", "NoCredentials")  # fmt: skip
+_NO_BUCKET = ("NoSuchBucket", "BucketNotFound")
+# Every client ever used, those of a parent process too. A forked worker that lets go of its copy
+# of one closes connections, and with them takes those of the parent out of the poll set that both
+# share: the parent's next read would wait for its time-out.
+_KEPT: dict[int, Any] = {}
 
 
 class FileMissingError(DatasetError):
     """A file is not there, though the storage answers."""
 
 
-def within(seconds: float, work: Callable[[], Result], *, what: str) -> Result:
+def within(
+    seconds: float, work: Callable[[], Result], *, what: str, failures: Sequence[object] = ()
+) -> Result:
     """Run `work` and give up waiting after `seconds`: a stuck client must not stop training.
+
+    Args:
+        seconds: from now.
+        work: what is to be done.
+        what: its name for the message.
+        failures: what went wrong meanwhile, told where the time runs out over it.
 
     Raises:
         TransientStorageError: it took longer.
@@ -51,8 +64,9 @@ def within(seconds: float, work: Callable[[], Result], *, what: str) -> Result:
         raise failure[0]
     if not outcome:
         raise TransientStorageError(
-            f"{what} did not come within {seconds:g} s. "
-            "Check the storage and the link, or raise download_timeout."
+            f"{what} did not come within {seconds:g} s"
+            + (f", at last because {failures[-1]}" if failures else ".")
+            + " Check the storage and the link, or raise download_timeout."
         )
     return outcome[0]
 
@@ -69,7 +83,7 @@ class Remote:
     """
 
     url: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # may hold a secret
     retries: int = 2
     timeout: float = 60.0
 
@@ -90,15 +104,18 @@ class Remote:
             TransientStorageError: it fails again after all retries.
         """
         where = f"{self.url.rstrip('/')}/{name}"
-        return within(self.timeout, lambda: self._with_retries(where, limit), what=where)
+        failures: list[TransientStorageError] = []
+        return within(self.timeout, lambda: self._with_retries(where, limit, failures),
+                      what=where, failures=failures)  # fmt: skip
 
-    def _with_retries(self, where: str, limit: int) -> bytes:
+    def _with_retries(self, where: str, limit: int, failures: list[TransientStorageError]) -> bytes:
         deadline = time.monotonic() + self.timeout
         attempt = 0
         while True:
             try:
                 return self._read_once(where, limit)
-            except TransientStorageError:
+            except TransientStorageError as error:
+                failures.append(error)
                 # Jitter keeps the ranks of a job from asking again at the same moment.
                 pause = _FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.5)  # noqa: S311
                 if attempt >= self.retries or time.monotonic() + pause > deadline:
@@ -118,6 +135,7 @@ class Remote:
             import fsspec
 
             filesystem, path = fsspec.core.url_to_fs(where, **self._options())
+            _KEPT[id(filesystem)] = filesystem
             if hasattr(filesystem, "retries"):  # s3fs tries five times on its own, in silence
                 filesystem.retries = 1
             return bytes(filesystem.cat_file(path, start=0, end=limit + 1))
@@ -154,7 +172,10 @@ def _client_errors() -> tuple[type[Exception], ...]:
 
 
 def _translated(error: Exception, where: str) -> ShardmillError:
-    text = f"{type(error).__name__}: {error}"
+    first = error.__cause__ or error  # s3fs leaves S3's own code to the cause
+    text = f"{type(first).__name__}: {first}"
+    if any(word in text for word in _NO_BUCKET):
+        return StorageError(f"{where}: there is no such bucket ({text}).")
     if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
         return FileMissingError(f"{where} is missing ({text}).")
     if isinstance(error, PermissionError) or any(word in text for word in _REFUSED):

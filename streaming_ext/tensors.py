@@ -6,7 +6,6 @@ here are made once, have no name, and go with the last process that holds them.
 """
 
 import mmap
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,14 @@ import numpy.typing as npt
 import torch
 
 from streaming_ext.batches import Batch
+from streaming_ext.masks import Boundaries
 
 _ALIGNMENT = 64
-_ROW_EXTRAS = 64  # bytes a row for all that is no token
+_MARKS = ("boundaries", "step")
+_ROW_EXTRAS = 64  # bytes a row for what is no token, and half as many as its tokens take
 # Of each array: its name, type, shape, and place in the slot.
 Layout = list[tuple[str, str, tuple[int, ...], int]]
-Message = tuple[int, int, Layout]  # worker, slot, arrays
+Message = tuple[int, int, Layout, Batch]  # worker, slot, its arrays, arrays without room there
 
 
 class Slots:
@@ -37,10 +38,8 @@ class Slots:
             row_bytes: bytes of a row's tokens.
             inherited: whether workers are forked; others get the memory handed over.
         """
-        arrays = 16 * _ALIGNMENT
-        self._bytes = (
-            -(-(rows * (row_bytes + _ROW_EXTRAS) + arrays) // mmap.PAGESIZE) * mmap.PAGESIZE
-        )
+        wanted = rows * (row_bytes + row_bytes // 2 + _ROW_EXTRAS) + 16 * _ALIGNMENT
+        self._bytes = -(-wanted // mmap.PAGESIZE) * mmap.PAGESIZE
         self._each = each
         total = workers * each * self._bytes
         self._memory: mmap.mmap | torch.Tensor = (
@@ -54,22 +53,31 @@ class Slots:
         slot = number % self._each
         memory = self._slot(worker, slot)
         layout: Layout = []
+        beside: Batch = {}
         place = 0
-        for name, values in batch.items():
+        arrays = {name: values for name, values in batch.items() if name not in _MARKS}
+        arrays |= batch["boundaries"].arrays() if "boundaries" in batch else {}
+        for name, values in arrays.items():
+            if place + values.nbytes > self._bytes:  # documents of a few tokens
+                beside[name] = values
+                continue
             target = memory[place : place + values.nbytes].view(values.dtype).reshape(values.shape)
             target[...] = values
             layout.append((name, values.dtype.str, values.shape, place))
             place += -(-values.nbytes // _ALIGNMENT) * _ALIGNMENT
-        return worker, slot, layout
+        return worker, slot, layout, beside
 
     def read(self, message: Message) -> Batch:
-        """The arrays of a message, valid until the worker's next messages fill its slots."""
-        worker, slot, layout = message
+        """The arrays of a message; `tokens` until the worker's next messages fill its slots."""
+        worker, slot, layout, beside = message
         memory = self._slot(worker, slot)
-        batch: Batch = {}
+        batch = dict(beside)
         for name, dtype, shape, place in layout:
             size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            batch[name] = memory[place : place + size].view(dtype).reshape(shape)
+            values = memory[place : place + size].view(dtype).reshape(shape)
+            batch[name] = values if name == "tokens" else values.copy()
+        if marks := Boundaries.taken_from(batch):
+            batch |= {"boundaries": marks, "step": 0}
         return batch
 
     def _slot(self, worker: int, slot: int) -> npt.NDArray[np.uint8]:
@@ -79,17 +87,6 @@ class Slots:
         )
         begin = (worker * self._each + slot) * self._bytes
         return whole[begin : begin + self._bytes]
-
-
-def split_steps(batch: Batch, rows: int) -> Iterator[Batch]:
-    """Cut the rows of several steps into batches of `rows` rows; the tokens stay where they are."""
-    for first in range(0, len(batch["tokens"]), rows):
-        yield {
-            name: values[first : first + rows]
-            if name == "tokens"
-            else values[first : first + rows].copy()
-            for name, values in batch.items()
-        }
 
 
 def to_tensors(batch: Batch, *, pin: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Turn a source file into token files on scratch, in a worker process."""
+"""Turn a source file into packed shards on scratch, in a worker process."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tasks.run import Part, Run, is_transient
     persist_result=False,
 )
 def tokenize(run: Run, part: Part, local: Path) -> TokenizedPart:
-    """Tokenize the file at `local`; the tokens stay on scratch, only their counts come back.
+    """Tokenize the file at `local`; the shards stay on scratch, only their counts come back.
 
     Raises:
         ShardmillError: whatever the worker met.

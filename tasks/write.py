@@ -1,27 +1,28 @@
-"""Write a tokenized part to the output and record it, in a worker process."""
+"""Put a tokenized part in place on the output and record it, in a worker process."""
 
 import platform
 import shutil
+import time
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from tasks.core.jobs import TokenizedPart, WriteJob
 from tasks.core.report import PartTimes
-from tasks.run import Part, Run, is_transient
+from tasks.run import Part, Run, is_transient, retry_pauses
 
 
 @task(
     name="write",
     task_run_name="write {part}",
     retries=3,
-    retry_delay_seconds=[1, 5, 20],
+    retry_delay_seconds=retry_pauses,
     retry_condition_fn=is_transient,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
 def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
-    """Write the part's shards and its record, then free its scratch space.
+    """Put the part's files and its record in place, then free its scratch space.
 
     Raises:
         ShardmillError: whatever the worker met.
@@ -36,8 +37,7 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
         spec=plan.spec,
     )
     run.require_going()
-    uploading = run.storage.uploads_at_once > 1
-    written = (run.movers if uploading else run.pool).run(job).written
+    written = (run.movers if run.storage.remote else run.pool).run(job).written
     assert written is not None  # noqa: S101  (what this job is answered with)
     shutil.rmtree(scratch)
     fetched = run.fetched_of(part)
@@ -46,8 +46,12 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
         part=part.number,
         source=part.source.url,
         host=platform.node(),
+        ended=time.time(),
         text_bytes=tokenized.text_bytes,
         tokens=tokenized.tokens,
+        documents=tokenized.documents,
+        null_documents=tokenized.null_documents,
+        empty_documents=tokenized.empty_documents,
         shard_bytes=written.shard_bytes,
         fetched_bytes=fetched.fetched_bytes if fetched else 0,
         fetch_seconds=fetched.seconds if fetched else 0.0,

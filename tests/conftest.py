@@ -1,6 +1,7 @@
 """What tests of the whole share: sources, a vocabulary, a Prefect server, the command line."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,11 +9,23 @@ import pytest
 
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 from tests.command_line import CommandLine
+from tests.servers.azurite import AzuriteServer, azurite_server
+from tests.servers.gcs import GcsServer, gcs_server
 from tests.servers.prefect_server import prefect_server
 from tests.servers.swift import SwiftServer, aws_environment, make_bucket, swift_server
 
 NUM_FILES = 5
 DOCUMENTS_A_FILE = 60
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A temporary folder of the session's own: the stock reader leaves its lock files in it."""
+    folder = tmp_path_factory.mktemp("tmp")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +88,36 @@ def s3(swift: SwiftServer, monkeypatch: pytest.MonkeyPatch) -> SwiftServer:
 def bucket(s3: SwiftServer) -> str:
     """A bucket of the test's own."""
     return make_bucket(s3.url)
+
+
+@pytest.fixture(scope="session")
+def gcs_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
+    """Google Cloud Storage on loopback."""
+    with gcs_server(tmp_path_factory.mktemp("gcs") / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def gcs(gcs_session: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsServer:
+    """The same, and an environment in which Google's clients find it."""
+    for name, value in gcs_session.environment().items():
+        monkeypatch.setenv(name, value)
+    return gcs_session
+
+
+@pytest.fixture(scope="session")
+def azurite_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzuriteServer]:
+    """Azure's blob storage on loopback."""
+    with azurite_server(tmp_path_factory.mktemp("azurite") / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def azurite(azurite_session: AzuriteServer, monkeypatch: pytest.MonkeyPatch) -> AzuriteServer:
+    """The same, and an environment in which Azure's clients find it."""
+    for name, value in azurite_session.environment().items():
+        monkeypatch.setenv(name, value)
+    return azurite_session
 
 
 @pytest.fixture(scope="session")

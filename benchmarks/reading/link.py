@@ -1,6 +1,6 @@
 """Does a link of 100 MB/s stay full while a rank reads compressed shards from S3?
 
-Run: python benchmarks/reading/link.py [--megabytes-per-second 100] [--shards 12]
+Run: PYTHONPATH=. python benchmarks/reading/link.py [--megabytes-per-second 100] [--shards 12]
 A small S3 server in a process of its own hands out bytes at the speed of the link, over all
 connections together. Measured: the share of the link's speed that the epoch reached, and the
 longest wait for a batch after the first shard, with a training step that takes no time.
@@ -16,17 +16,16 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.reading.s3_link import s3_link
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from tests.streaming_ext.build import build
-from tests.streaming_ext.s3_server import s3_server
 
 LENGTH, SAMPLES = 2048, 4096
 
 
 def serve(root: str, speed: float, pipe: Connection) -> None:
     """Serve until told to stop."""
-    with s3_server(Path(root)) as server:
-        server.bytes_per_second = speed
+    with s3_link(Path(root), speed) as server:
         pipe.send(server.options)
         pipe.recv()
         pipe.send(server.sent)

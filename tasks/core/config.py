@@ -3,7 +3,7 @@
 import os
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationInfo, field_validator
 
 from streaming_ext.errors import UsageError
 from streaming_ext.format import MAX_SHARD_BYTES, Compression
@@ -13,8 +13,8 @@ from streaming_ext.manifest import DatasetSpec, TokenizerIdentity
 class ShardConfig(BaseModel):
     """What to shard, into what, and with which means.
 
-    Only the sources and what `spec` takes decide the bytes of the dataset; `workers`, `scratch`,
-    `engine`, `executor` and `partitions` never do.
+    Only the sources, `nodes` with `node_rank`, and what `spec` takes decide the bytes of the
+    dataset; `workers`, `scratch`, `engine`, `executor` and `partitions` never do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,6 +84,18 @@ class ShardConfig(BaseModel):
     max_files: Annotated[
         int | None, Field(gt=0, description="Take only the first so many source files.")
     ] = None
+    nodes: Annotated[
+        int | None,
+        Field(gt=0, le=100_000, description="Nodes of which each keeps its own share of the data."),
+    ] = None
+    node_rank: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            validate_default=True,
+            description="Whose share to make here, from 0; see docs/training.md.",
+        ),
+    ] = None
     engine: Annotated[
         Literal["auto", "reference"],
         Field(description="Tokenize with the fast engine where it is exact, or never."),
@@ -113,6 +125,16 @@ class ShardConfig(BaseModel):
         except UsageError as error:
             raise ValueError(str(error)) from error
         return text
+
+    @field_validator("node_rank")
+    @classmethod
+    def _known_node(cls, rank: int | None, info: ValidationInfo) -> int | None:
+        nodes = info.data.get("nodes")
+        if (rank is None) != (nodes is None):
+            raise ValueError("goes with --nodes, and that with --node-rank")
+        if rank is not None and nodes is not None and rank >= nodes:
+            raise ValueError(f"must be below --nodes {nodes}")
+        return rank
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
         """The part of the configuration that decides the bytes.

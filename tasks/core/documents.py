@@ -10,10 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError, UsageError
+from tasks.core.memory import VARIABLE as MEMORY_VARIABLE
+from tasks.core.memory import memory_limit
 from tasks.core.text_array import text_buffers
 
 BATCH_BYTES = 16 * 2**20  # of text; what a batch costs is little beside, and so is its memory
 MAX_BATCH_ROWS = 2**16
+MAX_TEXT_BYTES = 2**28  # of one document: far above any that people write
+_LARGEST_GROWTH = 1000  # text for a byte of file: real text gives 2 to 5, forms and logs 50
+_ALWAYS_ALLOWED_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,29 +94,27 @@ def read_documents(
         name: what messages call the file; its path by default.
 
     Raises:
-        SourceError: the file is damaged; the message names the row from which on.
+        SourceError: the file is damaged, or made to fill memory or disk; the message names the
+            row from which on.
     """
     where = name or str(path)
-    file = open_parquet(path, name=name)
-    with file:
+    with open_parquet(path, name=name) as file:
         check_column(file.schema_arrow, column, where=where)
         row, total_rows = 0, file.metadata.num_rows
-        batches = file.iter_batches(
-            batch_size=_rows_a_batch(file.metadata, column, batch_bytes),
-            columns=[column],
-            use_threads=False,
-        )
-        while True:
-            try:
-                batch = next(batches, None)
-                if batch is None:
-                    break
-                texts = batch.column(0).cast(pa.large_string())
-            except (pa.ArrowException, OSError) as error:
+        left = _LARGEST_GROWTH * path.stat().st_size + _ALWAYS_ALLOWED_BYTES
+        for texts in _read_texts(file, path, column, batch_bytes=batch_bytes, where=where):
+            sizes = np.diff(text_buffers(texts)[1])
+            left -= int(sizes.sum())
+            if sizes.max(initial=0) > MAX_TEXT_BYTES:
                 raise SourceError(
-                    f"{where}: damaged from row {row} on ({_one_line(error)}). "
-                    "Fetch it again, or leave it out."
-                ) from error
+                    f"{where}: row {row + int(sizes.argmax())} holds a text of {sizes.max()} "
+                    f"bytes, at most {MAX_TEXT_BYTES} are read. Cut it, or leave the file out."
+                )
+            if left < 0:
+                raise SourceError(
+                    f"{where}: its texts take more than {_LARGEST_GROWTH} times the bytes of the "
+                    f"file, by row {row} already: it is made to fill a disk. Leave it out."
+                )
             for start, end in _cut_by_bytes(texts, batch_bytes):
                 yield _without_nulls(texts.slice(start, end - start), row + start, total_rows)
             row += len(texts)
@@ -119,6 +122,69 @@ def read_documents(
             raise SourceError(
                 f"{where}: {row} rows could be read, its footer promises {total_rows}."
             )
+
+
+def _read_texts(
+    file: pq.ParquetFile, path: Path, column: str, *, batch_bytes: int, where: str
+) -> Iterator[pa.LargeStringArray]:
+    """The column in pieces; the second way where the first takes more memory than there is."""
+    rows = _rows_a_batch(file.metadata, column, batch_bytes)
+    row = 0
+    try:
+        try:
+            for batch in file.iter_batches(batch_size=rows, columns=[column], use_threads=False):
+                yield batch.column(0).cast(pa.large_string())
+                row += batch.num_rows
+        except MemoryError:
+            for texts in _read_repeated(path, column, rows=rows, batch_bytes=batch_bytes, skip=row):
+                yield texts
+                row += len(texts)
+    except MemoryError as error:
+        raise SourceError(
+            f"{where}: what stands from row {row} on takes more memory than the "
+            f"{memory_limit() / 2**30:.3g} GiB that a worker may have. Leave the file out, or set "
+            f"{MEMORY_VARIABLE} higher."
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(
+            f"{where}: damaged from row {row} on ({_one_line(error)}). "
+            "Fetch it again, or leave it out."
+        ) from error
+
+
+def _read_repeated(
+    path: Path, column: str, *, rows: int, batch_bytes: int, skip: int
+) -> Iterator[pa.LargeStringArray]:
+    """The column as the file stores it, each repeated text once, and spelled out bit by bit.
+
+    A page of some bytes may stand for a million copies of a large text. Slower where texts differ.
+
+    Args:
+        path: the file.
+        column: its text column.
+        rows: to read at once.
+        batch_bytes: of text to spell out at once.
+        skip: rows to leave out at the beginning.
+    """
+    with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False,
+                        read_dictionary=[column]) as file:  # fmt: skip
+        for batch in file.iter_batches(batch_size=rows, columns=[column], use_threads=False):
+            stored = batch.column(0)
+            skipped = min(skip, len(stored))
+            skip -= skipped
+            stored = stored.slice(skipped)
+            words = np.diff(text_buffers(stored.dictionary.cast(pa.large_string()))[1])
+            # sizes: (rows,), null is nothing; ends: (rows + 1,)
+            sizes = words[np.asarray(stored.indices.fill_null(0))] if len(words) else []
+            ends = np.concatenate([[0], np.cumsum(sizes)])
+            start = 0
+            while start < len(stored):
+                end = len(stored)
+                if len(words):
+                    beyond = np.searchsorted(ends, ends[start] + batch_bytes, side="right")
+                    end = max(start + 1, int(beyond) - 1)
+                yield stored.slice(start, end - start).cast(pa.large_string())
+                start = end
 
 
 def _rows_a_batch(metadata: pq.FileMetaData, column: str, batch_bytes: int) -> int:

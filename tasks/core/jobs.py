@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from streaming_ext.layout import Split
-from streaming_ext.manifest import DatasetSpec, PartSummary, SourceIdentity
+from streaming_ext.manifest import DatasetSpec, PartSummary, SourceIdentity, SplitPart
 
 
 class _Message(BaseModel):
@@ -37,7 +37,7 @@ class PrepareJob(_Message):
 
 
 class TokenizeJob(_Message):
-    """Tokenize one source file into a token file a split on scratch.
+    """Tokenize one source file into packed shards on scratch.
 
     Attributes:
         source_url, source_size, source_version: the file as it was listed.
@@ -98,15 +98,8 @@ class FetchedFile(_Message):
     seconds: float
 
 
-class TokenizedSplit(_Message):
-    """One split's token file: documents, and tokens with their end-of-text ids."""
-
-    documents: int
-    tokens: int
-
-
 class TokenizedPart(_Message):
-    """A part on scratch; see `PartRecord` for the words.
+    """A part on scratch, packed; see `PartRecord` for the words.
 
     Attributes:
         audited_documents: documents tokenized twice and compared.
@@ -120,7 +113,7 @@ class TokenizedPart(_Message):
     null_documents: int
     empty_documents: int
     text_bytes: int
-    splits: dict[Split, TokenizedSplit]
+    splits: dict[Split, SplitPart]
     audited_documents: int
     engine: str
     seconds: float
@@ -129,6 +122,11 @@ class TokenizedPart(_Message):
     def tokens(self) -> int:
         """Tokens of all splits."""
         return sum(split.tokens for split in self.splits.values())
+
+    @property
+    def documents(self) -> int:
+        """Documents of all splits."""
+        return sum(split.documents for split in self.splits.values())
 
     @property
     def progress(self) -> Progress:

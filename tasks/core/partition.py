@@ -26,17 +26,13 @@ from streaming_ext.layout import PARTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER, re
 from streaming_ext.manifest import DatasetSpec, PartRecord, from_json, to_json
 from tasks.core.config import ShardConfig
 from tasks.core.jobs import Failure, Progress
-from tasks.core.plan import (
-    Plan,
-    read_unsafe_code_points,
-    without_lost_files,
-    write_unsafe_code_points,
-)
+from tasks.core.plan import Plan, without_lost_files
 from tasks.core.publish import put_tokenizer
-from tasks.core.report import FailedFile, PartTimes, installed_versions
+from tasks.core.report import FailedFile, PartCounts, PartTimes, installed_versions
 from tasks.core.sources import SourceFile
 from tasks.core.storage import Storage
 from tasks.core.tokenizer.code_points import UnsafeCodePoints
+from tasks.core.tokenizer.prepared import read_unsafe_code_points, write_unsafe_code_points
 from tasks.core.tokenizer.tokenizer import TOKENIZER_FILES, open_saved
 
 # Packages whose version may show in the bytes that they make.
@@ -251,10 +247,7 @@ def part_times(storage: Storage, plan: Plan, parts: Iterable[int]) -> Iterator[P
                 f"{storage}: part {part:05} was told to be done, but has no record. Run again."
             ) from error
         yield PartTimes(
-            part=part,
-            source=plan.sources[part].url,
-            text_bytes=record.text_bytes,
-            tokens=sum(split.tokens for split in record.splits.values()),
+            **PartCounts.of(record).model_dump(),
             shard_bytes=sum(s.size for split in record.splits.values() for s in split.shards),
             tokenize_seconds=0.0,
             write_seconds=0.0,

@@ -1,6 +1,5 @@
 """What a run has to do: its sources, its tokenizer, and which parts the output holds already."""
 
-import json
 import shutil
 import time
 from collections.abc import Iterable
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from platformdirs import user_cache_path
 
 from streaming_ext.errors import (
     ConfigMismatchError,
@@ -34,6 +32,7 @@ from streaming_ext.layout import (
 from streaming_ext.manifest import (
     DatasetSpec,
     Manifest,
+    NodeShare,
     PartRecord,
     SourceIdentity,
     TokenizerIdentity,
@@ -41,14 +40,15 @@ from streaming_ext.manifest import (
 )
 from tasks.core.config import ShardConfig
 from tasks.core.documents import check_column, open_parquet
+from tasks.core.report import PartCounts
+from tasks.core.share import own_share, require_same_share
 from tasks.core.sources import SourceFile, identify, is_remote, list_sources
 from tasks.core.sources.fetch import local_name, read_footer
 from tasks.core.storage import Storage
 from tasks.core.storage.scratch import user_scratch
-from tasks.core.tokenizer.code_points import UnsafeCodePoints, find_unsafe_code_points
+from tasks.core.tokenizer.prepared import save_tokenizer
 from tasks.core.tokenizer.tokenizer import load_tokenizer
 
-_UNSAFE_FILE = "unsafe_code_points.json"
 _IO_THREADS = 8
 _DOWNLOADS = "sources"
 _LISTING_SECONDS = 60.0
@@ -64,6 +64,8 @@ class Plan:
         sources: all of them; the index is the part's number.
         todo: parts without a record on the output.
         published: the output holds this very dataset, whole.
+        earlier: counts of the parts that have a record already.
+        share: whose part of all sources these are, where each node keeps its own.
     """
 
     config: ShardConfig
@@ -72,6 +74,8 @@ class Plan:
     todo: tuple[int, ...]
     published: bool
     scratch: Path
+    earlier: tuple[PartCounts, ...] = ()
+    share: NodeShare | None = None
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -161,7 +165,8 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
     scratch = scratch_folder(config, storage)
     tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
-    recorded, published = _compare_with_output(storage, spec, sources)
+    sources, share = own_share(sources, nodes=config.nodes, rank=config.node_rank)
+    recorded, published = _compare_with_output(storage, spec, sources, share)
     if recorded:  # the same but for the name that the tokenizer was asked for by
         spec = next(iter(recorded.values())).spec
     todo = tuple(part for part in range(len(sources)) if part not in recorded)
@@ -172,6 +177,8 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
         todo=todo,
         published=published,
         scratch=scratch,
+        earlier=tuple(PartCounts.of(record) for record in recorded.values()),
+        share=share,
     )
     if published:
         return plan
@@ -179,11 +186,7 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
     _remove_unrecorded(storage, recorded)
     try:
         _empty_scratch(plan)
-        plan.tokenizer_folder.mkdir(parents=True)
-        tokenizer.save(plan.tokenizer_folder)
-        if config.engine == "auto":
-            unsafe = find_unsafe_code_points(tokenizer, user_cache_path("shardmill"))
-            write_unsafe_code_points(plan.tokenizer_folder, unsafe)
+        save_tokenizer(tokenizer, plan.tokenizer_folder, engine=config.engine)
     except OSError as error:
         raise StorageError(f"Cannot write to scratch {scratch}: {error.strerror}.") from error
     return plan
@@ -198,18 +201,6 @@ def _empty_scratch(plan: Plan) -> None:
     for file in plan.downloads.glob("*"):
         if file.name.partition(".")[0] not in wanted:
             file.unlink()
-
-
-def write_unsafe_code_points(tokenizer_folder: Path, unsafe: UnsafeCodePoints | None) -> None:
-    """Put what the plan found out where workers look for it; None leaves the fast engine unused."""
-    if unsafe is not None:
-        (tokenizer_folder / _UNSAFE_FILE).write_text(json.dumps(unsafe.to_json()))
-
-
-def read_unsafe_code_points(tokenizer_folder: Path) -> UnsafeCodePoints | None:
-    """What the plan found out about the fast engine, or None where it is not to be used."""
-    file = tokenizer_folder / _UNSAFE_FILE
-    return UnsafeCodePoints.from_json(json.loads(file.read_text())) if file.exists() else None
 
 
 def read_records(storage: Storage) -> dict[int, PartRecord]:
@@ -228,7 +219,7 @@ def read_records(storage: Storage) -> dict[int, PartRecord]:
 
 
 def _compare_with_output(
-    storage: Storage, spec: DatasetSpec, sources: tuple[SourceFile, ...]
+    storage: Storage, spec: DatasetSpec, sources: tuple[SourceFile, ...], share: NodeShare | None
 ) -> tuple[dict[int, PartRecord], bool]:
     """The records of the parts that are done, and whether the dataset is published."""
     records = read_records(storage)
@@ -250,6 +241,7 @@ def _compare_with_output(
     records = without_lost_files(storage, records, published=manifest is not None)
     recorded = {part: record.source for part, record in records.items()}
     if manifest is not None:
+        require_same_share(manifest.share, share, where=str(storage))
         if lost := [part.part for part in manifest.parts if part.part not in recorded]:
             raise ConfigMismatchError(
                 f"{storage} is published, but the records of parts {lost[:5]} are gone. "

@@ -74,12 +74,13 @@ class _Worker:
         code = self._process.wait()
         if code == -signal.SIGKILL:
             return "the worker process was killed by SIGKILL, as the system does when memory is out"
-        if code < 0:
-            return f"the worker process was killed by {signal.Signals(-code).name}"
         self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, self._stderr.tell() - _STDERR_TAIL_BYTES))
         said = self._stderr.read().decode(errors="replace").strip()
-        return f"the worker process ended with exit code {code}: {said or 'it said nothing'}"
+        how = f"ended with exit code {code}"
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        return f"the worker process {how}: {said or 'it said nothing'}"
 
     def kill(self) -> None:
         """End the process at once."""

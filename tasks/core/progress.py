@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tasks.core.report import RunReport
+from tasks.core.report import FailedFile, PartTimes, RunReport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +42,32 @@ class Snapshot:
         return (self.source_bytes_total / self.source_bytes - 1) * self.seconds
 
 
+@dataclass(kw_only=True, slots=True)
+class WorkingFile:
+    """A source file that is begun and has not ended.
+
+    Attributes:
+        step: download, tokenize or write; where it waits for a worker, the step that it waits for.
+        host: that works on it.
+        since: moment of its step's beginning, or of its first text, on the monotonic clock.
+        first_bytes: text that was done at that moment.
+    """
+
+    part: int
+    source: str
+    step: str
+    host: str
+    since: float
+    text_bytes: int = 0
+    tokens: int = 0
+    first_bytes: int = 0
+
+    def bytes_per_second(self, now: float) -> float:
+        """Text tokenized, in bytes a second, since the first of it."""
+        seconds = now - self.since
+        return (self.text_bytes - self.first_bytes) / seconds if seconds > 0 else 0.0
+
+
 class RunProgress:
     """The counters of one run."""
 
@@ -54,6 +80,9 @@ class RunProgress:
         self._source_bytes_total = 0
         self._parts: dict[int, tuple[float, int, int]] = {}  # source bytes, text bytes, tokens
         self._finished = (0.0, 0, 0)
+        self._working: dict[int, WorkingFile] = {}
+        self._results: list[PartTimes | FailedFile] = []
+        self.page: str | None = None  # where the report for people lies, once there is one
         self.report: RunReport | None = None  # what came of it, once it has ended
 
     def enter(self, phase: str) -> None:
@@ -77,6 +106,36 @@ class RunProgress:
         """What is done of a part so far, from its beginning."""
         with self._lock:
             self._parts[part] = (source_bytes, text_bytes, tokens)
+            file = self._working.get(part)
+            if file is not None:
+                if not file.text_bytes:
+                    file.since, file.first_bytes = time.monotonic(), text_bytes
+                file.text_bytes, file.tokens = text_bytes, tokens
+
+    def step(self, part: int, source: str, step: str, host: str) -> None:
+        """A part is handed to its next step, on a host."""
+        with self._lock:
+            before = self._working.get(part)
+            self._working[part] = WorkingFile(
+                part=part,
+                source=source,
+                step=step,
+                host=host,
+                since=time.monotonic(),
+                text_bytes=before.text_bytes if before else 0,
+                tokens=before.tokens if before else 0,
+            )
+
+    def note(self, result: PartTimes | FailedFile) -> None:
+        """What came of a part, on whichever host."""
+        with self._lock:
+            self._working.pop(result.part, None)
+            self._results.append(result)
+
+    def files(self) -> tuple[list[WorkingFile], list[PartTimes | FailedFile]]:
+        """The files in hand and those that have ended, both in the order in which they came."""
+        with self._lock:
+            return [replace(file) for file in self._working.values()], list(self._results)
 
     def finish(self, part: int, *, source_bytes: int, failed: bool) -> None:
         """A part is done, all of its source; what a failed one did counts no more."""

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from streaming_ext.errors import CorruptDatasetError
 from streaming_ext.layout import SPLITS, Split
-from tasks.core.tokenize_part import DOCUMENTS_SCHEMA
+from tasks.core.part_files import DOCUMENTS_SCHEMA
 from tasks.core.verify.findings import one_line
 
 _BATCH_ROWS = 2**16

@@ -45,6 +45,7 @@ def publish(plan: Plan, storage: Storage) -> Manifest:
             for split in filled_splits(plan.spec, parts)
         },
         tokenizer_files=tuple(put_tokenizer(plan, storage)),
+        share=plan.share,
     )
     storage.put(MANIFEST, to_json(manifest))
     return manifest

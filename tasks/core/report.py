@@ -7,7 +7,7 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.layout import RUNS_FOLDER
-from streaming_ext.manifest import to_json
+from streaming_ext.manifest import PartRecord, to_json
 from tasks.core.storage import Storage
 
 _PACKAGES = ("shardmill", "prefect", "gigatoken", "tiktoken", "tokenizers", "pyarrow", "zstd")
@@ -22,14 +22,19 @@ class FailedFile(BaseModel):
     source: str
     step: str
     reason: str
+    host: str = ""
 
     def __str__(self) -> str:
         reason = self.reason.removeprefix(f"{self.source}: ")
         return f"{self.source}: {self.step}: {reason}"
 
 
-class PartTimes(BaseModel):
-    """A source file that was done in this run; times in seconds, sizes in bytes."""
+class PartCounts(BaseModel):
+    """What a source file holds, whichever run did it; sizes in bytes.
+
+    Attributes:
+        documents: rows that became documents; the others are null, or empty: without a token.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -38,11 +43,45 @@ class PartTimes(BaseModel):
     host: str = ""
     text_bytes: int
     tokens: int
+    documents: int = 0
+    null_documents: int = 0
+    empty_documents: int = 0
+
+    @classmethod
+    def of(cls, record: PartRecord) -> "PartCounts":
+        """The counts of a part that is recorded."""
+        splits = record.splits.values()
+        return cls(
+            part=record.part,
+            source=record.source.url,
+            text_bytes=record.text_bytes,
+            tokens=sum(split.tokens for split in splits),
+            documents=sum(split.documents for split in splits),
+            null_documents=record.null_documents,
+            empty_documents=record.empty_documents,
+        )
+
+
+class PartTimes(PartCounts):
+    """A source file that was done in this run; times in seconds.
+
+    Attributes:
+        host: that did it.
+        ended: when it was written, in seconds since 1970.
+    """
+
+    host: str = ""
+    ended: float = 0.0
     shard_bytes: int
     fetched_bytes: int = 0
     fetch_seconds: float = 0.0
     tokenize_seconds: float
     write_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """What all its steps took, waiting for a worker left out."""
+        return self.fetch_seconds + self.tokenize_seconds + self.write_seconds
 
 
 class RunReport(BaseModel):
@@ -92,8 +131,13 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
+def report_path(report: RunReport, suffix: str) -> str:
+    """Where a report goes, below the dataset's root: among what may differ between two runs."""
+    return f"{RUNS_FOLDER}/{report.began:%Y%m%dT%H%M%SZ}-{report.run[:8]}{suffix}"
+
+
 def save_report(report: RunReport, storage: Storage) -> str:
     """Put a report beside the dataset; returns its path below the dataset's root."""
-    path = f"{RUNS_FOLDER}/{report.began:%Y%m%dT%H%M%SZ}-{report.run[:8]}.json"
+    path = report_path(report, ".json")
     storage.put(path, to_json(report))
     return path

@@ -1,8 +1,8 @@
 """The worker process: takes jobs as JSON lines on stdin, answers on stdout, ends with its parent.
 
 It leaves Ctrl+C to the parent, and ends at once when stdin ends, which also happens when the
-parent is killed. Nothing it leaves behind is ever taken for whole: token files are recorded and
-shards renamed into place when they are complete.
+parent is killed. Nothing it leaves behind is ever taken for whole: what is on scratch is recorded,
+and shards are put in place, when they are complete.
 """
 
 import importlib
@@ -34,12 +34,14 @@ from tasks.core.jobs import (
     WriteJob,
     WrittenPart,
 )
-from tasks.core.plan import read_unsafe_code_points
+from tasks.core.memory import limit_memory
+from tasks.core.part_files import Buffers
 from tasks.core.sources import SourceFile
 from tasks.core.sources.fetch import fetch
 from tasks.core.storage import Storage, open_storage
 from tasks.core.tokenize_part import tokenize_part
 from tasks.core.tokenizer.engine import Engine, choose_engine
+from tasks.core.tokenizer.prepared import read_unsafe_code_points
 from tasks.core.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.write_part import write_part
 
@@ -54,6 +56,7 @@ def main() -> None:
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
     if "light" not in sys.argv[1:]:
         _import_engines()
+    limit_memory()
     while True:
         _send(_serve(jobs.get()))
 
@@ -97,7 +100,7 @@ def _do(job: Job, report: Callable[[Progress], None]) -> Answer:
         return Answer(prepared=True)
     if isinstance(job, TokenizeJob):
         tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
-        return Answer(tokenized=tokenize_part(job, tokenizer, engine, report))
+        return Answer(tokenized=tokenize_part(job, tokenizer, engine, report, _buffers()))
     if isinstance(job, FetchJob):
         return Answer(fetched=_fetch(job, report))
     return Answer(written=_write(job, report))
@@ -110,6 +113,11 @@ def _tokenizer_and_engine(
     tokenizer = open_saved(Path(folder))
     unsafe = read_unsafe_code_points(Path(folder))
     return tokenizer, choose_engine(tokenizer, engine=engine, unsafe=unsafe)
+
+
+@cache
+def _buffers() -> Buffers:
+    return {}
 
 
 @cache

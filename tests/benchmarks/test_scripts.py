@@ -67,3 +67,15 @@ def test_many_files(cache: Path, tmp_path: Path) -> None:
     printed = run_script("many_files", *sizes, "--result", result, cache=cache)
     assert "A file costs" in printed
     assert set(saved(result)["seconds"]) == {"4 files", "2 files"}
+
+
+def test_dashboard(cache: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    sizes = ("--files", 4, "--documents", 5, "--rounds", 0, "--only", "SQLite")
+    printed = run_script("dashboard", *sizes, "--result", result, cache=cache)
+    assert "| SQLite |" in printed
+    measured = saved(result)["results"]["SQLite"]
+    assert measured["rows"]["task_run"] == 3 * 4 + 1
+    assert measured["rows"]["log"] < 4
+    assert measured["calls"]["flow_runs"] > 2
+    assert measured["bytes"] > 0

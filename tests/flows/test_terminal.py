@@ -142,6 +142,11 @@ class TestReport:
         line = f"FAILED /data/[b]/x.parquet: tokenize: {reason}"
         assert line in out.getvalue().splitlines()
 
+    def test_where_the_page_lies(self) -> None:
+        screen, out = console()
+        show_report(make_report(), screen, page="/out/runs/a\x1b.html")
+        assert "/out/runs/a\\x1b.html" in out.getvalue()
+
     def test_no_control_sequence_of_a_damaged_file_reaches_the_terminal(self) -> None:
         failed = FailedFile(part=1, source="/b", step="tokenize", reason="bad \x1b[2J\x07\x9b name")
         screen, out = console()

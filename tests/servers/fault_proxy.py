@@ -1,6 +1,7 @@
 """A TCP proxy on loopback that does to connections what networks and servers do."""
 
 import contextlib
+import re
 import socket
 import struct
 import threading
@@ -21,6 +22,7 @@ class Faults:
         headers: further lines of that answer.
         hang: take the request and never answer.
         cut_up, cut_down: reset after so many bytes to or from the server.
+        flip: change the last byte of the first answer.
         bytes_per_second: of each direction, all connections together.
         times: only the first so many connections; None for all.
     """
@@ -30,6 +32,7 @@ class Faults:
     hang: bool = False
     cut_up: int | None = None
     cut_down: int | None = None
+    flip: bool = False
     bytes_per_second: float | None = None
     times: int | None = None
 
@@ -64,6 +67,7 @@ class FaultProxy:
         self._open: set[socket.socket] = set()
         self._up, self._down = _Link(), _Link()
         self.struck = 0  # connections that a fault befell
+        self.asked: list[str] = []  # the path of every GET
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -96,6 +100,8 @@ class FaultProxy:
 
     def close(self) -> None:
         """Reset all connections and listen no more."""
+        with contextlib.suppress(OSError):  # closed before
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes whoever waits in accept
         self._listener.close()
         self.inflict(Faults())
 
@@ -112,7 +118,9 @@ class FaultProxy:
             faults = self._faults
             self._open.add(client)
             if faults.times is not None and self.struck >= faults.times:
-                return replace(faults, answer=None, hang=False, cut_up=None, cut_down=None)
+                return replace(
+                    faults, answer=None, hang=False, cut_up=None, cut_down=None, flip=False
+                )
             if faults != Faults():
                 self.struck += 1
             return faults
@@ -138,7 +146,7 @@ class FaultProxy:
             target=self._pump, args=(client, server, faults.cut_up, self._up, rate), daemon=True
         )
         up.start()
-        self._pump(server, client, faults.cut_down, self._down, rate)
+        self._pump(server, client, faults.cut_down, self._down, rate, flip=faults.flip)
         up.join()
         with self._lock:
             self._open -= {client, server}
@@ -158,7 +166,7 @@ class FaultProxy:
         ]  # fmt: skip
         with contextlib.suppress(OSError), client:
             client.settimeout(1)
-            client.recv(_PIECE)
+            self._note(client.recv(_PIECE))
             client.sendall("\r\n".join(head).encode() + body)
             client.shutdown(socket.SHUT_WR)
             with contextlib.suppress(TimeoutError):
@@ -167,14 +175,28 @@ class FaultProxy:
         with self._lock:
             self._open.discard(client)
 
-    @staticmethod
+    def _note(self, sent: bytes) -> None:
+        """Remember what was asked for; a request without a body is one piece."""
+        self.asked += [path.decode() for path in re.findall(rb"GET (\S+) HTTP/", sent)]
+
     def _pump(
-        source: socket.socket, sink: socket.socket, cut: int | None, link: _Link, rate: float | None
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        cut: int | None,
+        link: _Link,
+        rate: float | None,
+        *,
+        flip: bool = False,
     ) -> None:
         passed = 0
         try:
             while data := source.recv(_PIECE):
                 link.carry(len(data), rate)
+                if link is self._up:
+                    self._note(data)
+                if flip and not data.endswith(b"\r\n"):  # the end of the body, not of the head
+                    data, flip = data[:-1] + bytes([data[-1] ^ 1]), False
                 if cut is not None and passed + len(data) > cut:
                     sink.sendall(data[: cut - passed])
                     _reset(source)

@@ -1,20 +1,16 @@
 """A real S3 server on loopback: OpenStack Swift with its S3 API, in an environment of its own.
 
-The environment is made once, below the user's cache folder, and kept. Every daemon is a process
-that a test may kill, stop and start again.
+Every daemon is a process that a test may kill, stop and start again.
 """
 
 import contextlib
-import fcntl
 import os
 import pwd
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
-import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +19,7 @@ from typing import Any
 import httpx
 from platformdirs import user_cache_path
 
+from tests.servers.environments import python_environment
 from tests.servers.prefect_server import free_port
 
 SWIFT = "swift==2.38.3"
@@ -61,28 +58,12 @@ use = egg:swift#tempauth
 """
 
 
-def environment() -> Path:
-    """The folder with Swift's programs, installed on first use."""
-    base = user_cache_path("shardmill-tests", ensure_exists=True)
-    home = base / f"{SWIFT.replace('==', '-')}-py{sys.version_info.major}.{sys.version_info.minor}"
-    programs = home / "bin"
-    with (base / "swift.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "ready").exists():
-            venv.create(home, clear=True, with_pip=True)
-            install = [str(programs / "pip"), "install", "--quiet", "--disable-pip-version-check"]
-            done = subprocess.run([*install, SWIFT], capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{SWIFT} could not be installed:\n{done.stderr}"
-            (home / "ready").touch()
-    return programs
-
-
 class SwiftServer:
     """One node of Swift: four daemons, data in a folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._programs = environment()
+        self._programs = python_environment(SWIFT)
         self._etc = root / "etc"
         self._ports = {kind: free_port() for kind in DAEMONS}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streaming_ext import StreamingTokenDataset
+from tests.servers.swift import SwiftServer, make_bucket, s3_client
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
 
@@ -22,6 +23,19 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The same documents in shards that are not compressed."""
     root = tmp_path_factory.mktemp("raw") / "dataset"
     return build(root, numbered_parts(some_documents(300)), compression="none")
+
+
+@pytest.fixture(scope="session")
+def published(swift: SwiftServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, str]:
+    """A small dataset of compressed shards, on disk and in a bucket: also its URL."""
+    root = tmp_path_factory.mktemp("published") / "dataset"
+    built = build(root, numbered_parts(some_documents(60)))
+    bucket = make_bucket(swift.url)
+    client = s3_client(swift.url)
+    for path in sorted(root.rglob("*.*")):
+        client.put_object(Bucket=bucket, Key=f"a/{path.relative_to(root)}", Body=path.read_bytes())
+    client.close()
+    return built, f"s3://{bucket}/a"
 
 
 @pytest.fixture

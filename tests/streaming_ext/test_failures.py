@@ -159,18 +159,27 @@ def test_a_cache_that_cannot_be_written_is_named(packed, open_raw, tmp_path) -> 
         next(iter(StreamingTokenLoader(dataset)))
 
 
-TRAIN = """
-    import sys
+JOBS = """
+    import os, sys
     from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-    if __name__ == "__main__":
+
+    def train():
         dataset = StreamingTokenDataset(
             remote=sys.argv[1], local=sys.argv[2], batch_size=2, shuffle=True,
             dp_rank=0, dp_world_size=1, cache_limit=sys.argv[3],
         )
-        print("begun", flush=True)
+        print(os.getpid(), flush=True)
         for epoch in range(10**6):
             for batch in StreamingTokenLoader(dataset, num_workers=2):
                 pass
+
+    if __name__ == "__main__":
+        for line in sys.stdin:  # a job each, forked so that what is imported is imported once
+            job = os.fork()
+            if job == 0:
+                train()
+            _, status = os.waitpid(job, 0)
+            print(os.waitstatus_to_exitcode(status), flush=True)
 """
 
 
@@ -178,22 +187,25 @@ def test_after_twenty_kills_it_opens_again_and_nothing_is_left(
     packed: Built, open_raw: Any, tmp_path: Path
 ) -> None:
     script, cache, temporary = tmp_path / "train.py", tmp_path / "cache", tmp_path / "tmp"
-    script.write_text(textwrap.dedent(TRAIN))
+    script.write_text(textwrap.dedent(JOBS))
     temporary.mkdir()
     shared = _shared_memory()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
     command = [sys.executable, str(script), str(packed.root), str(cache), "3kb"]
-    kills = 20 if os.environ.get("SHARDMILL_SLOW_TESTS") else 3
-    for number in range(kills):
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"begun\n"
-            time.sleep(0.05 + 0.4 * number / kills)
-            process.kill()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as jobs:
+        for number in range(20):
+            print(file=jobs.stdin, flush=True)
+            job = int(jobs.stdout.readline())
+            time.sleep(0.02 * number)
+            os.kill(job, signal.SIGKILL)
+            assert int(jobs.stdout.readline()) == -signal.SIGKILL
+    assert jobs.returncode == 0
     deadline = time.monotonic() + 20  # workers see that their parent is gone
     while _running(str(script)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not _running(str(script))
+    assert list(cache.rglob("*.mds"))
     expected = [b["tokens"].tolist() for b in StreamingTokenLoader(open_raw(batch_size=2))]
     dataset = open_raw(remote=str(packed.root), local=cache, batch_size=2)
     assert [batch["tokens"].tolist() for batch in StreamingTokenLoader(dataset)] == expected

@@ -9,7 +9,7 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.errors import UsageError
 from streaming_ext.index import read_index
 from streaming_ext.remote import Remote
-from tests.streaming_ext.build import EOT, Built
+from tests.streaming_ext.build import EOT, Built, build
 
 EXTRAS = ["targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen", "starts_inside",
           "sequence_ids"]  # fmt: skip
@@ -95,7 +95,9 @@ def test_types_are_those_that_models_take(raw: Built) -> None:
     kinds = {name: value.dtype for name, value in batch.items() if name != "max_seqlen"}
     assert kinds.pop("cu_seqlens") == torch.int32
     assert kinds.pop("starts_inside") == torch.bool
+    assert kinds.pop("position_ids") == kinds.pop("document_ids") == torch.int32
     assert set(kinds.values()) == {torch.int64}
+    assert all(value.is_contiguous() for name, value in batch.items() if name != "max_seqlen")
     assert type(batch["max_seqlen"]) is int
 
 
@@ -115,3 +117,61 @@ def test_loss_leaves_out_what_is_ignored(raw: Built) -> None:
 def test_unknown_extras_are_refused(raw: Built) -> None:
     with pytest.raises(UsageError, match="may name targets"):
         batches_of(raw, extras=["labels"])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_documents_of_a_token_and_padding_within(tmp_path, workers) -> None:
+    """More boundaries than a message has room for; padding that no part of ours would have."""
+    rng = np.random.default_rng(1)
+    ids = np.where(rng.random(2000) < 0.6, EOT, 5)
+    built = build(
+        tmp_path / "data",
+        [[("train", ids[:900].tolist()), ("train", [1])], [("train", ids[900:].tolist())]],
+        compression="none",
+        shard_samples=9,
+    )
+    length = 40
+    reference = Reference(built, "train")
+    shard_starts = {0, *(end + 1 for end in reference.last_of_shard)}
+    stream = reference.stream
+    for at in range(len(stream)):  # the first token of a shard is never padding
+        both = at > 0 and stream[at] == EOT == stream[at - 1]
+        reference.padding[at] = both and at not in shard_starts
+    seen = 0
+    for batch in batches_of(built, sequence_length=length, workers=workers):
+        bounds = [0]
+        for row, sequence in enumerate(batch["sequence_ids"].tolist()):
+            start = sequence * length
+            begins = reference.segments(start, length)
+            targets = [reference.target(start + i, row_end=i == length - 1) for i in range(length)]
+            assert batch["targets"][row].tolist() == targets
+            number = np.searchsorted(begins, np.arange(length), side="right") - 1
+            assert batch["document_ids"][row].tolist() == number.tolist()
+            bounds += [row * length + end for end in [*begins[1:], length]]
+            seen += 1
+        assert batch["cu_seqlens"].tolist() == bounds
+    assert seen > 40
+
+
+def test_kept_batches_are_not_written_over(raw: Built) -> None:
+    kept = batches_of(raw, sequence_length=24)
+    again = batches_of(raw, sequence_length=24)
+    assert len(kept) > 20  # more than there are buffers
+    for one, other in zip(kept, again, strict=True):
+        assert (one["tokens"] == other["tokens"]).all()
+        assert (one["targets"] == other["targets"]).all()
+        assert (one["position_ids"] == other["position_ids"]).all()
+
+
+def test_memory_of_dropped_batches_is_used_again(raw: Built) -> None:
+    dataset = StreamingTokenDataset(local=raw.root, batch_size=3, dp_rank=0, dp_world_size=1)
+    places = {batch["tokens"].data_ptr() for batch in StreamingTokenLoader(dataset)}
+    assert len(places) <= 3
+
+
+def test_a_view_keeps_its_memory(raw: Built) -> None:
+    dataset = StreamingTokenDataset(local=raw.root, batch_size=3, dp_rank=0, dp_world_size=1)
+    rows = [(batch["tokens"][1], batch["tokens"][1].tolist())
+            for batch in StreamingTokenLoader(dataset)]  # fmt: skip
+    assert len(rows) > 100
+    assert all(row.tolist() == values for row, values in rows)

@@ -58,12 +58,24 @@ class Lengths:
 
         Doublings without a document are there too where they stand between others.
         """
-        bounds = [2**power for power in range(16)]
-        classes = [*bounds, *(_EXACT + _STEPS * step for step in range(_DOUBLINGS + 1))]
-        lengths = [*bounds, *(_EXACT * 2**step for step in range(_DOUBLINGS))]
+        return [(start, documents) for start, _, documents in self.histogram(1)]
+
+    def histogram(self, steps: int) -> list[tuple[int, int, int]]:
+        """(length, next length, documents from the one up to the other), as `doublings`.
+
+        Args:
+            steps: classes to each doubling, a power of two up to 256; among the shortest lengths
+                there are fewer, since lengths are whole.
+        """
+        bounds = sorted({round(2 ** (step / steps)) for step in range(16 * steps)})
+        above = range(_DOUBLINGS * steps + 1)
+        classes = [*bounds, *(_EXACT + _STEPS // steps * step for step in above)]
+        lengths = [*bounds, *(round(_EXACT * 2 ** (step / steps)) for step in above)]
         ends = np.concatenate(([0], np.cumsum(self._counts)))
         counts = np.diff(ends[classes])
         there = np.flatnonzero(counts)
         if not len(there):
             return []
-        return [(lengths[i], int(counts[i])) for i in range(there[0], there[-1] + 1)]
+        return [
+            (lengths[i], lengths[i + 1], int(counts[i])) for i in range(there[0], there[-1] + 1)
+        ]

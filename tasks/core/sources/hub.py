@@ -180,7 +180,9 @@ def _tree(repository: _Repository, pattern: str) -> Iterator[dict[str, Any]]:
     while url is not None:
 
         def request(url: str = url) -> httpx.Response:
-            response = client().get(url, headers=_headers())
+            # A listing may go on elsewhere, as of a mirror; the token stays with who was asked.
+            headers = _headers() if url.startswith(f"{_endpoint()}/") else {}
+            response = client().get(url, headers=headers)
             require_ok(response, lambda r: _explain(repository, r))
             return response
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from streaming_ext.errors import UsageError
 from tasks.core.sources.local import match_local, why_nothing
 from tasks.core.sources.source_file import SourceFile
+from tasks.core.storage.dialects.choice import OBJECT_STORES
 
-_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs"}
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # what would steer a terminal or a log
+_LONGEST_NAME = 4096  # of a URL; a path on Linux is no longer
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
 
 
@@ -43,11 +44,7 @@ def list_sources(
         if not matches:
             raise UsageError(f"{pattern}: {reason}")
         for source in matches:
-            if any(unicodedata.category(character) in _STEERING for character in source.url):
-                raise UsageError(
-                    f"{source.url!r}: the name of this source file holds control characters. "
-                    "Rename it."
-                )
+            _check_name(source)
             found[source.url] = source
     if hub_config is not None and not used_config:
         raise UsageError(
@@ -55,6 +52,21 @@ def list_sources(
             f"{', '.join(patterns)}."
         )
     return sorted(found.values())[:max_files]
+
+
+def _check_name(source: SourceFile) -> None:
+    """Refuse a name that would steer a terminal or a log, or lead out of where it was listed."""
+    url = source.url
+    if any(unicodedata.category(character) in _STEERING for character in url):
+        problem = "holds control characters"
+    elif source.remote and {".", ".."} & set(url.partition("://")[2].split("/")):
+        problem = "leads out of its folder"
+    elif len(url) > _LONGEST_NAME:
+        problem = f"has {len(url)} characters, at most {_LONGEST_NAME} are allowed"
+        url = f"{url[:200]}..."
+    else:
+        return
+    raise UsageError(f"{url!r}: the name of this source file {problem}. Rename it.")
 
 
 def _is_repository(pattern: str, hub_config: str | None) -> bool:
@@ -71,7 +83,7 @@ def _match(pattern: str) -> tuple[list[SourceFile], str]:
         return match_local(pattern), why_nothing(pattern)
     if scheme == "file":
         return match_local(rest), why_nothing(rest)
-    if scheme in _OBJECT_STORES:
+    if scheme in OBJECT_STORES:
         from tasks.core.sources.objects import list_objects
 
         return list_objects(pattern), nothing

@@ -11,14 +11,20 @@ import bracex
 import httpx
 
 from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
+from tasks.core.sources.addresses import RedirectGuard
 from tasks.core.sources.source_file import SourceFile
 from tasks.core.storage.client import Retry, timeout_seconds
 
 Result = TypeVar("Result")
 Explain = Callable[[httpx.Response], Exception]
 
-RETRY = Retry()
 MAX_WAIT_SECONDS = 300.0  # that a server may ask for with Retry-After
+
+
+@cache
+def retry() -> Retry:
+    """How often this process tries."""
+    return Retry.usual()
 
 
 @cache
@@ -29,6 +35,7 @@ def client() -> httpx.Client:
         follow_redirects=True,
         timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
         headers={"User-Agent": "shardmill", "Accept-Encoding": "identity"},
+        event_hooks={"response": [RedirectGuard().seen]},
     )
 
 
@@ -154,7 +161,7 @@ class WebReader:
 def _pause_or_raise(what: str, error: Exception, attempt: int) -> int:
     """Wait behind a failed attempt; returns how many there were."""
     attempt += 1
-    pause = RETRY.pause(attempt - 1)
+    pause = retry().pause(attempt - 1)
     reason = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, _LaterError) and error.seconds is not None:
         pause = error.seconds
@@ -163,7 +170,8 @@ def _pause_or_raise(what: str, error: Exception, attempt: int) -> int:
                 f"Cannot {what}: {reason}, and asks to wait {pause:.0f} s. Run the same command "
                 "again then."
             ) from error
-    if attempt >= RETRY.attempts:
+    limit = retry().silences if isinstance(error, httpx.TimeoutException) else retry().attempts
+    if attempt >= limit:
         raise TransientStorageError(f"Cannot {what}: {reason} (tried {attempt} times).") from error
     time.sleep(pause)
     return attempt

@@ -9,22 +9,20 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
 from streaming_ext.errors import TransientStorageError, UsageError
-from tasks.core.storage.faults import client_errors, explained, is_missing
+from tasks.core.storage.dialects import Dialect, ObjectInfo, OpenUpload, dialect_of
+from tasks.core.storage.faults import client_errors, explained, is_missing, is_timeout
 
 Result = TypeVar("Result")
 
 TIMEOUT_VARIABLE = "SHARDMILL_STORAGE_TIMEOUT"
 _TIMEOUT_SECONDS = 30.0
 _SLOWEST_BYTES_PER_SECOND = 2**20  # a transfer that is slower than this is given up
-_PACKAGES = {
-    "s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3"), "gs": ("gcsfs", "gcs"), "gcs": ("gcsfs", "gcs"),
-    "az": ("adlfs", "azure"), "abfs": ("adlfs", "azure"),
-}  # fmt: skip
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -50,17 +48,29 @@ class Retry:
 
     Attributes:
         attempts: at most so many.
+        silences: at most so many of them without any answer.
         first_pause: seconds before the second; doubles up to `longest_pause`, with jitter.
     """
 
     attempts: int = 7
+    silences: int = 3
     first_pause: float = 0.5
     longest_pause: float = 10.0
+
+    @classmethod
+    def usual(cls) -> "Retry":
+        """As patient as the environment asks for: the pauses go with the time-out."""
+        return cls(first_pause=0.5 * patience(), longest_pause=10.0 * patience())
 
     def pause(self, attempt: int) -> float:
         """Seconds to wait behind attempt 0, 1, ..."""
         pause: float = min(self.first_pause * 2**attempt, self.longest_pause)
         return pause * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+def patience() -> float:
+    """By what all pauses are multiplied: 1 at the usual time-out, never more."""
+    return min(1.0, timeout_seconds() / _TIMEOUT_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,39 +84,30 @@ class ObjectClient:
 
     scheme: str
     bucket: str
-    retry: Retry = field(default_factory=Retry)
+    retry: Retry = field(default_factory=Retry.usual)
     timeout: float = field(default_factory=timeout_seconds)
 
     @property
-    def is_s3(self) -> bool:
-        """Whether it speaks S3's own language."""
-        return self.scheme in {"s3", "s3a"}
+    def dialect(self) -> Dialect:
+        """How this store is spoken to."""
+        return dialect_of(self.scheme)
 
     @cached_property
     def filesystem(self) -> Any:
         """The fsspec file system, made on first use."""
-        import fsspec
-
-        options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
-        if self.is_s3:
-            options["config_kwargs"] = {
-                "connect_timeout": min(self.timeout, 10.0),
-                "read_timeout": self.timeout,
-                "retries": {"mode": "standard", "total_max_attempts": 1},
-                "max_pool_connections": 32,
-            }
-        package, extra = _PACKAGES[self.scheme]
+        dialect = self.dialect
         try:
-            made = fsspec.filesystem(self.scheme, **options)
+            return dialect.open(self.scheme, self.timeout)
         except ImportError as error:
             raise UsageError(
-                f"{self.scheme}:// needs {package}: pip install 'shardmill[{extra}]'."
+                f"{self.scheme}:// needs {dialect.package}: "
+                f"pip install 'shardmill[{dialect.extra}]'."
             ) from error
         except ValueError as error:  # adlfs where no account is named
-            raise UsageError(f"{self.scheme}://{self.bucket}: {error}.") from error
-        if self.is_s3:
-            made.retries = 1
-        return made
+            raise UsageError(
+                f"{self.scheme}://{self.bucket}: {str(error).rstrip('!')}. Credentials come from "
+                "the environment: docs/storage.md names the variables."
+            ) from error
 
     def ask(
         self,
@@ -114,7 +115,6 @@ class ObjectClient:
         request: Callable[[Any], Awaitable[Result]],
         *,
         size: int = 0,
-        stop: Callable[[], bool] = lambda: False,
     ) -> Result:
         """Make a request, again where the fault may pass; `what` names it in messages.
 
@@ -122,7 +122,6 @@ class ObjectClient:
             what: "write s3://bucket/x".
             request: gets the file system.
             size: bytes that it moves; more take more time.
-            stop: whether nobody waits for it any longer.
 
         Raises:
             FileNotFoundError: there is no such object.
@@ -130,7 +129,7 @@ class ObjectClient:
             StorageError: the store refuses, or goes on failing (`TransientStorageError`).
         """
         limit = self.timeout + 1 + size / _SLOWEST_BYTES_PER_SECOND
-        attempt = 0
+        attempt = silences = 0
         while True:
             try:
                 return self._once(request, limit)
@@ -141,44 +140,67 @@ class ObjectClient:
                 if isinstance(told, FileExistsError):
                     raise told from error
                 attempt += 1
-                if not told.transient or attempt >= self.retry.attempts or stop():
+                silences += is_timeout(error)
+                last = attempt >= self.retry.attempts or silences >= self.retry.silences
+                if not told.transient or last:
                     if isinstance(told, TransientStorageError):
                         told = TransientStorageError(f"{told} (tried {attempt} times)")
                     raise told from error
             time.sleep(self.retry.pause(attempt - 1))
 
+    def look_at(self, prefix: str, *, what: str) -> None:
+        """Make sure that the bucket is there and may be listed."""
+        self.ask(what, lambda fs: self.dialect.look_at(fs, self.bucket, prefix))
+
+    def find(self, prefix: str, *, what: str) -> dict[str, ObjectInfo]:
+        """Every object whose key begins with `prefix`, by key; no folders."""
+        found = self.ask(what, lambda fs: self.dialect.find(fs, self.bucket, prefix))
+        return {key: info for key, info in found.items() if not key.endswith("/")}
+
     def read(
         self,
-        path: str,
+        key: str,
         *,
         what: str,
-        start: int = 0,
-        end: int | None = None,
-        etag: str | None = None,
+        span: tuple[int, int] | None = None,
+        version: str | None = None,
     ) -> bytes:
-        """The bytes [start, end) of an object, in one request.
+        """An object, or its bytes [start, end), in one request.
 
         Args:
-            path: bucket and key.
+            key: within the bucket.
             what: names the request in messages.
-            start, end: within the object; all of it by default.
-            etag: on S3, `FileExistsError` where the object is another version.
+            span: start and end within the object; all of it by default.
+            version: `FileExistsError` where the object is another one.
         """
+        size = 0 if span is None else span[1] - span[0]
+        return self.ask(
+            what, lambda fs: self.dialect.read(fs, self.bucket, key, span, version), size=size
+        )
 
-        async def request(filesystem: Any) -> bytes:
-            if not self.is_s3:
-                bounds = {} if end is None else {"start": start, "end": end}
-                return bytes(await filesystem._cat_file(path, **bounds))
-            # The file system's own way asks for the size first, where errors have no codes.
-            options: dict[str, Any] = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
-            if etag is not None:
-                options["IfMatch"] = f'"{etag}"'
-            key = path.partition("/")[2]
-            answer = await filesystem._call_s3("get_object", Bucket=self.bucket, Key=key, **options)
-            async with answer["Body"] as body:
-                return bytes(await body.read())
+    def put(self, key: str, data: bytes, *, what: str, new: bool = False) -> None:
+        """Put an object; where `new`, `FileExistsError` where there is one."""
+        self.ask(
+            what,
+            lambda fs: self.dialect.put(fs, self.bucket, key, data, new=new),
+            size=len(data),
+        )
 
-        return self.ask(what, request, size=0 if end is None else end - start)
+    def remove(self, key: str, *, what: str) -> None:
+        """Remove an object; `FileNotFoundError` where the store tells that there is none."""
+        self.ask(what, lambda fs: self.dialect.remove(fs, self.bucket, key))
+
+    def open_uploads(self, prefix: str, *, what: str) -> list[OpenUpload]:
+        """Uploads below a prefix that killed processes left open."""
+        return self.ask(what, lambda fs: self.dialect.open_uploads(fs, self.bucket, prefix))
+
+    def give_up(self, upload: OpenUpload) -> None:
+        """Give one up; gone already is no error."""
+        with suppress(FileNotFoundError):
+            self.ask(
+                f"give up an upload of {self.scheme}://{self.bucket}/{upload.key}",
+                lambda fs: self.dialect.give_up(fs, self.bucket, upload),
+            )
 
     def _once(self, request: Callable[[Any], Awaitable[Result]], seconds: float) -> Result:
         filesystem = self.filesystem

@@ -25,8 +25,13 @@ class Storage(Protocol):
         ...
 
     @property
-    def uploads_at_once(self) -> int:
-        """How many files a worker should put at the same time; 1 where waiting costs nothing."""
+    def puts_at_once(self) -> int:
+        """How many files a worker should put at the same time, beside the work that makes them."""
+        ...
+
+    @property
+    def remote(self) -> bool:
+        """Whether it lies behind a network: putting is then a matter of waiting."""
         ...
 
     def create(self) -> None:
@@ -35,6 +40,13 @@ class Storage(Protocol):
 
     def put(self, path: str, data: bytes) -> None:
         """Put a file in place in one step, over an older one."""
+        ...
+
+    def put_file(self, path: str, file: Path) -> None:
+        """Put a local file in place in one step, over an older one; it is not to change any more.
+
+        Where that saves copying, the two names stand for the same file on the same disk.
+        """
         ...
 
     def read(self, path: str) -> bytes:

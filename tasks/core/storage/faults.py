@@ -7,7 +7,7 @@ from streaming_ext.errors import StorageError, TransientStorageError
 
 _ADVICE = {
     "NoSuchBucket": "there is no bucket {bucket!r} at this endpoint. Create it, or check its name "
-    "and AWS_ENDPOINT_URL.",
+    "and the endpoint.",
     "InvalidBucketName": "{bucket!r} is no name for a bucket.",
     "SignatureDoesNotMatch": "the secret is wrong for this key id. Check AWS_SECRET_ACCESS_KEY or "
     "the profile.",
@@ -19,9 +19,17 @@ _ADVICE = {
     "InvalidToken": "the session token is not valid. Check AWS_SESSION_TOKEN.",
     "RequestTimeTooSkewed": "the clock of this machine is wrong by more than the server accepts. "
     "Set it right.",
+    "401": "the store does not accept these credentials, or got none. Check what your provider's "
+    "clients look for: a key, a key file, a login.",
+    "AuthenticationFailed": "the key or token of this account is wrong. Check "
+    "AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_ACCOUNT_KEY.",
     "QuotaExceeded": "the quota of bucket {bucket!r} is used up.",
 }  # fmt: skip
-_ALIASES = {"403": "AccessDenied", "Forbidden": "AccessDenied", "AllAccessDisabled": "AccessDenied"}
+_ALIASES = {
+    "403": "AccessDenied", "Forbidden": "AccessDenied", "AllAccessDisabled": "AccessDenied",
+    "AuthorizationFailure": "AccessDenied", "AuthorizationPermissionMismatch": "AccessDenied",
+    "ContainerNotFound": "NoSuchBucket", "NoAuthenticationInformation": "401",
+}  # fmt: skip
 _PASSING = {
     "SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "Throttling",
     "ThrottlingException", "TooManyRequests", "RequestLimitExceeded", "BadDigest",
@@ -32,7 +40,10 @@ _WRONG_SETTINGS = {
     "ParamValidationError", "InvalidRegionError", "ProfileNotFound", "UnknownServiceError",
     "InvalidConfigError", "ConfigParseError",
 }  # fmt: skip
-_NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"}
+_NO_CREDENTIALS = {
+    "NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError",
+    "CredentialUnavailableError",
+}  # fmt: skip
 _NO_CREDENTIALS_ADVICE = (
     "no credentials were found for bucket {bucket!r}. Set AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, a profile or a role, or what your provider asks for."
@@ -47,7 +58,7 @@ def client_errors() -> tuple[type[Exception], ...]:
         ("botocore.exceptions", ("BotoCoreError", "ClientError", "HTTPClientError")),
         ("aiohttp", ("ClientError",)),
         ("google.auth.exceptions", ("GoogleAuthError",)),
-        ("gcsfs.retry", ("HttpError",)),
+        ("gcsfs.retry", ("HttpError", "ChecksumError")),
         ("azure.core.exceptions", ("AzureError",)),
     ):
         if module in sys.modules:
@@ -73,6 +84,7 @@ def _answer(error: BaseException) -> tuple[str, int]:
         code: Any = getattr(link, "error_code", None) or getattr(link, "code", None)
         status = getattr(link, "status_code", None) or getattr(link, "status", None) or 0
         if code or status:
+            code = getattr(code, "value", code)  # Azure's are members of an enumeration
             return str(code or status), int(status) if str(status).isdigit() else 0
     return "", 0
 
@@ -81,7 +93,7 @@ def is_missing(error: BaseException) -> bool:
     """Whether the store answered that there is no such object, in a bucket that it has."""
     code, _ = _answer(error)
     return code in {"NoSuchKey", "404", "BlobNotFound"} or (
-        isinstance(error, FileNotFoundError) and code != "NoSuchBucket"
+        isinstance(error, FileNotFoundError) and _ALIASES.get(code, code) != "NoSuchBucket"
     )
 
 
@@ -91,11 +103,11 @@ def explained(
     """The error to raise instead; `what` is what was being done, `seconds` how long it might."""
     code, status = _answer(error)
     code = _ALIASES.get(code, code)
-    kinds = {type(link).__name__ for link in _chain(error)}
+    kinds = _kinds(error)
     if code in _EXISTS or isinstance(error, FileExistsError):
         return FileExistsError(what)
     passing, told = _told(error, code, status, kinds)
-    if passing and _is_timeout(error, kinds):
+    if passing and is_timeout(error):
         told = f"no answer within {seconds:.0f} s. Is the endpoint right and reachable?"
     raised = TransientStorageError if passing else StorageError
     return raised(f"Cannot {what}: {told.format(bucket=bucket)}")
@@ -107,11 +119,11 @@ def _told(error: BaseException, code: str, status: int, kinds: set[str]) -> tupl
     passing = False
     if code in _ADVICE:
         told = f"{_ADVICE[code]} ({code})"
-    elif kinds & _NO_CREDENTIALS:
+    elif kinds & _NO_CREDENTIALS or ("ClientAuthenticationError" in kinds and not status):
         told = _NO_CREDENTIALS_ADVICE
     elif code in _PASSING or status >= 500 or status == 429:
         passing, told = True, f"the server answers {code or status}: {said}."
-    elif isinstance(error, PermissionError):
+    elif isinstance(error, PermissionError) or said.startswith("Forbidden: "):  # as gcsfs says it
         told = f"{_ADVICE['AccessDenied']} ({said})"
     elif status >= 400:
         told = f"the server refuses ({code or status}: {said})."
@@ -120,10 +132,17 @@ def _told(error: BaseException, code: str, status: int, kinds: set[str]) -> tupl
     return passing, told
 
 
-def _is_timeout(error: BaseException, kinds: set[str]) -> bool:
-    return isinstance(error, TimeoutError) or any("Timeout" in kind for kind in kinds)
+def is_timeout(error: BaseException) -> bool:
+    """Whether the server said nothing at all."""
+    return isinstance(error, TimeoutError) or any("Timeout" in kind for kind in _kinds(error))
+
+
+def _kinds(error: BaseException) -> set[str]:
+    return {type(link).__name__ for link in _chain(error)}
 
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
+    if text.startswith("<RawResponseMessage"):  # aiohttp's answer that was cut in its head
+        text = "the connection was closed in the middle of the answer"
     return text[:300].rstrip(".")

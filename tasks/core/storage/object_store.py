@@ -7,19 +7,23 @@ object or the old one, never a part of it.
 import builtins
 import hashlib
 import logging
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from streaming_ext.errors import StorageError
+from streaming_ext.layout import DOCUMENTS_FOLDER, MANIFEST, SPLITS
 from tasks.core.storage.client import ObjectClient, split_url
+from tasks.core.storage.dialects import OpenUpload
 from tasks.core.storage.lease import Lease
 from tasks.core.storage.scratch import user_scratch
 
-_UPLOADS_AT_ONCE = 4
-# Up to twice this a file goes in one request: nothing is left behind, whatever happens.
-_PIECE_BYTES = 64 * 2**20
+_PUTS_AT_ONCE = 4
+# The files of a dataset that may be large enough to go in pieces.
+_IN_PIECES = re.compile(
+    rf"(?:{'|'.join(SPLITS)})/(?:\d{{5,}}/[^/]+|index\.json)|{DOCUMENTS_FOLDER}/\d{{5,}}\.parquet|{MANIFEST}"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -48,35 +52,46 @@ class ObjectStorage:
         return user_scratch()
 
     @property
-    def uploads_at_once(self) -> int:
+    def puts_at_once(self) -> int:
         """Enough to fill a link while each request waits for its answer."""
-        return _UPLOADS_AT_ONCE
+        return _PUTS_AT_ONCE
+
+    @property
+    def remote(self) -> bool:
+        """Yes."""
+        return True
 
     def _key(self, path: str) -> str:
         pure = PurePosixPath(path)
         if pure.is_absolute() or ".." in pure.parts or not pure.parts:
             raise StorageError(f"{path!r} leads out of {self}")
-        return f"{self._root}/{pure}"
+        return f"{self._folder}{pure}"
+
+    @property
+    def _folder(self) -> str:
+        return f"{self._prefix}/" if self._prefix else ""
 
     def create(self) -> None:
         """Make sure that the bucket is there and may be listed; a prefix needs no making."""
-        if not self._client.is_s3:
-            self.list()
-            return
-        what = f"list {self}"
-        try:
-            self._call(what, "list_objects_v2", Prefix=self._prefix, MaxKeys=1)
-        except FileNotFoundError as error:
-            raise StorageError(f"Cannot {what}: there is no such bucket.") from error
+        self._client.look_at(self._folder, what=f"list {self}")
 
     def put(self, path: str, data: bytes) -> None:
         """Put a file in place in one step, over an older one."""
-        self._put(path, data, {})
+        self._client.put(self._key(path), data, what=f"write {self}/{path}")
+
+    def put_file(self, path: str, file: Path) -> None:
+        """Put a local file in place in one step, over an older one."""
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise StorageError(f"Cannot write {self}/{path} from {file}: {reason}.") from error
+        self.put(path, data)
 
     def put_new(self, path: str, data: bytes) -> bool:
         """Put a file where there is none; False where there is one, by another."""
         try:
-            self._put(path, data, {"mode": "create"})
+            self._client.put(self._key(path), data, what=f"write {self}/{path}", new=True)
         except FileExistsError:
             # Ours, where the answer to the first attempt was lost.
             try:
@@ -85,46 +100,27 @@ class ObjectStorage:
                 return False
         return True
 
-    def _put(self, path: str, data: bytes, options: dict[str, Any]) -> None:
-        key, what = self._key(path), f"write {self}/{path}"
-        if self._client.is_s3:
-            options = {**options, "chunksize": _PIECE_BYTES}
-        try:
-            self._client.ask(what, lambda fs: fs._pipe_file(key, data, **options), size=len(data))
-        except FileNotFoundError as error:
-            raise StorageError(f"Cannot {what}: it is not there.") from error
-
     def read(self, path: str) -> bytes:
         """The content of a file."""
         return self._client.read(self._key(path), what=f"read {self}/{path}")
 
     def list(self, folder: str = "") -> dict[str, int]:
         """Every file below a folder."""
-        base = self._key(folder) if folder else self._root
-        skip = len(self._root) + 1
-        try:
-            found = self._client.ask(f"list {self}", lambda fs: fs._find(base, detail=True))
-        except FileNotFoundError:
-            return {}
-        return dict(
-            sorted(
-                (name[skip:], int(info["size"]))
-                for name, info in found.items()
-                if info["type"] == "file" and name.startswith(f"{base}/") and name[-1] != "/"
-            )
-        )
+        base = f"{self._key(folder)}/" if folder else self._folder
+        found = self._client.find(base, what=f"list {self}")
+        skip = len(self._folder)
+        return {key[skip:]: found[key].size for key in sorted(found)}
 
     def remove(self, path: str) -> None:
         """Remove a file."""
-        key = self._key(path)
         try:
-            self._client.ask(f"remove {self}/{path}", lambda fs: fs._rm_file(key))
+            self._client.remove(self._key(path), what=f"remove {self}/{path}")
         except FileNotFoundError:
             return
 
     def leftovers(self) -> builtins.list[str]:
-        """Multipart uploads that were begun and neither finished nor given up."""
-        return sorted({f"open upload {key}" for key, _ in self._open_uploads()})
+        """Uploads in pieces that were begun and neither finished nor given up."""
+        return sorted({f"open upload {upload.key}" for upload in self._open_uploads()})
 
     def remove_incoming(self) -> None:
         """Give up the uploads that killed runs left open: they cost money and show nowhere."""
@@ -135,43 +131,14 @@ class ObjectStorage:
                 raise
             _log.warning("Leftover uploads of killed runs cannot be looked for: %s", error)
             return
-        for key, upload in uploads:
-            with suppress(FileNotFoundError):
-                self._call(
-                    f"give up an upload of {key}",
-                    "abort_multipart_upload",
-                    Key=key,
-                    UploadId=upload,
-                )
+        for upload in uploads:
+            self._client.give_up(upload)
 
-    def _call(self, what: str, method: str, **arguments: str | int) -> dict[str, Any]:
-        """A request in S3's own words."""
-
-        async def request(filesystem: Any) -> dict[str, Any]:
-            answer: dict[str, Any] = await filesystem._call_s3(
-                method, Bucket=self._client.bucket, **arguments
-            )
-            return answer
-
-        return self._client.ask(what, request)
-
-    def _open_uploads(self) -> builtins.list[tuple[str, str]]:
-        if not self._client.is_s3:  # elsewhere they go away by themselves
-            return []
-        prefix = f"{self._prefix}/" if self._prefix else ""
-        found: builtins.list[tuple[str, str]] = []
-        after: dict[str, str] = {}
-        while True:
-            page = self._call(
-                f"list open uploads of {self}", "list_multipart_uploads", Prefix=prefix, **after
-            )
-            found += [(upload["Key"], upload["UploadId"]) for upload in page.get("Uploads", [])]
-            if not page.get("IsTruncated"):
-                return found
-            after = {
-                "KeyMarker": page["NextKeyMarker"],
-                "UploadIdMarker": page["NextUploadIdMarker"],
-            }
+    def _open_uploads(self) -> builtins.list[OpenUpload]:
+        found = self._client.open_uploads(self._folder, what=f"list open uploads of {self}")
+        skip = len(self._folder)
+        # At a bucket's root others may be uploading what is none of ours.
+        return [upload for upload in found if _IN_PIECES.fullmatch(upload.key[skip:])]
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -4,9 +4,8 @@ from pathlib import Path
 
 from streaming_ext.errors import UsageError
 from tasks.core.storage.contract import Storage
+from tasks.core.storage.dialects.choice import OBJECT_STORES
 from tasks.core.storage.local import LocalStorage
-
-OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs")
 
 
 def open_storage(url: str) -> Storage:

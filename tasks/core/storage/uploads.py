@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from pathlib import Path
 
 from tasks.core.storage.contract import Storage
 
-Put = Callable[[str, bytes], None]
+Put = Callable[[str, Path], None]
 
 
 @contextmanager
@@ -18,19 +19,16 @@ def uploads(storage: Storage) -> Iterator[Put]:
     Raises:
         StorageError: one of them could not be put; those under way are waited for.
     """
-    at_once = storage.uploads_at_once
-    if at_once == 1:
-        yield storage.put
-        return
+    at_once = storage.puts_at_once
     running: set[Future[None]] = set()
 
-    def put(path: str, data: bytes) -> None:
+    def put(path: str, file: Path) -> None:
         nonlocal running
         if len(running) == at_once:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 future.result()
-        running.add(threads.submit(storage.put, path, data))
+        running.add(threads.submit(storage.put_file, path, file))
 
     with ThreadPoolExecutor(at_once, thread_name_prefix="shardmill-put") as threads:
         yield put

@@ -232,5 +232,11 @@ def _find_extras(
         folders = {path.rsplit("/", depth)[0] for depth in range(1, path.count("/") + 1)}
         if path not in known and path not in unknown_files and not folders & unknown_folders:
             out.found(path, f"{size} bytes that nothing in the dataset lists")
-    for leftover in files.storage.leftovers():
+    try:
+        leftovers = files.storage.leftovers()
+    except StorageError as error:
+        if error.transient:
+            raise
+        return  # who may only read may not look for uploads; they are no part of the dataset
+    for leftover in leftovers:
         out.found(leftover, "a file that was on its way when a run was killed; it can be removed")

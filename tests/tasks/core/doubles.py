@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.manifest import DatasetSpec, TokenizerIdentity
+from streaming_ext.format import decompress
+from streaming_ext.layout import Split
+from streaming_ext.manifest import DatasetSpec, SplitPart, TokenizerIdentity
 from tasks.core.jobs import Progress, TokenizedPart, TokenizeJob, WriteJob
+from tasks.core.part_files import RESULT_FILE
 from tasks.core.sources import SourceFile
-from tasks.core.tokenize_part import RESULT_FILE, tokenize_part
+from tasks.core.tokenize_part import tokenize_part
 from tasks.core.tokenizer.engine import ReferenceEngine
 from tasks.core.tokenizer.tokenizer import Tokenizer
 
@@ -107,7 +109,14 @@ def write_job(
     )
 
 
-def ids_in(path: Path, dtype: str = "<u2") -> list[int]:
-    """The ids of a token file."""
-    ids: list[int] = np.fromfile(path, dtype).tolist()
-    return ids
+def ids_in(root: Path, spec: DatasetSpec, split: Split, packed: SplitPart) -> list[int]:
+    """The token stream of a part's split, without its padding, from shards below `root`."""
+    ids: list[int] = []
+    for shard in packed.shards:
+        data = (root / split / shard.name).read_bytes()
+        if shard.zip_name is not None:
+            data = decompress(data, codec=spec.compression, raw_size=shard.raw_bytes)
+        ids += spec.shard_format.tokens_of(data, shard.samples).reshape(-1).tolist()
+    assert len(ids) == packed.tokens + packed.padding
+    assert set(ids[packed.tokens :]) <= {spec.tokenizer.eot_id}
+    return ids[: packed.tokens]

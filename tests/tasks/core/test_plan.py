@@ -23,12 +23,12 @@ from tasks.core.plan import (
     check_sources,
     make_plan,
     read_records,
-    read_unsafe_code_points,
     remove_scratch,
     scratch_folder,
 )
 from tasks.core.publish import publish
 from tasks.core.storage import LocalStorage
+from tasks.core.tokenizer.prepared import read_unsafe_code_points
 from tasks.core.tokenizer.rank_file import rank_file_bytes
 from tasks.core.tokenizer.tokenizer import open_saved
 from tasks.core.write_part import write_part
@@ -158,6 +158,8 @@ class TestResume:
         plan = planned(config)
         assert plan.todo == tuple(part for part in range(4) if part not in done)
         assert not plan.published
+        assert tuple(counts.part for counts in plan.earlier) == done
+        assert all(counts.documents and counts.tokens for counts in plan.earlier)
         assert {path: storage.read(path) for path in storage.list()} == before
 
     def test_leftovers_of_unrecorded_parts_are_removed(

@@ -131,7 +131,8 @@ def test_a_job_is_done(pool: WorkerPool, job: Callable[..., TokenizeJob], tmp_pa
     answer = pool.run(job(source))
     assert answer.tokenized is not None
     assert (answer.tokenized.rows, answer.tokenized.tokens) == (2, 3)
-    assert ids_in(tmp_path / "s/train.tokens") == [97, 98, EOT]
+    packed = answer.tokenized.splits["train"]
+    assert ids_in(tmp_path / "s", make_spec(), "train", packed) == [97, 98, EOT]
 
     storage = LocalStorage(tmp_path / "out")
     storage.create()
@@ -220,7 +221,8 @@ def test_progress_arrives_in_order(
 ) -> None:
     source = write_source(tmp_path / "x.parquet", [" a b c d e f g" * 1000] * 1300)  # 18 MB
     heard: list[Progress] = []
-    answer = pool.run(job(source), heard.append)
+    spec = make_spec(sequence_length=1024, shard_size=2**20)
+    answer = pool.run(job(source).model_copy(update={"spec": spec}), heard.append)
     assert answer.tokenized is not None
     assert answer.tokenized.progress == Progress(
         fraction=1.0, text_bytes=1300 * 14_000, tokens=1300 * 14_001

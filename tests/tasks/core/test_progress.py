@@ -8,6 +8,7 @@ import pytest
 
 from tasks.core import progress as progress_module
 from tasks.core.progress import RunProgress, Snapshot, watch, watched
+from tasks.core.report import FailedFile
 
 
 class Clock:
@@ -132,6 +133,52 @@ def test_many_threads_count_together() -> None:
     now = progress.snapshot()
     assert (now.files_done, now.files_failed) == (6, 2)
     assert (now.source_bytes, now.text_bytes, now.tokens) == (6000.0, 3000, 3000)
+
+
+class TestFiles:
+    def test_from_step_to_step(self, clock: Clock) -> None:
+        progress = RunProgress()
+        progress.begin(files=2, source_bytes=200)
+        progress.step(0, "/a", "download", "here")
+        progress.step(1, "/b", "download", "here")
+        clock.now += 5
+        progress.step(0, "/a", "tokenize", "here")
+        clock.now += 5  # it waits for a worker
+        progress.update(0, source_bytes=10.0, text_bytes=1000, tokens=250)
+        clock.now += 4
+        progress.update(0, source_bytes=30.0, text_bytes=3000, tokens=750)
+        (other, file), ended = progress.files()[0][::-1], progress.files()[1]
+        assert (other.source, other.step, other.text_bytes) == ("/b", "download", 0)
+        assert (file.part, file.step, file.host, file.tokens) == (0, "tokenize", "here", 750)
+        assert file.bytes_per_second(clock.now) == 500.0  # since its first text
+        assert ended == []
+
+    def test_the_write_keeps_the_counts_and_begins_anew(self, clock: Clock) -> None:
+        progress = RunProgress()
+        progress.step(0, "/a", "tokenize", "here")
+        progress.update(0, source_bytes=10.0, text_bytes=1000, tokens=250)
+        clock.now += 5
+        progress.step(0, "/a", "write", "here")
+        ((file,), _) = progress.files()
+        assert (file.step, file.tokens, file.since) == ("write", 250, clock.now)
+
+    def test_what_came_of_them(self) -> None:
+        progress = RunProgress()
+        progress.step(0, "/a", "write", "here")
+        failed = FailedFile(part=0, source="/a", step="write", reason="full")
+        progress.note(failed)
+        progress.note(failed.model_copy(update={"part": 7}))  # of another host
+        working, ended = progress.files()
+        assert working == []
+        assert [result.part for result in ended] == [0, 7]
+
+    def test_what_is_looked_at_does_not_change(self) -> None:
+        progress = RunProgress()
+        progress.step(0, "/a", "tokenize", "here")
+        ((file,), ended) = progress.files()
+        progress.update(0, source_bytes=1.0, text_bytes=1, tokens=1)
+        progress.note(FailedFile(part=0, source="/a", step="write", reason="full"))
+        assert (file.tokens, ended) == (0, [])
 
 
 class TestWatch:

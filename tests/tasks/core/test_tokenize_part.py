@@ -1,4 +1,4 @@
-"""Token files by hand: with an id a byte, "ab" is 97, 98 and the end-of-text id 256."""
+"""Token streams by hand: with an id a byte, "ab" is 97, 98 and the end-of-text id 256."""
 
 import os
 from pathlib import Path
@@ -16,11 +16,13 @@ from streaming_ext.errors import (
     StorageError,
     TokenizerError,
 )
+from streaming_ext.layout import Split
+from streaming_ext.manifest import DatasetSpec
 from tasks.core import documents, tokenize_part
 from tasks.core.holdout import document_hashes, held_out
 from tasks.core.jobs import TokenizedPart
+from tasks.core.part_files import DOCUMENTS_SCHEMA
 from tasks.core.sources import SourceFile, hash_file
-from tasks.core.tokenize_part import tokens_file
 from tasks.core.tokenizer.engine import Encoded, ReferenceEngine
 from tests.tasks.core.doubles import (
     EOT,
@@ -33,9 +35,16 @@ from tests.tasks.core.doubles import (
 )
 
 
+def stream(scratch: Path, split: Split = "train", *, spec: DatasetSpec | None = None) -> list[int]:
+    """The ids of a split of what was tokenized."""
+    part = TokenizedPart.model_validate_json((scratch / "tokenized.json").read_bytes())
+    return ids_in(scratch, spec or make_spec(), split, part.splits[split])
+
+
 def provenance(scratch: Path) -> list[tuple[int, str, int]]:
-    table = pq.read_table(scratch / "documents.parquet")
-    assert table.schema == tokenize_part.DOCUMENTS_SCHEMA
+    (file,) = (scratch / "documents").iterdir()
+    table = pq.read_table(file)
+    assert table.schema == DOCUMENTS_SCHEMA
     return [(row["row"], row["split"], row["tokens"]) for row in table.to_pylist()]
 
 
@@ -43,17 +52,19 @@ def test_by_hand(tmp_path: Path) -> None:
     texts = ["ab", None, "", "<|", "é"]
     source = write_source(tmp_path / "x.parquet", texts)
     part, reports = tokenized(source, tmp_path / "s", make_spec(), part=3)
-    assert ids_in(tmp_path / "s/train.tokens") == [97, 98, EOT, 60, 124, EOT, 0xC3, 0xA9, EOT]
+    assert stream(tmp_path / "s") == [97, 98, EOT, 60, 124, EOT, 0xC3, 0xA9, EOT]
     assert provenance(tmp_path / "s") == [(0, "train", 2), (3, "train", 2), (4, "train", 2)]
-    assert part.model_dump(exclude={"seconds", "engine", "source"}) == {
+    assert part.model_dump(exclude={"seconds", "engine", "source", "splits"}) == {
         "part": 3,
         "rows": 5,
         "null_documents": 1,
         "empty_documents": 1,
         "text_bytes": 6,
-        "splits": {"train": {"documents": 3, "tokens": 9}},
         "audited_documents": 4,
     }
+    assert set(part.splits) == {"train"}
+    packed = part.splits["train"]
+    assert (packed.documents, packed.tokens, packed.padding, packed.samples) == (3, 9, 3, 3)
     assert part.source.model_dump() == {
         "url": source.url,
         "size": source.size,
@@ -63,7 +74,9 @@ def test_by_hand(tmp_path: Path) -> None:
     assert (reports[-1].fraction, reports[-1].text_bytes, reports[-1].tokens) == (1.0, 6, 9)
     saved = (tmp_path / "s/tokenized.json").read_bytes()
     assert TokenizedPart.model_validate_json(saved) == part
-    assert not (tmp_path / "s/holdout.tokens").exists()
+    assert {path.name for path in (tmp_path / "s").iterdir()} == {
+        "documents", "tokenized.json", "train"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -81,8 +94,7 @@ def test_a_file_without_a_token(
     assert (part.tokens, part.text_bytes) == (0, 0)
     assert set(part.splits) == set(spec.splits)
     assert all(split.documents == 0 for split in part.splits.values())
-    for split in spec.splits:
-        assert ids_in(tmp_path / "s" / tokens_file(split)) == []
+    assert all(split.shards == () for split in part.splits.values())
     assert provenance(tmp_path / "s") == []
 
 
@@ -123,7 +135,7 @@ def test_every_document_stands_once_in_its_split(
     sides = ["holdout" if side else "train" for side in out]
     for split in spec.splits:
         expected = [list(t.encode()) for (_, t), s in zip(kept, sides, strict=True) if s == split]
-        ids = ids_in(tmp_path / "s" / tokens_file(split))
+        ids = stream(tmp_path / "s", split, spec=spec)
         assert split_at_ends(ids) == expected
         assert part.splits[split].documents == ids.count(EOT) == len(expected)
         assert part.splits[split].tokens == len(ids)
@@ -135,10 +147,11 @@ def test_every_document_stands_once_in_its_split(
 def test_holdout_is_never_in_train(tmp_path: Path) -> None:
     texts = [f"{number % 60}" for number in range(300)]  # each text five times
     source = write_source(tmp_path / "x.parquet", texts)
-    tokenized(source, tmp_path / "s", make_spec(holdout_fraction=0.3))
+    spec = make_spec(holdout_fraction=0.3)
+    tokenized(source, tmp_path / "s", spec)
     train, holdout = (
-        {tuple(ids) for ids in split_at_ends(ids_in(tmp_path / "s" / name))}
-        for name in ("train.tokens", "holdout.tokens")
+        {tuple(ids) for ids in split_at_ends(stream(tmp_path / "s", split, spec=spec))}
+        for split in spec.splits
     )
     assert not train & holdout
     assert len(train) + len(holdout) == 60
@@ -155,7 +168,9 @@ def test_bytes_do_not_hang_on_batches(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(reports) > 10
     left_out = {"seconds", "audited_documents"}
     assert pieces.model_dump(exclude=left_out) == whole.model_dump(exclude=left_out)
-    for name in ("train.tokens", "holdout.tokens", "documents.parquet"):
+    names = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*")}
+    assert len(names) > 10
+    for name in names - {Path("tokenized.json")}:
         data = (tmp_path / "whole" / name).read_bytes()
         assert data == (tmp_path / "pieces" / name).read_bytes() != b""
     fractions = [report.fraction for report in reports]
@@ -164,19 +179,21 @@ def test_bytes_do_not_hang_on_batches(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_what_lay_on_scratch_is_replaced(tmp_path: Path) -> None:
     source = write_source(tmp_path / "x.parquet", ["a"])
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s/train.tokens").write_bytes(b"x" * 1000)
+    shard = tmp_path / "s/train/00000/shard.00000.mds"
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(b"x" * 1000)
     (tmp_path / "s/leftover").touch()
     tokenized(source, tmp_path / "s", make_spec())
-    assert ids_in(tmp_path / "s/train.tokens") == [97, EOT]
+    assert stream(tmp_path / "s") == [97, EOT]
     assert not (tmp_path / "s/leftover").exists()
 
 
 def test_large_vocabularies_take_four_bytes_an_id(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(vocab_size=70_001, eot_id=70_000)
     source = write_source(tmp_path / "x.parquet", ["ab"])
-    tokenized(source, tmp_path / "s", make_spec(tokenizer=tokenizer), tokenizer=tokenizer)
-    assert ids_in(tmp_path / "s/train.tokens", "<u4") == [97, 98, 70_000]
+    spec = make_spec(tokenizer=tokenizer, shard_size=300)
+    tokenized(source, tmp_path / "s", spec, tokenizer=tokenizer)
+    assert stream(tmp_path / "s", spec=spec) == [97, 98, 70_000]
 
 
 class TestRefused:

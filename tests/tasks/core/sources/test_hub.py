@@ -48,7 +48,7 @@ def hub(server: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hub:
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(web, "RETRY", Retry(attempts=3, first_pause=0.05))
+    monkeypatch.setattr(web, "retry", lambda: Retry(attempts=3, first_pause=0.05))
     return server
 
 

@@ -156,7 +156,7 @@ class _Files(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
-    monkeypatch.setattr(web, "RETRY", Retry(attempts=2, first_pause=0.05))
+    monkeypatch.setattr(web, "retry", lambda: Retry(attempts=2, first_pause=0.05))
     root = tmp_path / "site"
     root.mkdir()
 
@@ -217,6 +217,17 @@ class TestWeb:
         assert "planted" not in str(caught.value)
 
     def test_no_server(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(web, "RETRY", Retry(attempts=2, first_pause=0.05))
+        monkeypatch.setattr(web, "retry", lambda: Retry(attempts=2, first_pause=0.05))
         with pytest.raises(TransientStorageError, match="127.0.0.1:9"):
             list_sources(["http://127.0.0.1:9/x.parquet"])
+
+
+@pytest.mark.parametrize("key", ["data/../../etc/x.parquet", "data/./x.parquet", "../x.parquet"])
+def test_keys_that_lead_out_of_their_folder_are_refused(
+    s3: SwiftServer, bucket: str, key: str
+) -> None:
+    client = s3_client(s3.url)
+    client.put_object(Bucket=bucket, Key=key, Body=b"PAR1")
+    client.close()
+    with pytest.raises(UsageError, match="leads out of its folder"):
+        list_sources([f"s3://{bucket}/**/*.parquet"])

@@ -1,4 +1,4 @@
-"""What every storage does, on a local disk and on a real S3 server."""
+"""What every storage does: a local disk, S3, Google's and Azure's, each on its server."""
 
 import threading
 from collections.abc import Callable
@@ -9,17 +9,22 @@ import pytest
 from streaming_ext.errors import StorageError, UsageError
 from tasks.core.storage import Storage, open_storage
 from tasks.core.storage import local as local_module
+from tests.servers.azurite import make_container
 
 Open = Callable[[str], Storage]
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "gs", "az"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     """Opens storages by name, of each kind."""
     if request.param == "local":
         root = str(tmp_path)
-    else:
+    elif request.param == "s3":
         root = f"s3://{request.getfixturevalue('bucket')}/some/where"
+    elif request.param == "gs":
+        root = f"gs://{request.getfixturevalue('gcs').make_bucket()}/some/where"
+    else:
+        root = f"az://{make_container(request.getfixturevalue('azurite'))}/some/where"
 
     def open_one(name: str) -> Storage:
         storage = open_storage(f"{root}/{name}")
@@ -49,6 +54,21 @@ class TestFiles:
             storage.put("x", data)
             assert storage.read("x") == data
             assert storage.list() == {"x": size}
+
+    def test_a_local_file(self, storage: Storage, tmp_path: Path) -> None:
+        file = tmp_path / "on scratch"
+        file.write_bytes(b"whole")
+        for _ in range(2):  # again, as after a worker was killed
+            storage.put_file("train/00000/shard.00000.mds", file)
+            assert storage.read("train/00000/shard.00000.mds") == b"whole"
+        file.unlink()
+        assert storage.list() == {"train/00000/shard.00000.mds": 5}
+        assert storage.leftovers() == []
+
+    def test_a_local_file_that_is_gone(self, storage: Storage, tmp_path: Path) -> None:
+        with pytest.raises(StorageError, match="no such file"):
+            storage.put_file("x", tmp_path / "gone")
+        assert storage.list() == {}
 
     def test_missing(self, storage: Storage) -> None:
         with pytest.raises(FileNotFoundError):

@@ -1,5 +1,6 @@
 """Files appear whole or not at all, below the root only, and for one run at a time."""
 
+import errno
 import os
 import shutil
 import signal
@@ -35,6 +36,23 @@ setattr({"fsync": os, "replace": Path}[sys.argv[2]], sys.argv[2], dies)
 storage = LocalStorage(Path(sys.argv[1]))
 storage.put("train/new.mds", b"n" * 100_000)
 """
+
+
+@pytest.mark.parametrize("refusal", [errno.EXDEV, errno.EPERM, errno.ENOTSUP])
+def test_a_file_is_copied_where_it_cannot_have_a_second_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
+    def refuse(_: Path, target: Path) -> None:
+        raise OSError(refusal, os.strerror(refusal), str(target))
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    storage = LocalStorage(tmp_path / "out")
+    storage.create()
+    (tmp_path / "file").write_bytes(b"whole")
+    storage.put_file("train/x", tmp_path / "file")
+    assert storage.read("train/x") == b"whole"
+    assert (tmp_path / "out/train/x").stat().st_nlink == 1
+    assert storage.leftovers() == []
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import pytest
 
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
 from tasks.core.storage import lease as lease_module
-from tasks.core.storage import object_store, open_storage
+from tasks.core.storage import open_storage
 from tasks.core.storage.client import ObjectClient, Retry, split_url, timeout_seconds
+from tasks.core.storage.dialects import s3 as s3_dialect
 from tasks.core.storage.object_store import ObjectStorage
 from tests.command_line import wait_for
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
@@ -197,7 +198,7 @@ class TestPassingFaults:
 class TestMultipart:
     @pytest.fixture(autouse=True)
     def _small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(object_store, "_PIECE_BYTES", 5 * 2**20)
+        monkeypatch.setattr(s3_dialect, "PIECE_BYTES", 5 * 2**20)
 
     def test_large_files(self, bucket: str) -> None:
         data = bytes(range(256)) * (13 * 2**12)
@@ -206,20 +207,24 @@ class TestMultipart:
         assert storage.read("x") == data
         assert storage.leftovers() == []
 
-    def test_what_killed_runs_left_open_is_given_up(self, bucket: str, s3: SwiftServer) -> None:
+    @pytest.mark.parametrize("prefix", ["out/", ""])
+    def test_only_what_is_ours_is_given_up(self, bucket: str, s3: SwiftServer, prefix: str) -> None:
+        ours = ["documents/00001.parquet", "train/00000/shard.00000.mds"]
+        others = ["output2/train/00000/shard.00000.mds", "train/thesis.tar", "backup.tar"]
         client = s3_client(s3.url)
-        for key in ("out/train/a", "out/train/b", "output2/c"):
+        for key in [f"{prefix}{key}" for key in ours] + others:
             upload = client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
             client.upload_part(
                 Bucket=bucket, Key=key, UploadId=upload, PartNumber=1, Body=b"x" * 100
             )
-        storage = quick(bucket)
+        store = ObjectClient(scheme="s3", bucket=bucket)
+        storage = ObjectStorage(f"s3://{bucket}/{prefix}", store)
         assert storage.list() == {}
-        assert storage.leftovers() == ["open upload out/train/a", "open upload out/train/b"]
+        assert storage.leftovers() == [f"open upload {prefix}{key}" for key in ours]
         storage.remove_incoming()
         assert storage.leftovers() == []
         left = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
-        assert [upload["Key"] for upload in left] == ["output2/c"]  # another dataset's
+        assert sorted(upload["Key"] for upload in left) == sorted(others)
         client.close()
 
 

@@ -1,0 +1,80 @@
+"""What `shardmill plan` is asked: the options of a run, and the machines that it would run on."""
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator, ByteSize, Field
+
+from tasks.core.config import ShardConfig
+
+_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b|)(?:/s)?", re.IGNORECASE)
+
+
+def parse_rate(text: object) -> object:
+    """Bytes a second from `1Gbit`, `10gbit/s` or `500MB`; powers of 1000, as links are sold.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    if not isinstance(text, str):
+        return text
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("expected a rate such as 1Gbit or 500MB")
+    number, unit, kind = match.groups()
+    return float(number) * _UNITS[unit.lower()] / (8 if kind.lower() in {"bit", "bps"} else 1)
+
+
+Rate = Annotated[float, BeforeValidator(parse_rate), Field(gt=0)]
+
+
+class EstimateConfig(ShardConfig):
+    """A run that may be made, on so many machines like this one.
+
+    `workers` are those of each host.
+    """
+
+    output: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Where the dataset would go; object storage takes the link's other "
+            "direction.",
+        ),
+    ] = "."
+    hosts: Annotated[int, Field(gt=0, le=10_000, description="Machines that share the work.")] = 1
+    link: Annotated[
+        Rate | None,
+        Field(description="Each host's link, as 1Gbit or 500MB; default: 1Gbit where it is used."),
+    ] = None
+    disk: Annotated[
+        Rate | None,
+        Field(description="What each host's disk writes a second; default: as timed here."),
+    ] = None
+    remote_sources: Annotated[
+        bool | None,
+        Field(description="Whether the sources come over the link; default: as SOURCE does."),
+    ] = None
+    request_rate: Annotated[
+        float,
+        Field(gt=0, description="Requests a second that an object store takes; S3: 3,500 PUT."),
+    ] = 3500.0
+    sample_size: Annotated[
+        ByteSize, Field(ge=2**16, description="Text to read for the sample, in all.")
+    ] = ByteSize(128 * 2**20)
+    sample_files: Annotated[
+        int, Field(gt=0, le=4096, description="Files that the sample is taken from.")
+    ] = 16
+    sample_seed: Annotated[int, Field(ge=0, description="Decides which files and rows.")] = 0
+    total_size: Annotated[
+        ByteSize | None,
+        Field(
+            gt=0,
+            description="Plan for so many bytes of source files of which SOURCE is a part, as for "
+            "a dataset of which one file is at hand.",
+        ),
+    ] = None
+    total_files: Annotated[
+        int | None, Field(gt=0, description="Files that those are; default: as large as SOURCE's.")
+    ] = None

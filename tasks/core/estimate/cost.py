@@ -1,0 +1,166 @@
+"""Time, disk and requests of a run: arithmetic only.
+
+Network, cores, disk and object store work at the same time, so the slowest decides; a file also
+goes through them one after another, which shows once, at both ends of the run.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Resource = Literal["network", "cpu", "disk", "requests"]
+
+# What Prefect takes for a file's three tasks, in seconds of one process a host: many_files.py in
+# benchmarks/ tells 2,400 files of 1 MB from 8 of 300 MB.
+SECONDS_A_FILE = 0.034
+PARTS_AHEAD = 2  # files a host has in hand beside one a worker
+AHEAD_BYTES = 8 * 2**30  # of downloaded files that no worker has begun, at most
+REQUESTS_A_PART = 2  # its record and its table of documents; each shard is one more
+PIECE_BYTES = 8 * 2**20  # of an object that one request brings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What is to be done, in bytes.
+
+    Attributes:
+        files: sizes of the source files.
+        text_a_byte: text in a byte of source file.
+        fetched_a_byte: of a byte of source file, what must come over the network; 0 for local.
+        tokens: of all documents, end-of-text ids counted.
+        stored: bytes of shards.
+        documents_bytes: bytes of the tables of documents and of the records.
+        shards: files of shards.
+        uploads: the output is remote.
+        in_pieces: the sources are objects, read in pieces.
+    """
+
+    files: Sequence[int]
+    text_a_byte: float
+    fetched_a_byte: float
+    tokens: float
+    stored: float
+    documents_bytes: float
+    shards: float
+    uploads: bool
+    in_pieces: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machines:
+    """The hosts, all alike.
+
+    Attributes:
+        hosts: how many.
+        workers: worker processes a host.
+        text_rate: text that one of them tokenizes, packs and compresses, in bytes a second.
+        link: of a host, in bytes a second each way.
+        disk: what a host's disk writes, in bytes a second; None where `text_rate` has it in.
+        request_rate: that the object store takes, a second.
+    """
+
+    hosts: int
+    workers: int
+    text_rate: float
+    link: float
+    disk: float | None
+    request_rate: float
+
+
+class Cost(BaseModel):
+    """What a run takes.
+
+    Attributes:
+        seconds: from the first file to the published manifest.
+        bottleneck: what decides that.
+        busy: what each resource alone would take, in seconds.
+        text_rate: over all hosts, in bytes a second.
+        fetched, uploaded: bytes over the network, of all hosts.
+        output: bytes of the dataset.
+        scratch: bytes that work in progress takes on each host, at most.
+        gets, puts: requests to object stores or servers.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    seconds: float
+    bottleneck: Resource
+    busy: dict[Resource, float]
+    text_rate: float
+    fetched: float
+    uploaded: float
+    output: float
+    scratch: float
+    gets: int
+    puts: int
+
+
+def cost(work: Work, machines: Machines) -> Cost:
+    """The time, the disk and the requests of `work` on `machines`."""
+    source = float(sum(work.files))
+    text = source * work.text_a_byte
+    fetched = source * work.fetched_a_byte
+    output = work.stored + work.documents_bytes
+    uploaded = output if work.uploads else 0.0
+    gets, puts = _requests(work, fetched)
+    written = output + fetched  # parts lie packed on scratch, and keep their place on a disk
+    lanes = machines.hosts * machines.workers
+    of_file = work.text_a_byte / machines.text_rate
+    busy: dict[Resource, float] = {
+        "network": max(fetched, uploaded) / machines.hosts / machines.link,
+        "cpu": makespan((size * of_file for size in work.files), lanes)
+        + SECONDS_A_FILE * len(work.files) / machines.hosts,
+        "disk": 0.0 if machines.disk is None else written / machines.hosts / machines.disk,
+        "requests": (gets + puts) / machines.request_rate,
+    }
+    bottleneck = max(busy, key=lambda name: busy[name])
+    # The first file has to come before anyone works, the last to be worked on when it has come.
+    mean = source / max(len(work.files), 1)
+    at_once = min(len(work.files), lanes) / machines.hosts
+    ends = {
+        "network": mean * work.fetched_a_byte * at_once / machines.link,
+        "cpu": mean * of_file,
+    }
+    seconds = busy[bottleneck] + sum(ends[name] for name in ends if name != bottleneck)
+    return Cost(
+        seconds=seconds,
+        bottleneck=bottleneck,
+        busy=busy,
+        text_rate=text / seconds if seconds else 0.0,
+        fetched=fetched,
+        uploaded=uploaded,
+        output=output,
+        scratch=_scratch(work, machines, source),
+        gets=gets,
+        puts=puts,
+    )
+
+
+def makespan(jobs: Iterable[float], lanes: int) -> float:
+    """When the last of some jobs ends, each taken in turn by the lane that is free first."""
+    free = [0.0] * lanes
+    for seconds in jobs:
+        heapq.heapreplace(free, free[0] + seconds)
+    return max(free)
+
+
+def _requests(work: Work, fetched: float) -> tuple[int, int]:
+    gets = 0
+    if fetched:
+        gets = max(len(work.files), round(fetched / PIECE_BYTES) if work.in_pieces else 0)
+    puts = round(work.shards) + REQUESTS_A_PART * len(work.files) if work.uploads else 0
+    return gets, puts
+
+
+def _scratch(work: Work, machines: Machines, source: float) -> float:
+    """The most that work in progress takes on a host."""
+    largest = max(work.files, default=0)
+    in_hand = machines.workers + PARTS_AHEAD + (machines.workers if work.uploads else 0)
+    in_hand = min(in_hand, -(-len(work.files) // machines.hosts))
+    packed = (work.stored + work.documents_bytes) / max(source, 1) * largest
+    waiting = min(AHEAD_BYTES, PARTS_AHEAD * largest)
+    files = (min(machines.workers, in_hand) * largest + waiting) * work.fetched_a_byte
+    return in_hand * packed + files

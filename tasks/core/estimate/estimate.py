@@ -1,0 +1,300 @@
+"""From a few looks at the sources to documents, tokens, disk, time, and how sure each is."""
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from streaming_ext.errors import SourceError
+from streaming_ext.manifest import DatasetSpec, TokenizerIdentity
+from tasks.core.estimate.config import EstimateConfig
+from tasks.core.estimate.cost import Cost, Machines, Work, cost
+from tasks.core.estimate.looking import LENGTH_BYTES, Footer, Rows, look, read_rows, sizes_of
+from tasks.core.estimate.sampling import Cluster, Quantity, mean_ratio, ratio
+from tasks.core.estimate.timing import Timed, time_sample
+from tasks.core.plan import check_sources
+from tasks.core.sources import SourceFile, is_remote
+from tasks.core.tokenizer.tokenizer import load_tokenizer
+
+_ONE_GBIT = 125e6
+_LEAST_GROUPS = 16  # row groups to read over all files, if there are
+_ALL = 1 - 1e-9  # of a cluster, added up in floating point
+_RECORD_BYTES = 1500  # of a part: its record, its line in the manifest
+_SHARD_ENTRY_BYTES = 1000  # of a shard: in the record and in the index
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Looked:
+    """What was seen of the sources; `files` are the sizes of those to plan for."""
+
+    files: list[int]
+    footers: list[Footer]
+    unreadable: int
+    sample: list[Rows]
+
+
+class Sample(BaseModel):
+    """What was looked at.
+
+    Attributes:
+        footers: files whose end was read, which tells rows and sizes.
+        unreadable: files that were to be among them.
+        files, row_groups, text_bytes: rows were read of so many.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    footers: int
+    unreadable: int
+    files: int
+    row_groups: int
+    text_bytes: int
+
+
+class Estimate(BaseModel):
+    """What a run would make and take; sizes in bytes, rates in bytes a second.
+
+    Attributes:
+        files, source_bytes: of the sources; `scaled` where they were given, not listed.
+        tokens: with one end-of-text id a document, padding left out.
+        worker_rate: text that a worker does while all others work, timed here.
+        worker_spread: how far rounds of it lay apart from that at most, as a share.
+        timed_workers: how many those were.
+        link, disk: of a host; None where it does not count, or is in `worker_rate`.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    files: int
+    source_bytes: int
+    scaled: bool
+    sample: Sample
+    documents: Quantity
+    text_bytes: Quantity
+    tokens: Quantity
+    bytes_per_token: Quantity
+    samples: Quantity
+    shard_bytes: Quantity
+    shards: int
+    hosts: int
+    workers: int
+    worker_rate: float
+    worker_spread: float
+    timed_workers: int
+    link: float | None
+    disk: float | None
+    cost: Cost
+
+
+def estimate(
+    config: EstimateConfig, report: Callable[[str], None] = lambda phase: None
+) -> Estimate:
+    """Look at the sources, do a sample of them, and reckon.
+
+    Args:
+        config: the run, and the machines.
+        report: told what is going on.
+
+    Raises:
+        UsageError: as a run would.
+        SourceError: no file can be read, or no text is found.
+    """
+    report("looking at the sources")
+    listed = check_sources(config)
+    files = _files(config, listed)
+    footers, unreadable = look(
+        listed, config.text_column, seed=config.sample_seed, least=config.sample_files
+    )
+    report("reading a sample")
+    sample = _sample(config, footers, whole=len(footers) == len(files))
+    if not any(piece.text_bytes for piece in sample):
+        raise SourceError(f"{footers[0].source.url}: no text in the rows that were looked at.")
+    tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
+    spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
+    report("tokenizing the sample")
+    here = min(config.workers, os.cpu_count() or 1)
+    with tempfile.TemporaryDirectory(prefix="shardmill-plan-", dir=config.scratch) as folder:
+        timed = time_sample(
+            sample,
+            codec=footers[0].codec,
+            config=config,
+            tokenizer=tokenizer,
+            spec=spec,
+            workers=here,
+            folder=Path(folder),
+        )
+    looked = _Looked(footers=footers, unreadable=unreadable, sample=sample, files=files)
+    return _reckon(config, spec, looked, timed, here)
+
+
+def _files(config: EstimateConfig, listed: Sequence[SourceFile]) -> list[int]:
+    """Sizes of the source files to plan for."""
+    sizes = [source.size for source in listed]
+    if config.total_size is None:
+        return sizes
+    mean = sum(sizes) / len(sizes)
+    count = config.total_files or max(1, round(config.total_size / mean))
+    return [config.total_size // count] * count
+
+
+def _sample(config: EstimateConfig, footers: Sequence[Footer], *, whole: bool) -> list[Rows]:
+    """Rows of some of the files; all there are where they are few."""
+    chosen = footers[: config.sample_files]
+    total = sum(sum(footer.column_bytes) for footer in chosen)
+    if whole and len(chosen) == len(footers) and total <= config.sample_size:
+        groups, text_bytes = max(len(footer.rows) for footer in chosen), total + 1
+    else:
+        groups = max(2, -(-_LEAST_GROUPS // len(chosen)))
+        text_bytes = config.sample_size // (len(chosen) * groups)
+    return list(
+        read_rows(chosen, config.text_column, groups=groups, text_bytes=text_bytes,
+                  seed=config.sample_seed)
+    )  # fmt: skip
+
+
+def _reckon(
+    config: EstimateConfig,
+    spec: DatasetSpec,
+    looked: "_Looked",
+    timed: Timed,
+    here: int,
+) -> Estimate:
+    files, footers, sample = looked.files, looked.footers, looked.sample
+    source_bytes = sum(files)
+    sizes = np.array([float(footer.source.size) for footer in footers])
+
+    def of_footers(values: list[int]) -> Quantity:
+        per_byte = mean_ratio(np.array(values, float), sizes, population=len(files))
+        return per_byte.times(float(source_bytes))
+
+    column = of_footers([sum(footer.column_bytes) for footer in footers])
+    rows = of_footers([sum(footer.rows) for footer in footers])
+    fetched = of_footers([_fetched(footer, config) for footer in footers])
+    grouped = _Clusters(footers, sample, population=len(files))
+    lengths = [sizes_of(piece.texts) for piece in sample]
+    counts = [tokens.astype(float) for tokens in timed.tokens]
+    text = grouped.ratio(lengths).times(column)
+    tokens = grouped.ratio(counts).times(column)
+    kept = sum(int((tokens > 0).sum()) for tokens in timed.tokens)
+    documents = rows.times(kept / max(1, sum(piece.rows for piece in sample)))
+    stored = tokens.times(timed.stored_a_token)
+    shards = _shards(files, tokens.value, spec)
+    remote = is_remote(config.output) and not config.output.startswith("file://")
+    link = config.link or (_ONE_GBIT if remote or fetched.value else None)
+    work = Work(
+        files=files,
+        text_a_byte=text.value / source_bytes,
+        fetched_a_byte=fetched.value / source_bytes,
+        tokens=tokens.value,
+        stored=stored.value,
+        documents_bytes=timed.documents_a_token * tokens.value
+        + _RECORD_BYTES * len(files)
+        + _SHARD_ENTRY_BYTES * shards,
+        shards=shards,
+        uploads=remote,
+        in_pieces=not footers[0].source.url.startswith(("hf://", "http://", "https://")),
+    )
+    machines = Machines(
+        hosts=config.hosts,
+        workers=config.workers,
+        text_rate=timed.rate,
+        link=link or _ONE_GBIT,
+        disk=config.disk,
+        request_rate=config.request_rate,
+    )
+    per_token = grouped.ratio(lengths, per=counts)
+    return Estimate(
+        files=len(files),
+        source_bytes=source_bytes,
+        scaled=config.total_size is not None,
+        sample=Sample(
+            footers=len(footers),
+            unreadable=looked.unreadable,
+            files=len({piece.source.url for piece in sample}),
+            row_groups=len(sample),
+            text_bytes=sum(piece.text_bytes for piece in sample),
+        ),
+        documents=documents,
+        text_bytes=text,
+        tokens=tokens,
+        bytes_per_token=per_token,
+        samples=Quantity(
+            value=tokens.value / spec.sequence_length + len(files) * len(spec.splits) / 2,
+            error=tokens.error,
+        ),
+        shard_bytes=stored,
+        shards=shards,
+        hosts=config.hosts,
+        workers=config.workers,
+        worker_rate=timed.rate,
+        worker_spread=timed.spread,
+        timed_workers=here,
+        link=link,
+        disk=config.disk,
+        cost=cost(work, machines),
+    )
+
+
+def _fetched(footer: Footer, config: EstimateConfig) -> int:
+    """Bytes of a file that come over the link."""
+    if config.remote_sources is None:
+        return footer.fetched
+    return (footer.fetched or footer.source.size) if config.remote_sources else 0
+
+
+def _shards(files: list[int], tokens: float, spec: DatasetSpec) -> int:
+    """Files of shards: full ones, and a last one of each part and split."""
+    a_shard = spec.shard_format.samples_per_shard * spec.sequence_length
+    held_out = tokens * spec.holdout_fraction
+    total = 0
+    for of_split in (tokens - held_out, held_out):
+        if of_split:
+            a_byte = of_split / sum(files) / a_shard
+            total += int(np.ceil(np.array(files) * a_byte).sum())
+    return total
+
+
+class _Clusters:
+    """The sample as clusters: files, or the row groups of the only one."""
+
+    def __init__(self, footers: list[Footer], sample: list[Rows], *, population: int) -> None:
+        by_url = {footer.source.url: footer for footer in footers}
+        urls = list(dict.fromkeys(piece.source.url for piece in sample))
+        self._single = len(urls) == 1 and population == 1
+        keys = [piece.group if self._single else urls.index(piece.source.url) for piece in sample]
+        self._members = [
+            [number for number, key in enumerate(keys) if key == wanted]
+            for wanted in dict.fromkeys(keys)
+        ]
+        self._totals = [
+            float(by_url[sample[members[0]].source.url].column_bytes[sample[members[0]].group])
+            if self._single
+            else float(sum(by_url[sample[members[0]].source.url].column_bytes))
+            for members in self._members
+        ]
+        self._population = sum(rows > 0 for rows in footers[0].rows) if self._single else population
+        # bytes of the column that each text stands for: (texts,) a piece
+        self._sizes = [(sizes_of(piece.texts) + LENGTH_BYTES) * piece.stored for piece in sample]
+
+    def ratio(self, counts: list[Floats], per: list[Floats] | None = None) -> Quantity:
+        """`counts` of all clusters per byte of the column, or per unit of another count."""
+        clusters = []
+        for members, total in zip(self._members, self._totals, strict=True):
+            read = np.concatenate([self._sizes[number] for number in members])
+            share = float(read.sum()) / total if total else 1.0
+            share = 1.0 if share > _ALL else share
+            mine = np.concatenate([counts[number] for number in members])
+            sizes, size = read, total
+            if per is not None:
+                sizes = np.concatenate([per[number] for number in members])
+                size = float(sizes.sum()) / share
+            if sizes.sum():
+                clusters.append(Cluster(size=size, sizes=sizes, counts=mine, share=share))
+        return ratio(clusters, population=self._population)

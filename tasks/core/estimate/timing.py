@@ -1,0 +1,182 @@
+"""Doing the sample as a run would: the real workers, engine and codec, on all workers at once.
+
+Every worker does the first half of the sample to get warm, since engines remember words, and then
+all of them together the second half, some times over, which is timed. Both halves are counted.
+"""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_ext.layout import documents_path
+from streaming_ext.manifest import DatasetSpec
+from tasks.core.config import ShardConfig
+from tasks.core.estimate.looking import Rows
+from tasks.core.jobs import PrepareJob, TokenizedPart, TokenizeJob, WriteJob, WrittenPart
+from tasks.core.pool import WorkerPool
+from tasks.core.storage import LocalStorage
+from tasks.core.tokenizer.prepared import save_tokenizer
+from tasks.core.tokenizer.tokenizer import Tokenizer
+
+_ROWS_A_GROUP = 1000
+_ROUNDS = 3  # timed; their median is taken, since other work may disturb one
+_CODECS = {"snappy", "gzip", "brotli", "zstd"}  # of those that read back what was written
+Ints = npt.NDArray[np.int64]
+Done = list[tuple[TokenizedPart, WrittenPart]]  # of one worker: the first half, then the rounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timed:
+    """What the workers made of the sample.
+
+    Attributes:
+        tokens: of each text, its end-of-text id counted, 0 where it gives none; one array a piece
+            of the sample, (texts,).
+        seconds: of each timed round, a mean over the workers, to tokenize and write the half.
+        text_bytes: of that half.
+        stored_a_token: bytes of shards.
+        documents_a_token: bytes of the table of documents.
+    """
+
+    tokens: list[Ints]
+    seconds: tuple[float, ...]
+    text_bytes: int
+    stored_a_token: float
+    documents_a_token: float
+
+    @property
+    def rate(self) -> float:
+        """Text a worker does while all of them work, in bytes a second."""
+        return self.text_bytes / float(np.median(self.seconds))
+
+    @property
+    def spread(self) -> float:
+        """How far the rounds lie from their median at most, as a share of it."""
+        return float(np.abs(np.array(self.seconds) / np.median(self.seconds) - 1).max())
+
+
+def time_sample(
+    sample: Sequence[Rows],
+    *,
+    codec: str,
+    config: ShardConfig,
+    tokenizer: Tokenizer,
+    spec: DatasetSpec,
+    workers: int,
+    folder: Path,
+) -> Timed:
+    """Tokenize and write the sample in `workers` processes at once.
+
+    Args:
+        sample: pieces of the sources.
+        codec: of the Parquet pages of the sources.
+        config: of the run that is planned.
+        tokenizer: its tokenizer.
+        spec: what decides the bytes of its dataset.
+        workers: processes, all of which do the same.
+        folder: an empty folder, for the sample and what is made of it.
+    """
+    tokenizer_folder = folder / "tokenizer"
+    save_tokenizer(tokenizer, tokenizer_folder, engine=config.engine)
+    storage = LocalStorage(folder / "output")
+    storage.create()
+    halves = [[piece.texts[: len(piece.texts) // 2] for piece in sample],
+              [piece.texts[len(piece.texts) // 2 :] for piece in sample]]  # fmt: skip
+    files = [folder / "warm.parquet", folder / "timed.parquet"]
+    for file, half in zip(files, halves, strict=True):
+        _write(half, file, spec.text_column, codec)
+    together = threading.Barrier(workers)
+
+    with WorkerPool(workers) as pool:
+        pool.run_in_each(PrepareJob(tokenizer_folder=str(tokenizer_folder), engine=config.engine))
+
+        def one(worker: int) -> Done:
+            done: Done = []
+            for number in range(1 + _ROUNDS):
+                together.wait()
+                file = files[min(number, 1)]
+                part, scratch = worker * (1 + _ROUNDS) + number, folder / f"{worker}-{number}"
+                tokenized = pool.run(
+                    TokenizeJob(
+                        part=part,
+                        source_url=str(file),
+                        source_size=file.stat().st_size,
+                        local_path=str(file),
+                        scratch=str(scratch),
+                        tokenizer_folder=str(tokenizer_folder),
+                        engine=config.engine,
+                        spec=spec,
+                    )
+                ).tokenized
+                written = pool.run(
+                    WriteJob(
+                        part=part,
+                        source_url=str(file),
+                        scratch=str(scratch),
+                        output=str(storage),
+                        spec=spec,
+                    )
+                ).written
+                assert tokenized is not None  # noqa: S101  (what these jobs are answered with)
+                assert written is not None  # noqa: S101
+                done.append((tokenized, written))
+            return done
+
+        def guarded(worker: int) -> Done:
+            try:
+                return one(worker)
+            except BaseException:
+                together.abort()  # or the others would wait for ever
+                raise
+
+        with ThreadPoolExecutor(workers) as threads:
+            futures = [threads.submit(guarded, worker) for worker in range(workers)]
+        done = _results(futures)
+    tables = [folder / f"0-{number}" / documents_path(number) for number in range(len(files))]
+    counts = [_tokens_of_pieces(table, half) for table, half in zip(tables, halves, strict=True)]
+    halves_done = done[0][: len(files)]
+    tokens = sum(part.tokens for part, _ in halves_done)
+    return Timed(
+        tokens=[np.concatenate(both) for both in zip(*counts, strict=True)],
+        seconds=tuple(
+            float(np.mean([part.seconds + written.seconds for part, written in of_round]))
+            for of_round in zip(*(each[1:] for each in done), strict=True)
+        ),
+        text_bytes=halves_done[1][0].text_bytes,
+        stored_a_token=sum(written.shard_bytes for _, written in halves_done) / max(tokens, 1),
+        documents_a_token=sum(table.stat().st_size for table in tables) / max(tokens, 1),
+    )
+
+
+def _results(futures: list[Future[Done]]) -> list[Done]:
+    """What all threads made; the first fault where there is one, not that the others gave up."""
+    faults = [fault for future in futures if (fault := future.exception()) is not None]
+    for fault in faults:
+        if not isinstance(fault, threading.BrokenBarrierError):
+            raise fault
+    return [future.result() for future in futures]
+
+
+def _write(texts: Sequence[pa.LargeStringArray], file: Path, column: str, codec: str) -> None:
+    together = pa.chunked_array(texts, pa.large_string())
+    pq.write_table(
+        pa.table({column: together}),
+        file,
+        compression=codec if codec in _CODECS else "none" if codec == "uncompressed" else "zstd",
+        row_group_size=_ROWS_A_GROUP,
+    )
+
+
+def _tokens_of_pieces(table: Path, texts: Sequence[pa.LargeStringArray]) -> list[Ints]:
+    """Tokens of each text of each piece, from what tokenizing noted of the pieces end to end."""
+    found = pq.read_table(table, columns=["row", "tokens"])
+    tokens = np.zeros(sum(len(piece) for piece in texts), np.int64)
+    tokens[np.asarray(found["row"])] = np.asarray(found["tokens"]).astype(np.int64) + 1
+    return np.split(tokens, np.cumsum([len(piece) for piece in texts])[:-1])

@@ -1,0 +1,50 @@
+"""A bound on the memory of this process: hostile input ends in an error, not in a dead host."""
+
+import os
+import re
+import resource
+from pathlib import Path
+
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
+from streaming_ext.errors import UsageError
+
+VARIABLE = "SHARDMILL_WORKER_MEMORY"
+_DEFAULT = "4GiB"
+_LEAST = 64 * 2**20
+_STATUS = Path("/proc/self/status")
+
+
+def memory_limit() -> int:
+    """Bytes that a worker may take beyond what it starts with; 0 for no bound.
+
+    Raises:
+        UsageError: the environment holds no size.
+    """
+    text = os.environ.get(VARIABLE) or _DEFAULT
+    try:
+        size = int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError:
+        size = -1
+    if size != 0 and size < _LEAST:
+        raise UsageError(f"{VARIABLE} is {text!r}, expected a size of 64MiB or more, or 0 for any.")
+    return size
+
+
+def limit_memory() -> None:
+    """Let allocations beyond the limit fail; only Linux can tell private memory from mapped files.
+
+    Arrow and Python raise `MemoryError` then. A library that ends the process instead is noticed
+    by whoever supervises it.
+    """
+    limit = memory_limit()
+    if not limit or not _STATUS.exists():
+        return
+    match = re.search(r"^VmData:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
+    if match is None:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = int(match[1]) * 1024 + limit
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))

@@ -1,0 +1,82 @@
+"""The few requests that a dataset needs of an object store."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectInfo:
+    """An object as a listing shows it.
+
+    Attributes:
+        size: in bytes.
+        version: what pins its content, `etag:...` or `generation:...`.
+    """
+
+    size: int
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenUpload:
+    """An upload in pieces that was begun, and neither finished nor given up."""
+
+    key: str
+    identity: str
+
+
+class NoBucketError(OSError):
+    """The store answers that there is no such bucket or container."""
+
+    code = "NoSuchBucket"
+
+
+class Dialect(Protocol):
+    """One provider's way; `fs` is its fsspec file system, whose own retries are off.
+
+    All but `open` raise what the client raises; `faults` tells what that means.
+
+    Attributes:
+        package: that speaks it.
+        extra: of this distribution that brings the package.
+    """
+
+    package: str
+    extra: str
+
+    def open(self, scheme: str, timeout: float) -> Any:
+        """Make the file system; `timeout` is how many seconds the server may say nothing."""
+        ...
+
+    async def look_at(self, fs: Any, bucket: str, prefix: str) -> None:
+        """Make sure that the bucket is there and may be listed."""
+        ...
+
+    async def find(self, fs: Any, bucket: str, prefix: str) -> dict[str, ObjectInfo]:
+        """Every object whose key begins with `prefix`, by key."""
+        ...
+
+    async def read(
+        self, fs: Any, bucket: str, key: str, span: tuple[int, int] | None, version: str | None
+    ) -> bytes:
+        """The bytes [start, end) of an object, or all; only of that version, where one is named.
+
+        Another version is an error that `faults` takes for "exists already": a failed condition.
+        """
+        ...
+
+    async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
+        """Put an object in one step; where `new`, only if there is none."""
+        ...
+
+    async def remove(self, fs: Any, bucket: str, key: str) -> None:
+        """Remove an object."""
+        ...
+
+    async def open_uploads(self, fs: Any, bucket: str, prefix: str) -> list[OpenUpload]:
+        """Uploads below a prefix that stay open, and cost money, until they are given up."""
+        ...
+
+    async def give_up(self, fs: Any, bucket: str, upload: OpenUpload) -> None:
+        """Give one of them up."""
+        ...

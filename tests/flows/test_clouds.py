@@ -1,0 +1,86 @@
+"""Whole runs from and to Google's and Azure's object storage, killed and resumed."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.manifest import Manifest
+from tests.command_line import CommandLine, wait_for, workers_of
+from tests.servers.azurite import container_client, download_container, make_container
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A bucket of one provider, looked at with clients that know nothing of this project."""
+
+    url: str
+    environment: dict[str, str]
+    put: Callable[[str, bytes], object]
+    download: Callable[[str, Path], Path]
+
+
+@pytest.fixture(params=["gs", "az"])
+def cloud(request: pytest.FixtureRequest) -> Cloud:
+    if request.param == "gs":
+        gcs = request.getfixturevalue("gcs_session")
+        bucket = gcs.make_bucket()
+        return Cloud(
+            f"gs://{bucket}",
+            gcs.environment(),
+            lambda name, data: gcs.put(bucket, name, data),
+            lambda prefix, folder: gcs.download_all(bucket, prefix, folder),
+        )
+    azurite = request.getfixturevalue("azurite_session")
+    name = make_container(azurite)
+
+    def put(path: str, data: bytes) -> None:
+        with container_client(azurite, name) as client:
+            client.upload_blob(path, data)
+
+    return Cloud(
+        f"az://{name}",
+        azurite.environment(),
+        put,
+        lambda prefix, folder: download_container(azurite, name, prefix, folder),
+    )
+
+
+def test_killed_resumed_verified(
+    cloud: Cloud, slow: CommandLine, undisturbed: Path, tmp_path: Path
+) -> None:
+    """The bytes are those of a run from disk to disk."""
+    env = {**slow.env, **cloud.environment, "TMPDIR": str(tmp_path)}
+    command = CommandLine(env, slow.tokenizer, slow.sources)
+    for file in slow.sources.glob("*.parquet"):
+        cloud.put(f"raw/{file.name}", file.read_bytes())
+    output = f"{cloud.url}/some/out"
+    arguments = command.shard_arguments(output, sources=f"{cloud.url}/raw", engine="reference")
+    run = command.start(*arguments)
+    wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
+    time.sleep(3)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    before = cloud.download("some/out", tmp_path / "before")
+    assert not (before / "manifest.json").exists()
+
+    ended = command.run(*arguments)
+    assert ended.returncode == 0, ended.stderr
+    verified = command.run("verify", output, "--deep")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert f"{output}: sound" in verified.stdout
+    copy = cloud.download("some/out", tmp_path / "copy")
+    manifest = Manifest.model_validate_json((copy / "manifest.json").read_bytes())
+    assert all(part.source.url.startswith(f"{cloud.url}/raw/") for part in manifest.parts)
+    for folder in ("train", "holdout", "documents"):
+        ours = {f.relative_to(copy): f.read_bytes() for f in (copy / folder).rglob("*.*")}
+        theirs = {
+            f.relative_to(undisturbed): f.read_bytes() for f in (undisturbed / folder).rglob("*.*")
+        }
+        assert ours == theirs
+        assert ours
+    assert not list(tmp_path.glob("shardmill-*/.*"))  # no scratch is left

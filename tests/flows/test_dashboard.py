@@ -1,0 +1,228 @@
+"""What a person sees of a run in Prefect's pages, with a real server and in a real browser."""
+
+import json
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tasks.core.synthetic import write_parquet_files
+from tests.command_line import CommandLine, wait_for
+from tests.servers.browser import Page, browser_page, find_browser
+
+HOSTILE = "<img src=x onerror=alert(1)> [link](http:evil) $x$ `c` | d.parquet"
+GOOD_FILES = 6
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A run that was looked at while it went on.
+
+    Attributes:
+        live: its artifacts when there was a table of files for the first time.
+        live_page: what stood in its tab Artifacts then; None without a browser.
+    """
+
+    api: str
+    run: str
+    live: dict[str, dict[str, Any]]
+    live_page: str | None
+    output: Path
+    ended: "subprocess.CompletedProcess[str]"
+
+    def now(self) -> dict[str, Any]:
+        """The flow run as the server has it."""
+        found: dict[str, Any] = httpx.get(f"{self.api}/flow_runs/{self.run}", timeout=30).json()
+        return found
+
+    @property
+    def site(self) -> str:
+        """Where the server's pages are."""
+        return f"{self.api.removesuffix('/api')}/v2"
+
+    @property
+    def tab(self) -> str:
+        """The URL of the run's tab Artifacts."""
+        return f"{self.site}/runs/flow-run/{self.run}?tab=Artifacts"
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page | None]:
+    """A tab of a real browser, where there is one."""
+    program = find_browser()
+    if program is None:
+        yield None
+        return
+    with browser_page(program, tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
+@pytest.fixture
+def page(tab: Page | None) -> Page:
+    if tab is None:
+        pytest.skip("no Chromium on the path; name one in SHARDMILL_BROWSER")
+    return tab
+
+
+@pytest.fixture(scope="module")
+def watched(
+    served: CommandLine, tab: Page | None, tmp_path_factory: pytest.TempPathFactory
+) -> Watched:
+    """A run of some ten seconds, one of whose files is no Parquet file."""
+    sources = tmp_path_factory.mktemp("watched_sources")
+    for number in range(GOOD_FILES // 2):
+        write_parquet_files(sources / f"dump-{number}", 2, 800, seed=number)
+    (sources / "dump-1" / HOSTILE).write_bytes(b"no such file")
+    output = tmp_path_factory.mktemp("watched") / "out"
+    api = served.env["PREFECT_API_URL"]
+    arguments = served.shard_arguments(
+        output, sources=f"{sources}/**/*.parquet", engine="reference", workers=1
+    )
+    running = served.start(*arguments)
+    run = ""
+    live: dict[str, dict[str, Any]] = {}
+
+    def work_is_shown() -> bool:
+        nonlocal run, live
+        run = run or run_of(api, output)
+        live = artifacts_of(api, run) if run else {}
+        return "shard-hosts" in live and live["shard-progress"]["data"] > 0
+
+    wait_for(work_is_shown)
+    assert running.poll() is None, "it ended too soon to be watched"
+    seen = None
+    if tab is not None:
+        address = f"{api.removesuffix('/api')}/v2/runs/flow-run/{run}?tab=Artifacts"
+        seen = tab.open(address, "shard-progress", "left", "shard-files", "shard-hosts")
+    out, err = running.communicate()
+    ended = subprocess.CompletedProcess(running.args, running.returncode, out, err)
+    return Watched(api, run, live, seen, output, ended)
+
+
+def run_of(api: str, output: Path) -> str:
+    """The flow run that writes to an output, once it is known."""
+    listed = {"limit": 200, "sort": "EXPECTED_START_TIME_DESC"}
+    runs = httpx.post(f"{api}/flow_runs/filter", json=listed, timeout=30).json()
+    ours = [r["id"] for r in runs if r["parameters"].get("config", {}).get("output") == str(output)]
+    return str(ours[0]) if ours else ""
+
+
+def artifacts_of(api: str, run: str) -> dict[str, dict[str, Any]]:
+    """The artifacts of a run by key; of each key there is one."""
+    only = {"flow_runs": {"id": {"any_": [run]}}}
+    found = httpx.post(f"{api}/artifacts/filter", json=only, timeout=30).json()
+    assert len({artifact["key"] for artifact in found}) == len(found)
+    return {artifact["key"]: artifact for artifact in found}
+
+
+def logs_of(api: str, run: str) -> list[str]:
+    only = {"logs": {"flow_run_id": {"any_": [run]}}, "limit": 200}
+    return [log["message"] for log in httpx.post(f"{api}/logs/filter", json=only).json()]
+
+
+class TestWhileItRuns:
+    def test_progress_with_the_time_left(self, watched: Watched) -> None:
+        progress = watched.live["shard-progress"]
+        assert 0 < progress["data"] < 100
+        left, _, rest = progress["description"].partition(": ")
+        assert left.endswith(" left")
+        assert f"/{GOOD_FILES + 1} files" in rest
+        assert "MB/s" in rest
+
+    def test_files_and_hosts(self, watched: Watched) -> None:
+        rows = json.loads(watched.live["shard-files"]["data"])
+        assert 1 <= len(rows) <= GOOD_FILES + 1
+        assert {row["host"] for row in rows} == {platform.node()}
+        assert {"tokenize", "write", "done"} & {row["state"] for row in rows}
+        assert any(int(row["tokens"].replace(",", "") or 0) > 100_000 for row in rows)
+        (host,) = json.loads(watched.live["shard-hosts"]["data"])
+        assert host["host"] == platform.node()
+        assert float(host["MB/s"]) > 0
+
+    def test_in_the_browser(self, watched: Watched, page: Page) -> None:
+        assert watched.live_page is not None
+        assert watched.live["shard-files"]["description"] in watched.live_page
+
+
+class TestAfterwards:
+    def test_the_name_of_the_run_says_which_file_and_why(self, watched: Watched) -> None:
+        assert watched.ended.returncode == 1
+        run = watched.now()
+        assert run["state"]["type"] == "FAILED"
+        assert f"…/dump-1/{HOSTILE}: tokenize: not a whole Parquet file" in run["name"]
+        assert f"1 of {GOOD_FILES + 1} files failed" in run["name"]
+        assert f"{HOSTILE}: tokenize: not a whole Parquet file" in run["state"]["message"]
+
+    def test_the_log_is_short_and_has_no_traceback(self, watched: Watched) -> None:
+        wait_for(lambda: any("Finished" in line for line in logs_of(watched.api, watched.run)))
+        lines = logs_of(watched.api, watched.run)
+        assert any(HOSTILE in line for line in lines)
+        assert not any("Traceback" in line for line in lines)
+        assert (
+            len(lines) < GOOD_FILES + 2
+        )  # not one a task run, of which there are three times as many
+
+    def test_artifacts_are_changed_in_place(self, watched: Watched) -> None:
+        now = artifacts_of(watched.api, watched.run)
+        assert set(now) == {"shard-progress", "shard-files", "shard-hosts", "shard-report"}
+        assert all(now[key]["id"] == live["id"] for key, live in watched.live.items())
+        assert now["shard-progress"]["data"] == 100
+        rows = json.loads(now["shard-files"]["data"])
+        assert [row["state"] for row in rows] == ["failed: tokenize"] + ["done"] * GOOD_FILES
+        assert "not a whole Parquet file" in rows[0]["reason"]
+
+    def test_report_in_the_browser(self, watched: Watched, page: Page) -> None:
+        page.open(watched.tab, "shard-report", "shard-files", "shard-progress", "shard-hosts")
+        report = artifacts_of(watched.api, watched.run)["shard-report"]["id"]
+        for version in ("", "/v2"):  # both of Prefect's user interfaces
+            address = f"{watched.site.removesuffix('/v2')}{version}/artifacts/artifact/{report}"
+            text = page.open(address, "Document lengths", "Throughput over time", "Skipped")
+            assert r"\u003cimg src=x onerror=alert(1)\u003e \u005blink\u005d" in text
+            loaded = "[...document.images].filter(i => i.src.startsWith('data:image/svg')"
+            wait_for(
+                lambda loaded=loaded: page.evaluate(f"{loaded} && i.naturalWidth).length") == 4
+            )
+            assert page.evaluate("document.querySelectorAll('img[src=\"x\"]').length") == 0
+
+    def test_table_of_files_in_the_browser(self, watched: Watched, page: Page) -> None:
+        files = artifacts_of(watched.api, watched.run)["shard-files"]["id"]
+        for version in ("", "/v2"):
+            address = f"{watched.site.removesuffix('/v2')}{version}/artifacts/artifact/{files}"
+            page.open(address, r"alert(1)\u003e \u005blink\u005d", platform.node())
+            assert page.evaluate("document.querySelectorAll('img[src=\"x\"]').length") == 0
+
+    def test_page_beside_the_dataset(self, watched: Watched, page: Page) -> None:
+        (file,) = watched.output.glob("runs/*.html")
+        assert str(file) in watched.ended.stdout
+        text = page.open(file.as_uri(), "Document lengths", "Tokens by source", "Slowest files")
+        assert HOSTILE in text
+        assert "1 of 7 files failed" in text
+        assert page.evaluate("document.images.length") == 0
+        assert page.evaluate("document.querySelectorAll('section svg').length") == 4
+        loaded = "performance.getEntriesByType('resource').map(entry => entry.name)"
+        assert page.evaluate(loaded) == []
+
+    def test_the_next_run_reports_on_all_of_the_dataset(
+        self, watched: Watched, served: CommandLine, page: Page
+    ) -> None:
+        config = watched.now()["parameters"]["config"]
+        bad = Path(config["sources"][0]).parents[1] / "dump-1" / HOSTILE
+        shutil.copyfile(bad.with_name("000_00000.parquet"), bad)
+        arguments = served.shard_arguments(
+            watched.output, sources=config["sources"][0], engine="reference", workers=1
+        )
+        ended = served.run(*arguments)
+        assert ended.returncode == 0, ended.stderr
+        verified = served.run("verify", watched.output)
+        assert verified.returncode == 0, verified.stdout
+        latest = max(watched.output.glob("runs/*.html"))
+        text = page.open(latest.as_uri(), "published", "done by an earlier run")
+        assert f"{GOOD_FILES + 1} of {GOOD_FILES + 1}" in text
+        link = page.evaluate("document.querySelector('a').getAttribute('href')")
+        assert (latest.parent / link).resolve() == watched.output / "manifest.json"

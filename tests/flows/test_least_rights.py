@@ -1,0 +1,87 @@
+"""Runs as a user who may do on object storage what docs/storage.md lists, and nothing else."""
+
+import hashlib
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.command_line import CommandLine, assert_same_dataset
+from tests.servers.swift import (
+    NOBODY,
+    SwiftServer,
+    aws_environment,
+    download_all,
+    make_bucket,
+    s3_client,
+)
+
+READ, WRITE = "X-Container-Read", "X-Container-Write"
+
+
+def grant(server: SwiftServer, bucket: str, *rights: str) -> None:
+    """Let the user who has no right on any bucket read this one, or write to it.
+
+    Told to the container server itself: logging in to Swift's own API would need memcached.
+    """
+    account = "AUTH_test"
+    digest = hashlib.md5(f"p/{account}/{bucket}s".encode(), usedforsecurity=False).digest()
+    partition = digest[0] >> 4  # the rings have 2^4 of them
+    place = f"http://127.0.0.1:{server._ports['container']}/d1/{partition}/{account}/{bucket}"
+    told = {"X-Timestamp": f"{time.time():.5f}"} | dict.fromkeys(rights, NOBODY[0])
+    changed = httpx.post(place, headers=told)
+    assert changed.is_success, changed.text
+
+
+@pytest.fixture
+def limited(served: CommandLine, s3: SwiftServer) -> CommandLine:
+    """The command line with the credentials of that user."""
+    env = {**served.env, **aws_environment(s3.url, NOBODY)}
+    return CommandLine(env, served.tokenizer, served.sources)
+
+
+def test_reading_here_and_writing_there_is_enough(
+    limited: CommandLine, s3: SwiftServer, bucket: str, dataset: Path, tmp_path: Path
+) -> None:
+    sources = make_bucket(s3.url)
+    client = s3_client(s3.url)
+    for file in limited.sources.glob("*.parquet"):
+        client.put_object(Bucket=sources, Key=f"raw/{file.name}", Body=file.read_bytes())
+    client.close()
+    grant(s3, sources, READ)
+    grant(s3, bucket, READ, WRITE)
+    ended = limited.shard(f"s3://{bucket}/out", sources=f"s3://{sources}/raw")
+    assert ended.returncode == 0, ended.stderr
+    ended = limited.run("verify", f"s3://{bucket}/out", "--deep")
+    assert ended.returncode == 0, ended.stdout
+    copy = download_all(s3.url, bucket, "out", tmp_path / "copy")
+    assert (copy / "train/index.json").read_bytes() == (dataset / "train/index.json").read_bytes()
+    # and the credentials really are that weak
+    ended = limited.shard(f"s3://{sources}/out")
+    assert ended.returncode == 1
+    assert sources in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_training_and_checking_only_read(
+    limited: CommandLine, served: CommandLine, s3: SwiftServer, bucket: str, dataset: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+
+    owner = CommandLine({**served.env, **aws_environment(s3.url)}, served.tokenizer, served.sources)
+    assert owner.shard(f"s3://{bucket}/out").returncode == 0
+    assert_same_dataset(dataset, download_all(s3.url, bucket, "out", tmp_path / "copy"))
+    grant(s3, bucket, READ)
+    for command in (["verify"], ["inspect"], ["trace", "--step", 0, "--batch-size", 2]):
+        ended = limited.run(command[0], f"s3://{bucket}/out", *command[1:])
+        assert ended.returncode == 0, ended.stderr
+    ended = limited.shard(f"s3://{bucket}/another")
+    assert ended.returncode == 1
+    assert "no right" in ended.stderr
+    for name, value in aws_environment(s3.url, NOBODY).items():
+        monkeypatch.setenv(name, value)
+    reading = StreamingTokenDataset(remote=f"s3://{bucket}/out", local=tmp_path / "cache",
+                                    batch_size=4, dp_rank=0, dp_world_size=1)  # fmt: skip
+    assert sum(1 for _ in StreamingTokenLoader(reading)) == len(StreamingTokenLoader(reading)) > 5

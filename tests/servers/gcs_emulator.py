@@ -1,0 +1,146 @@
+"""gcp-storage-emulator, and what Google's API does beyond it: runs in the emulator's environment.
+
+Added as Google documents them: `ifGenerationMatch` on writes and reads (412), bearer tokens that
+are had at /token with a service account's signed assertion (401, 403), requests in parallel, and
+uploads of any bytes (its own parser takes a multipart body for lines of text).
+
+    python gcs_emulator.py PORT OWNER NOBODY
+"""
+
+import base64
+import json
+import re
+import sys
+import threading
+import urllib.parse
+from functools import partial
+from http import server as http_server
+
+from gcp_storage_emulator import server
+from gcp_storage_emulator.exceptions import NotFound
+from gcp_storage_emulator.storage import Storage
+
+OBJECT = re.compile(r"/(?:download/)?storage/v1/b/([^/]+)/o/(.+)")
+
+
+_read_data = server._read_data
+
+
+def read_data(handler: server.RequestHandler, query: dict) -> object:
+    """The body of a request; of multipart/related: metadata and content, byte for byte."""
+    kind = handler.headers.get("Content-Type") or ""
+    if not kind.startswith("multipart/related"):
+        return _read_data(handler, query)
+    boundary = b"--" + re.search(r'boundary="?([^";]+)', kind)[1].encode()
+    body = handler.rfile.read(int(handler.headers["Content-Length"]))
+    _, meta, rest = body.split(boundary, 2)
+    head, content = re.split(rb"\r?\n\r?\n", rest[: rest.rindex(boundary)], maxsplit=1)
+    kind = re.search(rb"(?i)content-type:\s*([^\r\n]+)", head)
+    return {
+        "meta": json.loads(re.split(rb"\r?\n\r?\n", meta, maxsplit=1)[1]),
+        "content": content[: -2 if b"\r\n" in meta[:2] else -1],
+        "content-type": kind[1].decode() if kind else "application/octet-stream",
+    }
+
+
+server._read_data = read_data
+
+
+class PreconditionFailedError(Exception):
+    """The object is of another generation than the request asks for."""
+
+
+class ConditionalStorage(Storage):
+    """Files that are put only over the generation that the request names."""
+
+    wanted = threading.local()
+
+    def require(self, bucket: str, name: str) -> None:
+        """Compare the generation of an object, 0 where there is none, with the one asked for."""
+        if (wanted := self.wanted.generation) is None:
+            return
+        try:
+            found = str(self.get_file_obj(bucket, name)["generation"])
+        except NotFound:
+            found = "0"
+        if found != wanted:
+            raise PreconditionFailedError
+
+    def create_file(self, bucket: str, name: str, content: bytes, info: dict) -> None:
+        self.require(bucket, name)
+        super().create_file(bucket, name, content, info)
+
+
+class Handler(server.RequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    lock = threading.Lock()
+    owner = ""
+    nobody = ""
+
+    def answer(self, method: str) -> None:
+        """Check who asks and under which condition, and let the emulator do it."""
+        split = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(split.query))
+        if split.path == "/token":
+            self.token()
+            return
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if split.path != "/" and token != f"token-of-{self.owner}":
+            if token == f"token-of-{self.nobody}":
+                self.refuse(403, f"{token} does not have storage.objects access.")
+            else:
+                self.refuse(401, "Invalid Credentials" if token else "Anonymous caller.")
+            return
+        with self.lock:
+            self.storage.wanted.generation = query.get("ifGenerationMatch")
+            try:
+                if method in {"GET", "DELETE"} and (match := OBJECT.fullmatch(split.path)):
+                    self.storage.require(match[1], urllib.parse.unquote(match[2]))
+                server.Router(self).handle(method)
+            except PreconditionFailedError:
+                self.send(412, {"error": {"code": 412, "message": "Precondition Failed"}})
+
+    def token(self) -> None:
+        """OAuth 2.0 for service accounts: the name in the assertion counts, not its signature."""
+        form = dict(urllib.parse.parse_qsl(self.body().decode()))
+        claims = form["assertion"].split(".")[1]
+        name = json.loads(base64.urlsafe_b64decode(claims + "=="))["iss"]
+        if name in {self.owner, self.nobody}:
+            token = {"access_token": f"token-of-{name}", "expires_in": 3600}
+            self.send(200, {**token, "token_type": "Bearer"})
+        else:
+            self.send(400, {"error": "invalid_grant", "error_description": "account not found"})
+
+    def body(self) -> bytes:
+        """What the client sent."""
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def refuse(self, status: int, message: str) -> None:
+        """Say no, with the request read to its end."""
+        self.body()
+        self.send(status, {"error": {"code": status, "message": message}})
+
+    def send(self, status: int, value: dict) -> None:
+        """Answer with JSON."""
+        data = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+for verb in ("GET", "POST", "PUT", "DELETE", "PATCH"):
+    setattr(Handler, f"do_{verb}", lambda self, verb=verb: self.answer(verb))
+
+
+def main() -> None:
+    port, Handler.owner, Handler.nobody = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    storage = ConditionalStorage(use_memory_fs=True)
+    http_server.ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, storage)).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

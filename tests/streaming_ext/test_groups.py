@@ -1,0 +1,115 @@
+"""Real groups of processes: who reads what, and one perplexity on any number of them."""
+
+import importlib.util
+import itertools
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.errors import UsageError
+from tests.streaming_ext.build import Built
+from tests.streaming_ext.processes import in_processes, join_group
+from tests.streaming_ext.recipes import recipe
+
+Steps = list[list[int]]
+
+
+def steps_of(root: Path, batch_size: int, **settings: Any) -> Steps:
+    dataset = StreamingTokenDataset(
+        local=root, batch_size=batch_size, shuffle=True, extras=["sequence_ids"], **settings
+    )
+    return [batch["sequence_ids"].tolist() for batch in StreamingTokenLoader(dataset)]
+
+
+def together(ranks: list[Steps]) -> Steps:
+    """The steps of some ranks, sorted."""
+    return [sorted(itertools.chain(*step)) for step in zip(*ranks, strict=True)]
+
+
+def every_way(rank: int, root: Path, store: Path) -> dict[str, Any]:
+    """The steps of this process of four, told its rank in each way."""
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+
+    found: dict[str, Any] = {}
+    with pytest.raises(UsageError, match="sees no rank"):
+        steps_of(root, 6)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "4"}
+    found["environment"] = steps_of(root, 6)
+    for name in ("RANK", "WORLD_SIZE"):
+        del os.environ[name]
+    join_group(store, rank, 4)
+    found["default group"] = steps_of(root, 6)
+    found["replicated"] = steps_of(root, 12, replication=2)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    found["mesh"] = steps_of(root, 12, device_mesh=mesh["dp"])
+    found["group"] = steps_of(root, 12, process_group=mesh.get_group("dp"))
+    inner = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))
+    found["inner mesh"] = steps_of(root, 12, device_mesh=inner["dp"])
+    with pytest.raises(UsageError, match=r"2 dimensions .*mesh\[\"dp\"\]"):
+        steps_of(root, 12, device_mesh=mesh)
+    distributed.destroy_process_group()
+    return found
+
+
+def test_four_processes_find_their_ranks(raw: Built, tmp_path: Path) -> None:
+    found = in_processes(4, every_way, raw.root, tmp_path / "store")
+    alone = together([steps_of(raw.root, 24, dp_rank=0, dp_world_size=1)])
+    for way in ("environment", "default group"):
+        assert together([each[way] for each in found]) == alone
+    # which processes are the tensor- or pipeline-parallel ranks of one data-parallel rank
+    same = {"replicated": [(0, 1), (2, 3)], "mesh": [(0, 1), (2, 3)], "group": [(0, 1), (2, 3)],
+            "inner mesh": [(0, 2), (1, 3)]}  # fmt: skip
+    for way, pairs in same.items():
+        for one, other in pairs:
+            assert found[one][way] == found[other][way]
+        assert together([found[one][way] for one, _ in pairs]) == alone
+
+
+@pytest.mark.parametrize("variable", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_a_launcher_that_tells_no_rank(
+    raw: Built, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "2")
+    with pytest.raises(UsageError, match=f"started 2 processes .*{variable}"):
+        steps_of(raw.root, 8)
+
+
+def load(name: str, folder: Path) -> Any:
+    """A recipe as a module."""
+    spec = importlib.util.spec_from_file_location(name, recipe(name, folder))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def evaluate(rank: int, size: int, root: Path, store: Path, model: Any, recipe: Any) -> Any:
+    join_group(store, rank, size)
+    return recipe.perplexity(model, str(root), 3)
+
+
+def test_perplexity_is_the_same_on_any_number_of_ranks(raw: Built, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = load("torchrun", tmp_path).TinyGPT().double()
+    evaluation = load("evaluation", tmp_path)
+    found = {}
+    for size in (1, 2, 3, 8):
+        store = tmp_path / f"store {size}"
+        ranks = in_processes(size, evaluate, size, raw.root, store, model, evaluation)
+        assert len(set(ranks)) == 1
+        found[size] = ranks[0]
+    assert len({tokens for _, tokens in found.values()}) == 1
+    whole = len(raw.streams["holdout"])
+    assert 0.8 * whole < found[1][1] < whole  # some targets lie in the next shard, some are padding
+    assert math.log(found[1][0]) > 3
+    for perplexity, _ in found.values():
+        assert perplexity == pytest.approx(found[1][0], rel=1e-12)

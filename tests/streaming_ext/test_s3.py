@@ -1,0 +1,220 @@
+"""Reading from a real S3 server: what comes, and the true reason when nothing does."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.errors import (
+    CorruptDatasetError,
+    NotADatasetError,
+    ShardmillError,
+    StorageError,
+    TransientStorageError,
+)
+from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
+from tests.servers.swift import NOBODY, OWNER, SwiftServer, s3_client
+from tests.streaming_ext.build import Built
+
+Open = Callable[..., StreamingTokenDataset]
+SHARD = "00001/shard.00002.mds.zstd"
+
+
+@pytest.fixture
+def proxy(s3: SwiftServer) -> Iterator[FaultProxy]:
+    with fault_proxy(s3.port) as running:
+        yield running
+
+
+@pytest.fixture
+def open_s3(published: tuple[Built, str], proxy: FaultProxy, tmp_path: Any) -> Open:
+    """Open the published dataset through the proxy."""
+
+    def make(credentials: tuple[str, str] = OWNER, **changes: Any) -> StreamingTokenDataset:
+        key, secret = credentials
+        settings: dict[str, Any] = {
+            "remote": published[1], "local": tmp_path, "batch_size": 4, "shuffle": True,
+            "dp_rank": 0, "dp_world_size": 1, "download_timeout": 10,
+            "storage_options": {"endpoint_url": proxy.url, "key": key, "secret": secret},
+        }  # fmt: skip
+        return StreamingTokenDataset(**(settings | changes))
+
+    return make
+
+
+@pytest.fixture
+def expected(published: tuple[Built, str]) -> list[Any]:
+    """The batches of an epoch, read from disk."""
+    dataset = StreamingTokenDataset(
+        local=published[0].root, batch_size=4, shuffle=True, dp_rank=0, dp_world_size=1
+    )
+    return tokens(dataset)
+
+
+def tokens(dataset: StreamingTokenDataset, *, workers: int = 0) -> list[Any]:
+    loader = StreamingTokenLoader(dataset, num_workers=workers)
+    return [batch["tokens"].tolist() for batch in loader]
+
+
+def shards_asked(proxy: FaultProxy) -> list[str]:
+    return [path for path in proxy.asked if "shard." in path]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch(open_s3: Open, proxy: FaultProxy, expected: list[Any], workers: int) -> None:
+    dataset = open_s3()
+    assert tokens(dataset, workers=workers) == expected
+    # each shard once for all threads and workers
+    assert len(shards_asked(proxy)) == len(set(shards_asked(proxy))) == dataset.reader.num_shards
+    assert tokens(open_s3(), workers=workers) == expected
+    assert len(shards_asked(proxy)) == dataset.reader.num_shards  # all from the cache
+
+
+def test_workers_leave_the_connections_of_their_parent_alone(open_s3: Open, tmp_path: Any) -> None:
+    """They inherit its event loop, whose poll set both share."""
+    tokens(open_s3(), workers=1)
+    started = time.monotonic()
+    tokens(open_s3(local=tmp_path / "another", download_timeout=60))
+    assert time.monotonic() - started < 10
+
+
+class TestFaults:
+    """What goes wrong while training reads is an error within seconds, naming shard and cause."""
+
+    @pytest.mark.parametrize(
+        ("faults", "error", "cause", "workers"),
+        [
+            (Faults(answer=(403, "InvalidAccessKeyId")), StorageError, "refused.*credentials", 0),
+            (Faults(answer=(403, "InvalidAccessKeyId")), StorageError, "refused.*credentials", 2),
+            (Faults(answer=(403, "AccessDenied")), StorageError, "access is refused", 0),
+            (Faults(answer=(503, "SlowDown")), TransientStorageError, "SlowDown", 0),
+            (Faults(answer=(503, "SlowDown")), TransientStorageError, "SlowDown", 2),
+            (Faults(answer=(500, "InternalError")), TransientStorageError, "InternalError", 0),
+            (Faults(answer=(400, "BadRequest")), TransientStorageError, "BadRequest", 0),
+            (Faults(answer=(400, "BadRequest")), TransientStorageError, "BadRequest", 2),
+            (Faults(cut_down=100), TransientStorageError, "(?i:connection)", 0),
+            (Faults(hang=True), TransientStorageError, "did not come within 2 s", 0),
+            (Faults(hang=True), TransientStorageError, "did not come within 2 s", 2),
+            (Faults(bytes_per_second=60), TransientStorageError, "did not come within 2 s", 2),
+            (None, TransientStorageError, "(?i:connect)", 0),
+            (None, TransientStorageError, "(?i:connect)", 2),
+        ],
+    )
+    def test_for_ever(
+        self,
+        open_s3: Open,
+        proxy: FaultProxy,
+        faults: Faults | None,
+        error: type[ShardmillError],
+        cause: str,
+        workers: int,
+    ) -> None:
+        loader = StreamingTokenLoader(open_s3(), num_workers=workers)
+        loader.dataset.reader.caches[0].source.timeout = 2
+        proxy.close() if faults is None else proxy.inflict(faults)
+        started = time.monotonic()
+        with pytest.raises(error, match=rf"(?s)shard\.\d+\.mds\.zstd.*{cause}"):
+            next(iter(loader))
+        assert time.monotonic() - started < 10
+
+    @pytest.mark.parametrize(
+        ("faults", "workers"),
+        [
+            (Faults(answer=(503, "SlowDown"), times=2), 0),
+            (Faults(answer=(503, "SlowDown"), times=2), 2),
+            (Faults(answer=(400, "BadRequest"), times=2), 0),
+            (Faults(cut_down=100, times=2), 2),
+        ],
+    )
+    def test_for_a_time(
+        self, open_s3: Open, proxy: FaultProxy, expected: list[Any], faults: Faults, workers: int
+    ) -> None:
+        dataset = open_s3()
+        proxy.inflict(faults)
+        assert tokens(dataset, workers=workers) == expected
+        assert proxy.struck == 2
+
+    def test_a_server_whose_disks_are_gone_for_a_while(
+        self, open_s3: Open, s3: SwiftServer, expected: list[Any]
+    ) -> None:
+        dataset = open_s3(download_retry=1)
+        s3.kill("object")
+        try:
+            with pytest.raises(TransientStorageError, match=r"shard\..*ServiceUnavailable"):
+                tokens(dataset)
+        finally:
+            s3.start("object")
+        assert tokens(dataset) == expected
+
+    def test_a_byte_changed_on_the_way_is_fetched_once_more(
+        self, open_s3: Open, proxy: FaultProxy, expected: list[Any]
+    ) -> None:
+        dataset = open_s3()
+        proxy.inflict(Faults(flip=True, times=1))
+        assert tokens(dataset) == expected
+        assert proxy.struck == 1
+        assert len(shards_asked(proxy)) == dataset.reader.num_shards + 1
+
+
+class TestShards:
+    """A damaged object is fetched once more, then named; a missing one is named at once."""
+
+    @pytest.fixture
+    def damaged(self, published: tuple[Built, str], s3: SwiftServer, how: str) -> Iterator[None]:
+        bucket, _, prefix = published[1].removeprefix("s3://").partition("/")
+        place = {"Bucket": bucket, "Key": f"{prefix}/train/{SHARD}"}
+        client = s3_client(s3.url)
+        whole = (published[0].root / "train" / SHARD).read_bytes()
+        if how == "missing":
+            client.delete_object(**place)
+        elif how == "truncated":
+            client.put_object(**place, Body=whole[: len(whole) // 2])
+        else:
+            client.put_object(**place, Body=whole[:-5] + bytes([whole[-5] ^ 4]) + whole[-4:])
+        yield
+        client.put_object(**place, Body=whole)
+        client.close()
+
+    @pytest.mark.usefixtures("damaged")
+    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize(
+        ("how", "cause"),
+        [("missing", "is missing"), ("truncated", "bytes, the index says"),
+         ("flipped", "XXH3-128 .* the index says")],
+    )  # fmt: skip
+    def test_is_named(self, open_s3: Open, proxy: FaultProxy, how: str, cause: str,
+                      workers: int) -> None:  # fmt: skip
+        dataset = open_s3(predownload=1)
+        started = time.monotonic()
+        with pytest.raises(CorruptDatasetError, match=rf"(?s){SHARD}.*{cause}"):
+            tokens(dataset, workers=workers)
+        assert time.monotonic() - started < 10
+        asked = sum(path.endswith(SHARD) for path in proxy.asked)
+        # training asks, and so may a thread that looks ahead
+        assert asked in ({1, 2} if how == "missing" else {2, 4})
+
+
+class TestOpening:
+    """What a user got wrong is said when the dataset is opened."""
+
+    @pytest.mark.parametrize(
+        ("credentials", "cause"),
+        [
+            ((OWNER[0], "planted-wrong-secret"), "access is refused.*SignatureDoesNotMatch"),
+            (NOBODY, "access is refused"),
+        ],
+    )
+    def test_credentials(self, open_s3: Open, credentials: tuple[str, str], cause: str) -> None:
+        with pytest.raises(StorageError, match=rf"(?s)manifest\.json.*{cause}") as caught:
+            open_s3(credentials)
+        assert "planted" not in str(caught.value)
+
+    def test_no_bucket(self, open_s3: Open) -> None:
+        with pytest.raises(StorageError, match="s3://nonesuch/a.*no such bucket"):
+            open_s3(remote="s3://nonesuch/a")
+
+    def test_no_dataset(self, open_s3: Open, published: tuple[Built, str]) -> None:
+        with pytest.raises(NotADatasetError, match="b: neither"):
+            open_s3(remote=published[1][:-1] + "b")

@@ -1,0 +1,115 @@
+"""Time, disk and requests, against sums done by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from tasks.core.estimate.cost import (
+    AHEAD_BYTES,
+    PARTS_AHEAD,
+    SECONDS_A_FILE,
+    Machines,
+    Work,
+    cost,
+    makespan,
+)
+
+MB = 10**6
+WORK = Work(
+    files=[100 * MB] * 40,
+    text_a_byte=2.0,
+    fetched_a_byte=0.0,
+    tokens=2000 * MB,
+    stored=3000 * MB,
+    documents_bytes=100 * MB,
+    shards=80,
+    uploads=False,
+    in_pieces=False,
+)
+MACHINES = Machines(
+    hosts=1, workers=4, text_rate=100 * MB, link=125 * MB, disk=None, request_rate=1000
+)
+
+
+def test_jobs_are_taken_in_turn() -> None:
+    assert makespan([3, 1, 1, 1], 2) == 3
+    assert makespan([1, 1, 1, 3], 2) == 4
+    assert makespan([5], 8) == 5
+    assert makespan([], 3) == 0
+
+
+def test_workers_decide_where_all_is_local() -> None:
+    found = cost(WORK, MACHINES)
+    # A file takes 2 s of a worker; 40 on 4 are 20 s, and 40 are recorded.
+    assert found.bottleneck == "cpu"
+    assert found.busy == {"network": 0, "cpu": 20 + 40 * SECONDS_A_FILE, "disk": 0, "requests": 0}
+    assert found.seconds == found.busy["cpu"]
+    assert found.text_rate == pytest.approx(8000 * MB / found.seconds)
+    assert (found.fetched, found.uploaded, found.gets, found.puts) == (0, 0, 0, 0)
+    assert found.output == 3100 * MB
+    # 6 parts in hand, packed; the sources stay where they are
+    assert found.scratch == 6 * 77.5 * MB
+
+
+def test_twice_the_hosts_take_half_the_time() -> None:
+    found = cost(WORK, replace(MACHINES, hosts=2))
+    assert found.busy["cpu"] == 10 + 20 * SECONDS_A_FILE
+
+
+def test_few_files_leave_workers_idle() -> None:
+    found = cost(replace(WORK, files=[100 * MB] * 5), MACHINES)
+    assert found.busy["cpu"] == pytest.approx(4 + 5 * SECONDS_A_FILE)
+
+
+def test_the_network_decides_where_it_is_slow() -> None:
+    remote = replace(WORK, fetched_a_byte=1.0, uploads=True)
+    found = cost(remote, replace(MACHINES, link=12.5 * MB))
+    assert found.bottleneck == "network"
+    # 4 GB come, 3.1 GB go the other way
+    assert found.busy["network"] == 320
+    # and the last file is still worked on when all have come
+    assert found.seconds == 320 + 2
+    assert (found.fetched, found.uploaded) == (4000 * MB, 3100 * MB)
+    assert (found.gets, found.puts) == (40, 80 + 2 * 40)
+    # 10 parts in hand, packed; 4 files in work and 2 ahead
+    assert found.scratch == 10 * 77.5 * MB + 6 * 100 * MB
+
+
+def test_uploads_decide_where_there_is_more_of_them() -> None:
+    found = cost(replace(WORK, uploads=True), replace(MACHINES, link=12.5 * MB))
+    assert found.busy["network"] == 248
+
+
+def test_objects_come_in_pieces() -> None:
+    found = cost(replace(WORK, fetched_a_byte=1.0, in_pieces=True), MACHINES)
+    assert found.gets == round(4000 * MB / 2**23)
+
+
+def test_the_disk_takes_what_is_written_on_the_way() -> None:
+    found = cost(replace(WORK, fetched_a_byte=0.5), replace(MACHINES, disk=50 * MB))
+    # sources 2 GB, output 3.1 GB
+    assert found.bottleneck == "disk"
+    assert found.busy["disk"] == pytest.approx(5100 / 50)
+
+
+def test_a_store_that_throttles_decides() -> None:
+    found = cost(replace(WORK, uploads=True), replace(MACHINES, request_rate=1))
+    assert found.bottleneck == "requests"
+    assert found.busy["requests"] == 160
+
+
+def test_what_lies_ahead_is_bounded() -> None:
+    huge = replace(
+        WORK, files=[20 * 2**30] * 40, fetched_a_byte=1.0, stored=0.0, documents_bytes=0.0
+    )
+    assert cost(huge, MACHINES).scratch == 4 * 20 * 2**30 + AHEAD_BYTES
+
+
+def test_the_numbers_are_the_pipelines_own() -> None:
+    from tasks.core.estimate.cost import PIECE_BYTES
+    from tasks.core.sources import objects
+    from tasks.run import LOOK_AHEAD_BYTES
+    from tasks.workers import LOOK_AHEAD_FILES
+
+    assert (PARTS_AHEAD, AHEAD_BYTES) == (LOOK_AHEAD_FILES, LOOK_AHEAD_BYTES)
+    assert objects._PIECE_BYTES == PIECE_BYTES

@@ -1,0 +1,182 @@
+"""Estimates beside what runs really make of the same sources."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.manifest import Manifest
+from tasks.core.estimate.config import EstimateConfig, parse_rate
+from tasks.core.estimate.estimate import Estimate, estimate
+from tasks.core.synthetic import make_documents
+from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
+from tests.servers.swift import SwiftServer, s3_client
+
+OPTIONS = {"pattern": "gpt2", "sequence_length": 128, "shard_size": "16KiB",
+           "holdout_fraction": 0.1, "workers": 1}  # fmt: skip
+
+
+def plan(*sources: object, tokenizer: Path, **options: object) -> Estimate:
+    """An estimate with the options that the session's dataset was made with."""
+    return estimate(
+        EstimateConfig(
+            sources=tuple(map(str, sources)), tokenizer=str(tokenizer), **(OPTIONS | options)
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """30 files of 5 row groups and more, from file to file in another language."""
+    folder = tmp_path_factory.mktemp("varied")
+    texts = [text[:6000] for text in make_documents(200, seed=3)]
+    for number in range(30):
+        own = [text if row % 60 >= number else text.upper() for row, text in enumerate(texts)]
+        own = own[number : number + 48 + number]
+        table = pa.table({"text": own, "id": list(range(len(own)))})
+        pq.write_table(table, folder / f"{number:02}.parquet", row_group_size=10,
+                       write_statistics=False)  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def truth(varied: Path, vocabulary: Path) -> Estimate:
+    """All of them, read whole."""
+    return plan(varied, tokenizer=vocabulary, sample_files=30)
+
+
+def test_what_is_read_whole_is_what_a_run_makes(
+    sources: Path, dataset: Path, vocabulary: Path
+) -> None:
+    manifest = Manifest.model_validate_json((dataset / "manifest.json").read_bytes())
+    found = plan(sources, tokenizer=vocabulary)
+    assert found.tokens.value == pytest.approx(manifest.tokens, abs=0.5)
+    assert found.text_bytes.value == pytest.approx(manifest.text_bytes, abs=0.5)
+    assert found.documents.value == NUM_FILES * DOCUMENTS_A_FILE
+    assert found.tokens.error == found.documents.error == 0
+    samples = sum(split.samples for split in manifest.splits.values())
+    assert found.samples.value == pytest.approx(samples, abs=NUM_FILES)
+    assert found.shards == pytest.approx(
+        sum(split.shards for split in manifest.splits.values()), abs=NUM_FILES
+    )
+    stored = sum(file.stat().st_size for file in dataset.rglob("*.zstd"))
+    assert found.shard_bytes.value == pytest.approx(stored, rel=0.05)
+    size = sum(
+        f.stat().st_size for f in dataset.rglob("*") if f.is_file() and "runs" not in f.parts
+    )
+    assert found.cost.output == pytest.approx(size, rel=0.35)  # tiny shards: records weigh most
+    assert found.worker_rate > 0
+
+
+def test_intervals_hold_the_truth(varied: Path, truth: Estimate, vocabulary: Path) -> None:
+    assert truth.tokens.error == 0
+    found = [
+        plan(varied, tokenizer=vocabulary, sample_files=8, sample_size=2**18, sample_seed=seed)
+        for seed in range(2)
+    ]
+    assert len({each.tokens.value for each in found}) == 2  # each looks elsewhere
+    for each in found:
+        assert each.sample.files == 8
+        assert each.sample.text_bytes < truth.sample.text_bytes / 5
+        assert each.documents.value == pytest.approx(truth.documents.value)  # of all footers
+        assert 0 < (each.tokens.error or 0) < 0.5
+        assert each.tokens.low < truth.tokens.value < each.tokens.high
+        assert each.text_bytes.value == pytest.approx(truth.text_bytes.value, rel=0.01)
+
+
+def test_the_same_seed_gives_the_same_estimate(varied: Path, vocabulary: Path) -> None:
+    options = {"sample_files": 3, "sample_size": 2**18, "sample_seed": 5}
+    first, second = (plan(varied, tokenizer=vocabulary, **options) for _ in range(2))
+    assert first.tokens == second.tokens
+    assert first.shard_bytes == second.shard_bytes
+
+
+def test_one_file_stands_for_many(varied: Path, truth: Estimate, vocabulary: Path) -> None:
+    file = varied / "03.parquet"
+    total = 1000 * file.stat().st_size
+    one = plan(file, tokenizer=vocabulary)
+    found = plan(file, tokenizer=vocabulary, total_size=total, hosts=4, link="1Gbit",
+                 remote_sources=True)  # fmt: skip
+    assert found.scaled
+    assert found.files == 1000
+    assert found.tokens.value == pytest.approx(1000 * one.tokens.value)
+    assert found.tokens.error is None  # nobody knows how the others differ
+    assert found.cost.fetched == total
+    assert found.cost.busy["network"] == pytest.approx(total / 4 / 125e6)
+
+
+def test_a_single_file_is_sampled_by_its_row_groups(
+    varied: Path, vocabulary: Path, tmp_path: Path
+) -> None:
+    tables = [pq.read_table(file) for file in sorted(varied.glob("*.parquet"))]
+    pq.write_table(pa.concat_tables(tables), tmp_path / "one.parquet", row_group_size=30)
+    whole = plan(tmp_path / "one.parquet", tokenizer=vocabulary)
+    found = plan(tmp_path / "one.parquet", tokenizer=vocabulary, sample_size=2**18)
+    assert whole.tokens.error == 0
+    assert found.sample.row_groups == 16
+    assert found.tokens.low < whole.tokens.value < found.tokens.high
+    assert 0 < (found.tokens.error or 0) < 0.2
+
+
+def test_texts_that_repeat_are_counted_as_often(vocabulary: Path, tmp_path: Path) -> None:
+    texts = make_documents(5, seed=9) * 400
+    pq.write_table(pa.table({"text": texts}), tmp_path / "x.parquet", row_group_size=500)
+    size = sum(map(len, map(str.encode, texts)))
+    found = plan(tmp_path / "x.parquet", tokenizer=vocabulary, sample_size=2**17)
+    assert found.text_bytes.value == pytest.approx(size, rel=0.1)
+
+
+def test_nulls_and_empty_texts_are_no_documents(vocabulary: Path, tmp_path: Path) -> None:
+    texts = [*make_documents(30, seed=9), None, "", None]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "x.parquet")
+    assert plan(tmp_path / "x.parquet", tokenizer=vocabulary).documents.value == 30
+    pq.write_table(pa.table({"text": pa.array([None, ""], pa.string())}), tmp_path / "x.parquet")
+    with pytest.raises(SourceError, match=r"x\.parquet: no text"):
+        plan(tmp_path / "x.parquet", tokenizer=vocabulary)
+
+
+def test_damaged_files_are_told_and_left_out(
+    varied: Path, vocabulary: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.parquet").write_bytes((varied / "00.parquet").read_bytes())
+    (tmp_path / "b.parquet").write_text("no parquet")
+    assert plan(tmp_path, tokenizer=vocabulary).sample.unreadable == 1
+    with pytest.raises(SourceError, match=r"b\.parquet"):
+        plan(tmp_path / "b.parquet", tokenizer=vocabulary)
+    with pytest.raises(UsageError, match="no column 'body'"):
+        plan(tmp_path, tokenizer=vocabulary, text_column="body")
+
+
+def test_object_storage_is_looked_into_by_range(
+    varied: Path, truth: Estimate, vocabulary: Path, s3: SwiftServer, bucket: str
+) -> None:
+    client = s3_client(s3.url)
+    for file in sorted(varied.glob("*.parquet"))[:6]:
+        client.put_object(Bucket=bucket, Key=f"data/{file.name}", Body=file.read_bytes())
+    client.close()
+    options: dict[str, object] = {"sample_files": 3, "sample_size": 2**17}
+    here = plan(varied / "0[0-5].parquet", tokenizer=vocabulary, **options)
+    found = plan(
+        f"s3://{bucket}/data", tokenizer=vocabulary, output=f"s3://{bucket}/out", **options
+    )
+    assert found.tokens == here.tokens
+    assert found.cost.fetched == found.source_bytes
+    assert found.cost.uploaded > 0
+    assert found.link == 125e6  # nothing else was said
+    assert here.link is None
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("1Gbit", 125e6), ("10 gbit/s", 1.25e9), ("500MB", 5e8), ("1.5kB/s", 1500), ("800bps", 100)],
+)
+def test_rates_as_people_write_them(text: str, rate: float) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["fast", "", "-1Gbit", "1Gbyte", "0Gbit"])
+def test_other_rates_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="link"):
+        EstimateConfig(sources=("x",), tokenizer="y", link=text)
