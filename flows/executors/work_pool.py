@@ -84,7 +84,7 @@ class OnWorkPool:
                 for result in self._look(share, states, plan):
                     count(result, sizes[result.part], progress)
                     yield result
-                share.show(progress)
+                share.show(plan.sources, progress)
 
     def _phase(self, waiting: Sequence[Share]) -> str:
         hosts = {share.sign.host for share in waiting if share.sign is not None}
