@@ -106,11 +106,13 @@ class Guest:
         ended = threading.Event()
 
         def watch() -> None:
-            while not ended.wait(BEAT_SECONDS):
-                reason = self._reason_to_stop(pulse)
-                if reason is not None:
-                    stop(reason)
-                    return
+            reason = None
+            try:
+                while reason is None and not ended.wait(BEAT_SECONDS):
+                    reason = self._reason_to_stop(pulse)
+            finally:
+                if not ended.is_set():  # nobody works unwatched
+                    stop(reason or "the watch over the parent run failed")
 
         thread = threading.Thread(target=watch, name="shardmill-parent-watch", daemon=True)
         thread.start()
