@@ -44,8 +44,9 @@ def upload(url: str, bucket: str, folder: Path) -> int:
 def report_of(url: str, bucket: str) -> dict[str, Any]:
     """What the run told of itself."""
     client = s3_client(url)
-    found = client.list_objects_v2(Bucket=bucket, Prefix="out/runs/2")["Contents"]
-    value = json.loads(client.get_object(Bucket=bucket, Key=found[0]["Key"])["Body"].read())
+    listed = client.list_objects_v2(Bucket=bucket, Prefix="out/runs/")["Contents"]
+    (key,) = [entry["Key"] for entry in listed if entry["Key"].endswith(".json")]
+    value = json.loads(client.get_object(Bucket=bucket, Key=key)["Body"].read())
     client.close()
     return dict(value)
 

@@ -52,7 +52,7 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
     """
     if output is not None:
         config = config.model_copy(update={"output": output})
-    _require_absolute(config)
+    require_absolute(config)
     progress = watched()
     progress.enter("looking at the sources")
     sources = check_sources(config)
@@ -86,7 +86,7 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
     )
 
 
-def _require_absolute(config: ShardConfig) -> None:
+def require_absolute(config: ShardConfig) -> None:
     """A worker runs each flow in a folder of its own, and removes that in the end.
 
     Raises:

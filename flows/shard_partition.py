@@ -38,7 +38,7 @@ def shard_partition(output: str, run: str, partition: int, attempt: int) -> Stat
     try:
         with here.told(), here.means(resumed=attempt > 1) as means:
             for result in finished_parts(means):
-                here.note(result)
+                here.progress.note(result)
                 files += 1
                 if isinstance(result, FailedFile):
                     failed += 1

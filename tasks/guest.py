@@ -22,6 +22,8 @@ from tasks.prefect_api import asked_once
 from tasks.run import Run
 from tasks.workers import worker_pools
 
+LOOKS_A_QUESTION = 3  # at the storage, to one to Prefect's server: that one has many to answer
+
 
 class Guest:
     """A process on any host that works for a run whose parent plans and publishes elsewhere.
@@ -43,6 +45,7 @@ class Guest:
         self.name = f"{run[:8]}-{name}"
         self.progress = RunProgress()
         self.stopped: str | None = None
+        self._looks = 0
 
     def parts_of(self, shared: SharedPlan) -> Sequence[int]:
         """The parts that may be this guest's to do."""
@@ -103,11 +106,13 @@ class Guest:
         ended = threading.Event()
 
         def watch() -> None:
-            while not ended.wait(BEAT_SECONDS):
-                reason = self._reason_to_stop(pulse)
-                if reason is not None:
-                    stop(reason)
-                    return
+            reason = None
+            try:
+                while reason is None and not ended.wait(BEAT_SECONDS):
+                    reason = self._reason_to_stop(pulse)
+            finally:
+                if not ended.is_set():  # nobody works unwatched
+                    stop(reason or "the watch over the parent run failed")
 
         thread = threading.Thread(target=watch, name="shardmill-parent-watch", daemon=True)
         thread.start()
@@ -118,7 +123,11 @@ class Guest:
             thread.join(BEAT_SECONDS)
 
     def _reason_to_stop(self, pulse: Pulse) -> str | None:
-        return self._told_by_storage(pulse) or self._told_by_prefect()
+        reason = self._told_by_storage(pulse)
+        if reason is None and self._looks % LOOKS_A_QUESTION == 0:
+            reason = self._told_by_prefect()
+        self._looks += 1
+        return reason
 
     def _told_by_prefect(self) -> str | None:
         # Of a parent run that a worker started it knows at once how it ended.

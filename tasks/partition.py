@@ -7,8 +7,14 @@ from contextlib import contextmanager, suppress
 from streaming_ext.errors import ShardmillError, StoppedError, StorageError
 from streaming_ext.manifest import to_json
 from tasks.core.heartbeat import Heartbeat
-from tasks.core.jobs import Failure, Progress
-from tasks.core.partition import ParentSign, PartitionSign, SharedPlan, partition_path
+from tasks.core.jobs import Failure
+from tasks.core.partition import (
+    FileInHand,
+    ParentSign,
+    PartitionSign,
+    SharedPlan,
+    partition_path,
+)
 from tasks.core.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
 from tasks.guest import Guest
@@ -21,8 +27,6 @@ class Partition(Guest):
         super().__init__(storage, run, f"{number:05}-{attempt}")
         self.number = number
         self.attempt = attempt
-        self._done: list[PartTimes] = []
-        self._failed: list[FailedFile] = []
         self._ended = False
         self._given_up = False
         self._fault: Failure | None = None
@@ -39,27 +43,29 @@ class Partition(Guest):
         return None if attempt == self.attempt else f"the parent run counts on attempt {attempt}"
 
     def _sign(self, beat: int) -> bytes:
-        source_bytes, text_bytes, tokens = self.progress.in_hand()
+        _, results = self.progress.files()
+        in_hand = tuple(
+            FileInHand(
+                part=file.part,
+                step=file.step,
+                source_bytes=source_bytes,
+                text_bytes=file.text_bytes,
+                tokens=file.tokens,
+            )
+            for file, source_bytes in self.progress.in_hand()
+        )
         return to_json(
             PartitionSign(
                 beat=beat,
                 host=platform.node(),
-                source_bytes=source_bytes,
-                in_hand=Progress(fraction=0.0, text_bytes=text_bytes, tokens=tokens),
-                done=tuple(self._done),
-                failed=tuple(self._failed),
+                in_hand=in_hand,
+                done=tuple(result for result in results if isinstance(result, PartTimes)),
+                failed=tuple(result for result in results if isinstance(result, FailedFile)),
                 ended=self._ended,
                 stopped=self._given_up,
                 fault=self._fault,
             )
         )
-
-    def note(self, result: PartTimes | FailedFile) -> None:
-        """A part is done, or has failed."""
-        if isinstance(result, FailedFile):
-            self._failed.append(result)
-        else:
-            self._done.append(result)
 
     @contextmanager
     def told(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from tasks.core.heartbeat import SILENT_SECONDS, Pulse
 from tasks.core.partition import PartitionSign
 from tasks.core.progress import RunProgress
 from tasks.core.report import FailedFile, PartTimes
+from tasks.core.sources import SourceFile
 
 START_SECONDS = 120.0  # from the moment that a worker takes a run to its first sign of life
 ATTEMPTS_WITHOUT_GAIN = 3
@@ -34,6 +35,7 @@ class Share:
         self.ended = False
         self.sign: PartitionSign | None = None
         self._known: set[int] = set()
+        self._shown: dict[int, str] = {}  # part -> step
         self._known_when_sent = 0
         self._without_gain = 0
         self._pulse = Pulse()
@@ -65,15 +67,29 @@ class Share:
                 self._known.add(result.part)
                 yield result
 
-    def show(self, progress: RunProgress) -> None:
-        """Have people see what is begun; parts are numbered from 0, what shares have from -1."""
-        sign = None if self.ended else self.sign
-        progress.update(
-            -1 - self.number,
-            source_bytes=sign.source_bytes if sign else 0.0,
-            text_bytes=sign.in_hand.text_bytes if sign else 0,
-            tokens=sign.in_hand.tokens if sign else 0,
-        )
+    def show(self, sources: Sequence[SourceFile], progress: RunProgress) -> None:
+        """Have people see what the host has in hand."""
+        files = () if self.ended or self.sign is None else self.sign.in_hand
+        files = tuple(file for file in files if file.part not in self._known)
+        for part in self._shown.keys() - {file.part for file in files}:
+            del self._shown[part]
+            if part not in self._known:
+                progress.give_up(part)
+        for file in files:
+            if self._shown.get(file.part) != file.step:
+                self._shown[file.part] = file.step
+                progress.step(file.part, sources[file.part].url, file.step, self.host)
+            progress.update(
+                file.part,
+                source_bytes=file.source_bytes,
+                text_bytes=file.text_bytes,
+                tokens=file.tokens,
+            )
+
+    @property
+    def host(self) -> str:
+        """That works on it now, where one is known."""
+        return "" if self.sign is None else self.sign.host
 
     def why_lost(self, state: State[Any] | None, now: float) -> str | None:
         """Why the attempt will not end by itself; None while it may.

@@ -38,7 +38,7 @@ from tasks.core.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
 from tasks.prefect_api import asked_once
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 2.0
 END_SECONDS = 30.0  # for runs that are cancelled, until they are given up
 _PAGE = 100  # runs a question
 States = dict[UUID | None, State[Any]]
@@ -84,7 +84,7 @@ class OnWorkPool:
                 for result in self._look(share, states, plan):
                     count(result, sizes[result.part], progress)
                     yield result
-                share.show(progress)
+                share.show(plan.sources, progress)
 
     def _phase(self, waiting: Sequence[Share]) -> str:
         hosts = {share.sign.host for share in waiting if share.sign is not None}
@@ -125,11 +125,16 @@ class OnWorkPool:
                 page = FlowRunFilter(id=FlowRunFilterId(any_=ids[start : start + _PAGE]))
                 runs = self._client.read_flow_runs(flow_run_filter=page, limit=_PAGE)
                 states |= {run.id: run.state for run in runs if run.state is not None}
+            for deleted in set(ids) - set(states):
+                states[deleted] = Crashed(message="somebody deleted it")
         return states
 
     def _look(self, share: Share, states: States, plan: Plan) -> Iterator[PartTimes | FailedFile]:
         """See what a share tells; send it again where its host is gone."""
         state = states.get(share.flow_run)
+        if _waits(share, states):
+            share.listen_anew(time.monotonic())
+            return
         try:
             content = self._read_sign(share)
         except TransientStorageError:

@@ -25,7 +25,7 @@ from streaming_ext.errors import (
 from streaming_ext.layout import PARTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER, record_path
 from streaming_ext.manifest import DatasetSpec, PartRecord, from_json, to_json
 from tasks.core.config import ShardConfig
-from tasks.core.jobs import Failure, Progress
+from tasks.core.jobs import Failure
 from tasks.core.plan import Plan, without_lost_files
 from tasks.core.publish import put_tokenizer
 from tasks.core.report import FailedFile, PartCounts, PartTimes, installed_versions
@@ -70,11 +70,20 @@ class ParentSign(_Message):
     stopped: bool = False
 
 
+class FileInHand(_Message):
+    """A file that a partition has begun: its step, and what of it is done so far."""
+
+    part: int
+    step: str
+    source_bytes: float
+    text_bytes: int
+    tokens: int
+
+
 class PartitionSign(_Message):
     """A partition lives, and has done so much.
 
     Attributes:
-        source_bytes: of the files in hand, done so far; with `in_hand` their texts and tokens.
         ended: it did what it could; nothing more comes.
         stopped: it was given up before that, and nothing of it runs any more.
         fault: why it ended early, where every other partition would meet the same.
@@ -82,8 +91,7 @@ class PartitionSign(_Message):
 
     beat: int
     host: str
-    source_bytes: float = 0.0
-    in_hand: Progress = Progress(fraction=0.0)
+    in_hand: tuple[FileInHand, ...] = ()
     done: tuple[PartTimes, ...] = ()
     failed: tuple[FailedFile, ...] = ()
     ended: bool = False

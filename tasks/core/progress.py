@@ -148,21 +148,26 @@ class RunProgress:
                 self._files_done += 1
                 self._finished = _add(self._finished, (source_bytes, text_bytes, tokens))
 
-    def in_hand(self) -> tuple[float, int, int]:
-        """Source bytes, text bytes and tokens of the parts that are begun and not finished."""
+    def give_up(self, part: int) -> None:
+        """Whoever had a part in hand is gone; what it did counts no more."""
         with self._lock:
-            return self._in_hand()
+            self._parts.pop(part, None)
+            self._working.pop(part, None)
 
-    def _in_hand(self) -> tuple[float, int, int]:
-        total = (0.0, 0, 0)
-        for counted in self._parts.values():
-            total = _add(total, counted)
-        return total
+    def in_hand(self) -> list[tuple[WorkingFile, float]]:
+        """The files in hand, each with the bytes of its source that are done."""
+        with self._lock:
+            return [
+                (replace(file), self._parts.get(part, (0.0, 0, 0))[0])
+                for part, file in self._working.items()
+            ]
 
     def snapshot(self) -> Snapshot:
         """The counters as they are now."""
         with self._lock:
-            total = _add(self._finished, self._in_hand())
+            total = self._finished
+            for counted in self._parts.values():
+                total = _add(total, counted)
             return Snapshot(
                 phase=self._phase,
                 files_done=self._files_done,

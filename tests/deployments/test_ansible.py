@@ -112,6 +112,7 @@ def test_machines_become_hosts(
         "PATH": f"{Path(sys.executable).parent}:{ansible}:{os.environ['PATH']}",
         "ANSIBLE_SSH_ARGS": f"-F {ssh}",
         "ANSIBLE_BECOME_METHOD": "su",
+        "ANSIBLE_PYTHON_INTERPRETER": sys.executable,  # what is found first may be a shim
         "SOURCE_DATE_EPOCH": "1700000000",  # the same wheel again
         "ANSIBLE_HOME": str(tmp_path / "ansible"),
     }

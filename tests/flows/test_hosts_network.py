@@ -75,7 +75,7 @@ def test_one_host_dies_and_one_comes_late(
     assert hosts.frozen() == ["first"]
     hosts.kill("first")
     hosts.start("late", prefix=wire.add("late"))
-    state = hosts.wait(run, seconds=180)
+    state = hosts.wait(run)
     assert state["type"] == "COMPLETED", state
     assert_same_dataset(dataset, download_all(s3.url, bucket, "out", tmp_path / "copy"))
     states = sorted(one["state_type"] for one in hosts.partitions(run))
@@ -100,7 +100,7 @@ def test_more_hosts_the_same_bytes(
     run = hosts.run("shard-dataset/demo", parameters(served, bucket, 5))
     assert set(hosts.frozen(count)) == set(names)  # all of them take part
     hosts.thaw()
-    state = hosts.wait(run, seconds=240)
+    state = hosts.wait(run)
     assert state["type"] == "COMPLETED", state
     assert_same_dataset(dataset, download_all(s3.url, bucket, "out", tmp_path / "copy"))
     assert {one["state_type"] for one in hosts.partitions(run)} == {"COMPLETED"}
@@ -122,7 +122,7 @@ def test_a_host_that_was_cut_off_comes_back(
     assert hosts.frozen() == ["lonely"]
     wire.cut("lonely")
     hosts.start("other", prefix=wire.add("other"))
-    assert hosts.wait(run, seconds=240)["type"] == "COMPLETED"
+    assert hosts.wait(run)["type"] == "COMPLETED"
     whole = download_all(s3.url, bucket, "out", tmp_path / "copy")
     assert_same_dataset(dataset, whole)
     assert not hosts.is_idle("lonely")

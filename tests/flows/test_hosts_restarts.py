@@ -81,7 +81,7 @@ def test_a_restart_in_the_middle_costs_nothing(
         database.kill()
         hosts.thaw()
         database.start()
-    state = hosts.wait(run, seconds=240)
+    state = hosts.wait(run)
     assert state["type"] == "COMPLETED", state
     assert_same_dataset(dataset, tmp_path / "out")
     assert [one["state_type"] for one in hosts.partitions(run)].count("COMPLETED") >= 1

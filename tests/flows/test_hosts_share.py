@@ -1,12 +1,18 @@
 """When an attempt at a partition counts as lost, and when another one is worth it."""
 
+import pytest
 from prefect.states import Crashed, Pending, Running, Scheduled
 
 from flows.executors.share import ATTEMPTS_WITHOUT_GAIN, START_SECONDS, Share
+from flows.shard_dataset import require_absolute
+from streaming_ext.errors import UsageError
 from streaming_ext.manifest import to_json
+from tasks.core.config import ShardConfig
 from tasks.core.heartbeat import SILENT_SECONDS
-from tasks.core.partition import PartitionSign
+from tasks.core.partition import FileInHand, PartitionSign
+from tasks.core.progress import RunProgress
 from tasks.core.report import FailedFile, PartTimes
+from tasks.core.sources import SourceFile
 
 BAD = FailedFile(part=4, source="b", step="tokenize", reason="damaged")
 
@@ -41,6 +47,21 @@ def test_each_result_is_told_once() -> None:
     second = PartitionSign(beat=2, host="h", done=(times(3),), failed=(BAD,))
     assert hear(share, second, 3.0) == [BAD]
     assert share.left == [5]
+
+
+def test_people_see_what_a_host_has_in_hand_until_it_is_lost() -> None:
+    share, progress = begun(), RunProgress()
+    sources = [SourceFile(url=f"/{name}", size=10) for name in "abcdef"]
+    working = FileInHand(part=3, step="tokenize", source_bytes=4.0, text_bytes=8, tokens=2)
+    hear(share, PartitionSign(beat=1, host="h", in_hand=(working,)), 1.0)
+    share.show(sources, progress)
+    ((shown, source_bytes),) = progress.in_hand()
+    assert (shown.source, shown.step, shown.host, shown.tokens) == ("/d", "tokenize", "h", 2)
+    assert source_bytes == 4.0
+    share.begin_attempt(2.0)
+    share.show(sources, progress)
+    assert progress.in_hand() == []
+    assert progress.snapshot().tokens == 0
 
 
 def test_waiting_for_a_worker_is_no_loss() -> None:
@@ -80,3 +101,13 @@ def test_attempts_are_bounded_while_nothing_gets_done() -> None:
         assert share.may_be_sent_again()
         share.begin_attempt(0.0)
     assert not share.may_be_sent_again()
+
+
+def test_a_worker_s_run_needs_an_output_that_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ShardConfig(sources=("a",), output="out", tokenizer="gpt2")
+    require_absolute(config)  # a run at home
+    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "some deployment")
+    with pytest.raises(UsageError, match="removed when the run ends"):
+        require_absolute(config)
+    for output in ("/out", "~/out", "s3://bucket/out"):
+        require_absolute(config.model_copy(update={"output": output}))

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOYMENTS = ROOT / "deployments" / "prefect.yaml"
 PARENTS, HOSTS = "shardmill", "shardmill-hosts"
 ANSWER_SECONDS = 60.0
-WORK_SECONDS = 120.0
+WORK_SECONDS = 240.0
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
 
@@ -172,7 +172,7 @@ class Cluster:
         state = {"type": "CANCELLING", "name": "Cancelling"}
         self.ask(f"flow_runs/{run}/set_state", state=state)
 
-    def wait(self, run: str, *, seconds: float = 120.0) -> dict[str, Any]:
+    def wait(self, run: str, *, seconds: float = 300.0) -> dict[str, Any]:
         """Wait until a flow run has ended; returns its state."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
