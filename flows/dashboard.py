@@ -40,7 +40,7 @@ from tasks.core.storage import Storage
 PROGRESS, FILES, HOSTS, REPORT = "shard-progress", "shard-files", "shard-hosts", "shard-report"
 FIRST_SECONDS = 5.0  # a run that is over by then is told by its report alone
 UPDATE_SECONDS = 5.0
-_END_SECONDS = 5.0  # for the last update; a server that takes longer does not hold up the run
+_END_SECONDS = 3.0  # for the last update; a server that takes longer does not hold up the run
 _MOST_NAME = 300  # characters
 _FOLDERS = re.compile(r"(?<![^\s/])(?:/|[\w+.-]+://)(?:[^/\s]+/)+(?=[^/\s]+/[^/\s]+)")
 

@@ -56,9 +56,9 @@ def shard_dataset(config: ShardConfig) -> State[Any]:
         size = min(config.workers, len(sources))
         inherited = [] if lock is None else [lock]
         with (
+            dashboard(progress),  # first, so that workers end before its last update
             WorkerPool(size, inherited=inherited) as pool,
             WorkerPool(size + LOOK_AHEAD_FILES, inherited=inherited, light=True) as movers,
-            dashboard(progress),
         ):
             progress.enter("preparing the tokenizer")
             plan = make_plan(config, storage, sources)
