@@ -51,6 +51,12 @@ def hosts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Ro
     return [_host(host, working, results) for host in sorted(hosts - {""})]
 
 
+def describe_hosts(rows: Rows) -> str:
+    """One line on the table of hosts."""
+    rate = sum(float(row["MB/s"].replace(",", "") or 0) for row in rows)
+    return f"{len(rows)} host{'s' if len(rows) > 1 else ''}, {rate:,.1f} MB/s"
+
+
 def _host(host: str, working: Sequence[WorkingFile], results: Sequence[Result]) -> dict[str, str]:
     done = [part for part in results if isinstance(part, PartTimes) and part.host == host]
     failed = sum(isinstance(result, FailedFile) and result.host == host for result in results)
@@ -78,8 +84,8 @@ def _working(file: WorkingFile, now: float) -> dict[str, str]:
         "state": "waiting for a worker" if waiting else file.step,
         "tokens": f"{file.tokens:,}" if file.tokens else "",
         "MB/s": _rate(rate),
-        "seconds": f"{now - file.since:,.0f}",
         "host": plain(file.host),
+        "seconds": f"{now - file.since:,.0f}",
         "reason": "",
     }
 
@@ -90,8 +96,8 @@ def _done(part: PartTimes, state: str) -> dict[str, str]:
         "state": state,
         "tokens": f"{part.tokens:,}",
         "MB/s": _rate(part.text_bytes / part.seconds if part.seconds else 0.0),
-        "seconds": f"{part.seconds:,.1f}",
         "host": plain(part.host),
+        "seconds": f"{part.seconds:,.1f}",
         "reason": "",
     }
 
@@ -102,8 +108,8 @@ def _failed(file: FailedFile) -> dict[str, str]:
         "state": f"failed: {file.step}",
         "tokens": "",
         "MB/s": "",
-        "seconds": "",
         "host": plain(file.host),
+        "seconds": "",
         "reason": plain(file.reason.removeprefix(f"{file.source}: "))[:_MOST_REASON],
     }
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from flows.dashboard_tables import describe_files, files_table, hosts_table
+from flows.dashboard_tables import describe_files, describe_hosts, files_table, hosts_table
 from flows.visible import plain
 from tasks.core.progress import WorkingFile
 from tasks.core.report import FailedFile, PartTimes
@@ -74,6 +74,7 @@ def test_hosts() -> None:
     assert a["tokens"] == "2,400,000"
     assert float(a["MB/s"]) == pytest.approx(3.0, abs=0.1)  # 12 MB since its first text, 4 s ago
     assert float(b["MB/s"]) == pytest.approx(5.0, abs=0.1)
+    assert describe_hosts([a, b]) == f"2 hosts, {float(a['MB/s']) + float(b['MB/s']):.1f} MB/s"
     assert hosts_table([], []) == []
 
 
