@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from itertools import islice
 
-from flows.visible import plain
+from flows.visible import count_text, plain
 from tasks.core.progress import WorkingFile
 from tasks.core.report import FailedFile, PartTimes
 
@@ -64,14 +64,18 @@ def _host(host: str, working: Sequence[WorkingFile], results: Sequence[Result]) 
     counted: list[PartTimes | WorkingFile] = [*done, *in_hand]
     text = sum(item.text_bytes for item in counted)
     now = time.monotonic()
-    begun = [now - (time.time() - part.ended + part.seconds) for part in done if part.ended]
-    seconds = now - min([*begun, *(file.since for file in in_hand)], default=now)
+    ago = [
+        time.time() - part.tokenized_at + part.tokenize_seconds
+        for part in done
+        if part.tokenized_at
+    ]
+    seconds = max([*ago, *(now - file.since for file in in_hand)], default=0.0)
     return {
         "host": plain(host),
         "files done": f"{len(done):,}",
         "failed": f"{failed:,}",
         "in hand": f"{len(in_hand):,}",
-        "tokens": f"{sum(item.tokens for item in counted):,}",
+        "tokens": count_text(sum(item.tokens for item in counted)),
         "MB/s": _rate(text / seconds if seconds > 0 else 0.0),
     }
 
@@ -81,8 +85,8 @@ def _working(file: WorkingFile, now: float) -> dict[str, str]:
     rate = file.bytes_per_second(now) if file.step == "tokenize" else 0.0
     return {
         "file": _name(file.source),
-        "state": "waiting for a worker" if waiting else file.step,
-        "tokens": f"{file.tokens:,}" if file.tokens else "",
+        "state": "waiting" if waiting else file.step,
+        "tokens": count_text(file.tokens) if file.tokens else "",
         "MB/s": _rate(rate),
         "host": plain(file.host),
         "seconds": f"{now - file.since:,.0f}",
@@ -94,7 +98,7 @@ def _done(part: PartTimes, state: str) -> dict[str, str]:
     return {
         "file": _name(part.source),
         "state": state,
-        "tokens": f"{part.tokens:,}",
+        "tokens": count_text(part.tokens),
         "MB/s": _rate(part.text_bytes / part.seconds if part.seconds else 0.0),
         "host": plain(part.host),
         "seconds": f"{part.seconds:,.1f}",
