@@ -45,7 +45,7 @@ def test_by_hand(tmp_path: Path) -> None:
     part, reports = tokenized(source, tmp_path / "s", make_spec(), part=3)
     assert ids_in(tmp_path / "s/train.tokens") == [97, 98, EOT, 60, 124, EOT, 0xC3, 0xA9, EOT]
     assert provenance(tmp_path / "s") == [(0, "train", 2), (3, "train", 2), (4, "train", 2)]
-    assert part.model_dump(exclude={"seconds", "engine", "source"}) == {
+    assert part.model_dump(exclude={"seconds", "ended", "engine", "source"}) == {
         "part": 3,
         "rows": 5,
         "null_documents": 1,
@@ -153,7 +153,7 @@ def test_bytes_do_not_hang_on_batches(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(documents.read_documents, "__kwdefaults__", {"batch_bytes": 50})
     pieces, reports = tokenized(source, tmp_path / "pieces", spec)
     assert len(reports) > 10
-    left_out = {"seconds", "audited_documents"}
+    left_out = {"seconds", "ended", "audited_documents"}
     assert pieces.model_dump(exclude=left_out) == whole.model_dump(exclude=left_out)
     for name in ("train.tokens", "holdout.tokens", "documents.parquet"):
         data = (tmp_path / "whole" / name).read_bytes()
