@@ -22,6 +22,7 @@ from streaming_ext.index import TokenIndex
 from streaming_ext.remote import FileMissingError, Remote
 
 UNPACKED: Final = ".unpacked"  # below a local dataset whose shards are compressed
+DOWNLOADS: Final = 4  # at once, a process and stream; while others are unpacked and verified
 _ROOM: Final = 2**40  # the lock of whoever makes room; shards lock the byte of their number
 
 
@@ -53,7 +54,7 @@ class ShardCache:
             base = local if local is not None else Path(root or ".") / UNPACKED
             self.folder = base / f"{index.split or 'shards'}-{index.index_hash[:16]}"
         self._descriptor: tuple[int, int] | None = None  # process, file
-        self._guard = threading.Lock()
+        self.forget_process()
 
     @property
     def evictable(self) -> bool:
@@ -104,7 +105,8 @@ class ShardCache:
         cause = ""
         for _ in range(2):
             try:
-                data = self.source.read(name, limit=size)
+                with self._link:
+                    data = self.source.read(name, limit=size)
             except FileMissingError as error:
                 raise CorruptDatasetError(f"Shard {error}") from error
             cause = _difference(data, size, index.hashes[shard])
@@ -196,16 +198,17 @@ class ShardCache:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what belongs to this process."""
-        return self.__dict__ | {"_descriptor": None, "_guard": None}
+        return self.__dict__ | {"_descriptor": None, "_guard": None, "_link": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Make anew what belongs to this process."""
         self.__dict__.update(state)
-        self._guard = threading.Lock()
+        self.forget_process()
 
     def forget_process(self) -> None:
-        """Drop what a fork copied: the lock may be held by a thread that is not here."""
+        """Drop what a fork copied: a lock may be held by a thread that is not here."""
         self._guard = threading.Lock()
+        self._link = threading.BoundedSemaphore(DOWNLOADS)
 
 
 def _difference(data: bytes, size: int, digest: str | None) -> str:

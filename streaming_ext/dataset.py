@@ -15,6 +15,7 @@ from streaming_ext.opening import open_streams
 from streaming_ext.order import OrderSpec
 from streaming_ext.partition import Partition
 from streaming_ext.plan import Cursor, Plan
+from streaming_ext.prefetch import THREADS
 from streaming_ext.ranks import find_rank
 from streaming_ext.reader import TokenReader
 from streaming_ext.resume import Resume
@@ -83,7 +84,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             extras: what a batch holds besides `tokens`, see `EXTRAS`.
             eot_id: the id that ends a document, where the dataset does not say.
             predownload: sequences a rank fetches ahead of their use; by default half a shuffle
-                window of each lane, or three shards.
+                window of each lane, or three shards, and at least eight shards.
             cache_limit: bytes that the cache may hold; what has no remote is never evicted.
             download_retry: further attempts after a failure that may pass.
             download_timeout: seconds for one file, all attempts together.
@@ -147,7 +148,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         per_shard = -(-sum(sizes) // self.reader.num_shards)
         window = min(shuffle_block_size, max(sizes)) if shuffle else 0
         per_lane = max(window // 2, 3 * per_shard)
-        share = per_lane * self.num_canonical_nodes // rank.size
+        wanted = max(per_lane * self.num_canonical_nodes, THREADS * per_shard)
+        share = wanted // rank.size
         self.predownload = (
             max(share, 64 * (batch_size or 1)) if predownload is None else predownload
         )

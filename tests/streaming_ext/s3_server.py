@@ -82,9 +82,11 @@ class Handler(BaseHTTPRequestHandler):
             piece = data[begin : begin + (1 << 20)]
             if self.server.bytes_per_second is not None:
                 with LINK:  # one link for all connections
-                    start = max(time.monotonic(), self.server.link_free_at)
-                    self.server.link_free_at = start + len(piece) / self.server.bytes_per_second
-                time.sleep(max(0.0, self.server.link_free_at - time.monotonic()))
+                    # A piece that is late by no more than a link's queue holds loses no time.
+                    start = max(time.monotonic() - LINK_QUEUE, self.server.link_free_at)
+                    sent = start + len(piece) / self.server.bytes_per_second
+                    self.server.link_free_at = sent
+                time.sleep(max(0.0, sent - time.monotonic()))
             self.wfile.write(piece)
             self.server.sent += len(piece)
 
@@ -105,6 +107,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 LINK = threading.Lock()
+LINK_QUEUE = 0.05  # seconds
 
 
 @contextmanager
