@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from streaming_ext.errors import CorruptDatasetError, StorageError, TransientStorageError
+from streaming_ext.foreign import flattened
 from streaming_ext.format import content_hash, decompress
 from streaming_ext.index import TokenIndex
 from streaming_ext.remote import FileMissingError, Remote
@@ -46,7 +47,7 @@ class ShardCache:
         self.index = index
         self.source = source
         self.limit = limit
-        self.in_place = local is None and not any(index.codecs)
+        self.in_place = local is None and not any(index.codecs) and index.layout is None
         root = source.path
         if self.in_place and root is not None:
             self.folder = root / index.split
@@ -101,7 +102,7 @@ class ShardCache:
     def _download(self, shard: int) -> bytes:
         index = self.index
         name = f"{index.split}/{index.names[shard]}" if index.split else index.names[shard]
-        size, codec = int(index.sizes[shard]), index.codecs[shard]
+        size = int(index.sizes[shard])
         cause = ""
         for _ in range(2):
             try:
@@ -110,10 +111,9 @@ class ShardCache:
             except FileMissingError as error:
                 raise CorruptDatasetError(f"Shard {error}") from error
             cause = _difference(data, size, index.hashes[shard])
-            if not cause and codec is not None:
+            if not cause:
                 try:
-                    data = decompress(data, codec=codec, raw_size=int(index.raw_sizes[shard]))
-                    cause = _difference(data, len(data), index.raw_hashes[shard])
+                    data = self._unpacked(shard, data)
                 except CorruptDatasetError as error:
                     cause = str(error)
             if not cause:
@@ -122,6 +122,24 @@ class ShardCache:
             f"Shard {self.label(shard)} is damaged, fetched twice: {cause}. "
             "Publish the dataset again."
         )
+
+    def _unpacked(self, shard: int, data: bytes) -> bytes:
+        """What is read of a published shard: its samples of token ids, not compressed."""
+        index, codec = self.index, self.index.codecs[shard]
+        if codec is not None:
+            data = decompress(data, codec=codec, raw_size=int(index.stored_raw_sizes[shard]))
+            if cause := _difference(data, len(data), index.stored_raw_hashes[shard]):
+                raise CorruptDatasetError(cause)
+        if index.layout is None:
+            return data
+        samples = int(index.samples[shard])
+        data = flattened(index.layout, data, samples=samples, where=self.label(shard))
+        if len(data) != index.raw_sizes[shard]:
+            raise CorruptDatasetError(
+                f"its samples have not the {index.sample_tokens} {index.dtype} ids of those of the "
+                "first shard; only sets whose samples have one length are read"
+            )
+        return data
 
     def _write(self, shard: int, raw: bytes) -> None:
         path = self.path(shard)

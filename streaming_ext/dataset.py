@@ -52,6 +52,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         drop_last: bool | None = None,
         extras: Collection[str] = (),
         eot_id: int | None = None,
+        token_dtype: str | None = None,
         predownload: int | None = None,
         cache_limit: int | str | None = None,
         download_retry: int = 2,
@@ -83,6 +84,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 which rows count.
             extras: what a batch holds besides `tokens`, see `EXTRAS`.
             eot_id: the id that ends a document, where the dataset does not say.
+            token_dtype: type of an id, where a set of another tool stores them as bytes:
+                `uint16`, `uint32`, `int32` or `int64`.
             predownload: sequences a rank fetches ahead of their use; by default half a shuffle
                 window of each lane, or three shards, and at least eight shards.
             cache_limit: bytes that the cache may hold; what has no remote is never evicted.
@@ -124,7 +127,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.cache_limit = parse_bytes(cache_limit, name="cache_limit")
         caches = open_streams(self.streams, split=split, limit=self.cache_limit,
                               retries=download_retry, timeout=download_timeout,
-                              options=storage_options or {})  # fmt: skip
+                              options=storage_options or {}, token_dtype=token_dtype)  # fmt: skip
         indexes = [cache.index for cache in caches]
         self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
         self.eot_id = indexes[0].eot_id if eot_id is None else eot_id
