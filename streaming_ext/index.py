@@ -9,26 +9,25 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.foreign import SampleLayout
 from streaming_ext.format import COLUMN, HASH, MAX_SHARD_BYTES, content_hash, decompress
 from streaming_ext.layout import MANIFEST
 from streaming_ext.manifest import Manifest, from_json
 from streaming_ext.order import Ints
 from streaming_ext.remote import FileMissingError, Remote, not_a_dataset
-from streaming_ext.wrapping import Wrapping, find_wrapping
 
 MAX_INDEX_BYTES: Final = 2**31
 CROSSING_RUN: Final = 8  # shards a unit where sequences cross the border of shards
 
-_ENCODING = re.compile(r"ndarray:(uint16|uint32|int32|int64)(?::([1-9]\d{0,8}))?")
+_ENCODING = re.compile(r"ndarray:(uint16|uint32|int32|int64):([1-9]\d{0,8})")
 OWN_SHARD: Final = re.compile(r"\d{5,}/shard\.\d{5,}\.mds(\.[a-z0-9]+)?")
-_BYTES: Final = "bytes"  # of ids, in a type that nobody says
 _STEP = r"(?!\.\.?(?:/|$))[A-Za-z0-9._ -]+"  # neither `.` nor `..`
 _INSIDE = re.compile(rf"{_STEP}(?:/{_STEP})*")
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -54,8 +53,11 @@ class TokenIndex:
         manifest: of the whole dataset, None for a set written by others.
         index_hash: content hash of the index: the identity of the data.
         unknown: what this set does not say of itself, in words.
-        wrapping: what stands between the ids as stored; `raw_sizes` and `raw_hashes` are of shards
-            without it.
+        layout: how others' samples hold their ids, where a shard has to be rewritten; None where
+            ids lie back to back.
+        stored_raw_sizes: bytes of each shard as published, unpacked; `raw_sizes` are those of
+            what is read here.
+        stored_raw_hashes: XXH3-128 of the same.
     """
 
     split: str
@@ -72,13 +74,9 @@ class TokenIndex:
     manifest: Manifest | None
     index_hash: str
     unknown: tuple[str, ...] = ()
-    wrapping: Wrapping | None = None
-
-    @property
-    def stored_raw_sizes(self) -> Ints:
-        """Bytes of each shard as unpacked, with what stands between its ids: (shards,)."""
-        head = 0 if self.wrapping is None else len(self.wrapping.head)
-        return self.raw_sizes + self.samples * head
+    layout: SampleLayout | None = None
+    stored_raw_sizes: Ints
+    stored_raw_hashes: list[str | None]
 
     @property
     def token_starts(self) -> Ints:
@@ -116,12 +114,13 @@ class TokenIndex:
         return np.concatenate([first, [count]])
 
 
-def read_index(remote: Remote, split: str | None) -> TokenIndex:
+def read_index(remote: Remote, split: str | None, *, token_dtype: str | None = None) -> TokenIndex:
     """Open a dataset: manifest, then the index of a split, both checked.
 
     Args:
         remote: where the dataset is.
         split: which one; None where `remote` is a plain MDS folder itself.
+        token_dtype: type of an id, for sets of others that store them as bytes.
 
     Raises:
         NotADatasetError: there is neither a manifest nor an index.
@@ -137,7 +136,7 @@ def read_index(remote: Remote, split: str | None) -> TokenIndex:
         raise UsageError(f"`split` is the name of a folder in the dataset, got {split!r}.")
     name = f"{split}/index.json" if split else "index.json"
     if manifest is None:
-        return _read_foreign(remote, split, name)
+        return _read_foreign(remote, split, name, token_dtype)
     if split not in manifest.splits:
         raise not_a_dataset(remote.url, f"it has no split {split!r}, only {list(manifest.splits)}")
     expected = manifest.splits[split].index
@@ -171,69 +170,67 @@ def read_index(remote: Remote, split: str | None) -> TokenIndex:
     return result
 
 
-def _read_foreign(remote: Remote, split: str | None, name: str) -> TokenIndex:
+def _read_foreign(
+    remote: Remote, split: str | None, name: str, token_dtype: str | None
+) -> TokenIndex:
     """A plain MDS token set; where the split's folder has no index, an unfinished run of ours."""
     try:
         data = remote.read(name, limit=MAX_INDEX_BYTES)
     except FileMissingError as error:
         raise not_a_dataset(remote.url, f"neither {MANIFEST} nor {name}") from error
-    result = parse_index(data, split=split or "", where=f"{remote.url}/{name}", manifest=None)
+    result = parse_index(data, split=split or "", where=f"{remote.url}/{name}", remote=remote,
+                         token_dtype=token_dtype)  # fmt: skip
     if split and all(OWN_SHARD.fullmatch(shard) for shard in result.names):
         raise not_a_dataset(remote.url, f"there is {name} of an unfinished run, no {MANIFEST}")
-    return result if result.sample_tokens else _unwrapped(remote, result)
-
-
-def _unwrapped(remote: Remote, index: TokenIndex) -> TokenIndex:
-    """Look into the first shard for the length of a sample, which the index does not say."""
-    name, codec, size = index.names[0], index.codecs[0], int(index.raw_sizes[0])
-    path = f"{index.split}/{name}" if index.split else name
-    limit = int(index.sizes[0])
-    if codec is None:  # its beginning will do
-        limit = min(limit, 4 * int(index.samples[0]) + 2**16)
-    raw = remote.read(path, limit=limit)
-    shaped = index.dtype != _BYTES
-    dtype = index.dtype if shaped else "int64"
-    try:
-        if codec is not None:
-            raw = decompress(raw, codec=codec, raw_size=size)
-        wrapping = find_wrapping(raw, dtype=dtype, shaped=shaped)
-    except CorruptDatasetError as error:
-        raise CorruptDatasetError(f"{remote.url}/{path} cannot be read: {error}.") from error
-    unknown = index.unknown if shaped else (*index.unknown, "the type of its ids, so int64")
-    result = replace(
-        index,
-        raw_sizes=index.raw_sizes - index.samples * len(wrapping.head),
-        raw_hashes=[None] * len(index.names),
-        sample_tokens=wrapping.sample_tokens,
-        dtype=dtype,
-        unknown=unknown,
-        wrapping=wrapping,
-    )
-    _require_room(result, where=remote.url)
     return result
 
 
 def parse_index(
-    data: bytes, *, split: str, where: str, manifest: Manifest | None = None
+    data: bytes,
+    *,
+    split: str,
+    where: str,
+    manifest: Manifest | None = None,
+    remote: Remote | None = None,
+    token_dtype: str | None = None,
 ) -> TokenIndex:
     """Check an index and lay it out as arrays.
+
+    Args:
+        data: the index.
+        split: folder of the split.
+        where: its name for messages.
+        manifest: of the whole dataset, None for a set written by others.
+        remote: where the first shard is looked into, if the index does not tell a sample's length.
+        token_dtype: type of an id, where the set does not tell.
 
     Raises:
         CorruptDatasetError: it breaks a rule of the format; the message names shard and rule.
     """
     try:
         with _collection_paused():
-            table = [_entry(entry) for entry in list(json.loads(data)["shards"])]
+            table = [_entry(entry, token_dtype) for entry in list(json.loads(data)["shards"])]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDatasetError(f"{where} is no MDS index of tokens: {error!r}") from error
     layouts = {row[-1] for row in table}
     if len(layouts) > 1:
-        raise CorruptDatasetError(f"{where}: shards differ in their encoding: {sorted(layouts)}")
+        found = sorted(map(str, layouts))
+        raise CorruptDatasetError(f"{where}: shards differ in their encoding: {found}")
     if not table and manifest is None:
         raise NotADatasetError(f"{where} lists no shards.")
-    dtype, sample_tokens = (
-        layouts.pop() if layouts else (manifest.spec.dtype, manifest.spec.sequence_length)  # type: ignore[union-attr]
-    )
+    raw_sizes = np.array([row[4] for row in table], np.int64)
+    samples = np.array([row[7] for row in table], np.int64)
+    raw_hashes = [row[6] for row in table]
+    layout: SampleLayout | None = None
+    if not layouts:
+        dtype, sample_tokens = manifest.spec.dtype, manifest.spec.sequence_length  # type: ignore[union-attr]
+    elif isinstance(told := layouts.pop(), SampleLayout):
+        if remote is None:
+            raise CorruptDatasetError(f"{where}: its samples are not token ids of one length.")
+        layout = told
+        dtype, sample_tokens = _first_sample(remote, split, table[0], layout)
+    else:
+        dtype, sample_tokens = told
     raw_names = [row[1] for row in table]
     if len(set(raw_names)) != len(raw_names):
         raise CorruptDatasetError(f"{where}: two shards have the same name.")
@@ -243,29 +240,30 @@ def parse_index(
         raw_names=raw_names,
         codecs=[row[2] for row in table],
         sizes=np.array([row[3] for row in table], np.int64),
-        raw_sizes=np.array([row[4] for row in table], np.int64),
+        raw_sizes=raw_sizes
+        if layout is None
+        else 8 + samples * (4 + sample_tokens * np.dtype(dtype).itemsize),
         hashes=[row[5] for row in table],
-        raw_hashes=[row[6] for row in table],
-        samples=np.array([row[7] for row in table], np.int64),
+        raw_hashes=raw_hashes if layout is None else [None] * len(table),
+        samples=samples,
         sample_tokens=sample_tokens,
         dtype=dtype,
         manifest=manifest,
         index_hash=content_hash(data),
-        unknown=() if manifest is not None else _unknown(table),
+        unknown=() if manifest is not None else _unknown(table, layout),
+        layout=layout,
+        stored_raw_sizes=raw_sizes,
+        stored_raw_hashes=raw_hashes,
     )
-    _require_room(result, where=where)
-    return result
-
-
-def _require_room(index: TokenIndex, *, where: str) -> None:
     # count, offsets: what a raw shard holds at least before its first sample
-    lying = np.flatnonzero(index.headers < 8 + 4 * index.samples)
+    lying = np.flatnonzero(result.headers < 8 + 4 * result.samples)
     if lying.size:
         shard = int(lying[0])
         raise CorruptDatasetError(
-            f"{where}: {index.raw_names[shard]} of {index.raw_sizes[shard]} bytes cannot hold "
-            f"{index.samples[shard]} samples of {index.sample_tokens} {index.dtype} ids."
+            f"{where}: {raw_names[shard]} of {result.raw_sizes[shard]} bytes cannot hold "
+            f"{result.samples[shard]} samples of {sample_tokens} {dtype} ids."
         )
+    return result
 
 
 @contextmanager
@@ -280,38 +278,54 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _unknown(table: list[Any]) -> tuple[str, ...]:
+def _first_sample(
+    remote: Remote, split: str, row: tuple[Any, ...], layout: SampleLayout
+) -> tuple[str, int]:
+    """Type of an id and tokens a sample, from the first shard."""
+    name, _, codec, size, raw_size, _, _, samples, _ = row
+    path = f"{split}/{name}" if split else name
+    data = remote.read(path, limit=size)
+    if codec is not None:
+        data = decompress(data, codec=codec, raw_size=raw_size)
+    ids = layout.token_ids(data, samples=samples, where=f"{remote.url}/{path}")
+    return ids.dtype.name, ids.shape[1]
+
+
+def _unknown(table: list[Any], layout: SampleLayout | None) -> tuple[str, ...]:
     unknown = ["the end-of-text id", "the tokenizer", "its documents", "padding"]
-    if any(row[6] is None for row in table):
+    if layout is not None:
+        unknown += ["whether all samples have one length, until a shard is read",
+                    "a hash of its rewritten shards, so a damaged cache may go unseen"]  # fmt: skip
+        if layout.encoding == "bytes":
+            unknown.append(f"the type of an id, taken as {layout.token_dtype}")
+    elif any(row[6] is None for row in table):
         unknown.append(f"{HASH} of its shards, so only sizes and headers are checked")
     return tuple(unknown)
 
 
 @lru_cache
-def _layout(form: str, columns: str, encoding: str) -> tuple[str, int]:
-    """Type of an id and tokens a sample, 0 where only samples say it.
-
-    Entries differ little, so few are looked at.
-    """
+def _layout(
+    form: str,
+    names: tuple[str, ...],
+    encodings: tuple[str, ...],
+    sizes: tuple[Any, ...],
+    token_dtype: str | None,
+) -> tuple[str, int] | SampleLayout:
+    """Type of an id and tokens a sample; entries differ little, so few are looked at."""
     if form != "mds":
         raise ValueError(f"format is {form!r}, expected mds")
-    if columns != COLUMN:
-        raise ValueError(f"columns are {columns}, expected only {COLUMN!r}")
-    if encoding == _BYTES:
-        return _BYTES, 0
-    match = _ENCODING.fullmatch(encoding)
-    if match is None:
-        raise ValueError(
-            f"encoding is {encoding!r}, expected ndarray:TYPE:LENGTH or ndarray:TYPE with uint16, "
-            "uint32, int32 or int64, or bytes"
-        )
-    return match[1], int(match[2] or 0)
+    match = (
+        _ENCODING.fullmatch(encodings[0]) if names == (COLUMN,) == names[: len(encodings)] else None
+    )
+    if match is not None:
+        return match[1], int(match[2])
+    return SampleLayout.of(list(names), list(encodings), list(sizes), token_dtype)
 
 
-def _entry(entry: dict[str, Any]) -> tuple[Any, ...]:
-    """One shard: stored name, raw name, codec, sizes, hashes, samples, (dtype, tokens)."""
-    names, encodings = entry["column_names"], entry["column_encodings"]
-    layout = _layout(entry["format"], ", ".join(names), ", ".join(encodings))
+def _entry(entry: dict[str, Any], token_dtype: str | None) -> tuple[Any, ...]:
+    """One shard: stored name, raw name, codec, sizes, hashes, samples, layout."""
+    columns = [tuple(entry[f"column_{what}"]) for what in ("names", "encodings", "sizes")]
+    layout = _layout(entry["format"], *columns, token_dtype)
     raw, packed = entry["raw_data"], entry["zip_data"]
     raw_name, raw_size, raw_hash = _file(raw)
     name, size, digest = _file(packed) if packed is not None else (raw_name, raw_size, raw_hash)

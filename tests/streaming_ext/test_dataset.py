@@ -5,7 +5,6 @@ import subprocess
 import sys
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -13,7 +12,6 @@ from torch.utils.data import DataLoader
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.errors import (
     ConfigMismatchError,
-    CorruptDatasetError,
     NotADatasetError,
     UsageError,
 )
@@ -273,71 +271,3 @@ class TestArguments:
     def test_batches_only_extras_need_whole_batches(self, open_raw) -> None:
         with pytest.raises(UsageError, match="whole batches"):
             next(iter(open_raw(extras=["cu_seqlens"])))
-
-
-class TestForeignSets:
-    """Plain MDS token sets, written by the stock writer."""
-
-    def write(
-        self, folder: Any, *, encoding: str = "ndarray:int32:8", length: int = 8, **settings: Any
-    ) -> np.ndarray:
-        rows = np.arange(10 * length, dtype=np.int32).reshape(10, length)
-        with streaming.MDSWriter(
-            out=str(folder), columns={"tokens": encoding}, size_limit=50 * length, **settings
-        ) as out:
-            for row in rows:
-                ids = row.astype(np.int64).tobytes() if encoding == "bytes" else row
-                out.write({"tokens": ids})
-        return rows
-
-    # As newer and older versions of llm-foundry write them: the last two.
-    @pytest.mark.parametrize("encoding", ["ndarray:int32:300", "ndarray:int32", "bytes"])
-    @pytest.mark.parametrize(
-        "settings", [{}, {"compression": "zstd"}, {"hashes": ["xxh128"]}, {"hashes": ["sha1"]}]
-    )
-    @pytest.mark.parametrize("workers", [0, 1])
-    def test_they_are_read_and_what_is_unknown_is_said(
-        self, tmp_path, encoding, settings, workers
-    ) -> None:
-        rows = self.write(tmp_path / "set", encoding=encoding, length=300, **settings)
-        dataset = StreamingTokenDataset(
-            local=tmp_path / "set", split=None, batch_size=2, dp_rank=0, dp_world_size=1
-        )
-        assert dataset.sequence_length == 300
-        loader = StreamingTokenLoader(dataset, num_workers=workers)
-        assert np.concatenate(tokens_of(loader)).tolist() == rows.tolist()
-        assert "the end-of-text id" in dataset.unknown
-        assert any("int64" in word for word in dataset.unknown) == (encoding == "bytes")
-        if encoding == "ndarray:int32:300":
-            unsure = "xxh128" not in str(settings)
-            assert any("xxh128" in word for word in dataset.unknown) == unsure
-
-    @pytest.mark.parametrize("encoding", ["ndarray:int32", "bytes"])
-    @pytest.mark.parametrize("codec", [None, "zstd"])
-    def test_samples_of_several_lengths_are_refused(self, tmp_path, encoding, codec) -> None:
-        folder = tmp_path / "set"
-        with streaming.MDSWriter(
-            out=str(folder), columns={"tokens": encoding}, size_limit=400, compression=codec
-        ) as out:
-            for length in (8,) * 6 + (7,) * 6:
-                row = np.arange(length, dtype=np.int64 if encoding == "bytes" else np.int32)
-                out.write({"tokens": row.tobytes() if encoding == "bytes" else row})
-        dataset = {"local": folder, "split": None, "batch_size": 1, "dp_rank": 0,
-                   "dp_world_size": 1}  # fmt: skip
-        with pytest.raises(CorruptDatasetError, match=r"shard\.0000\d\.mds.*(8 ids|bytes)"):
-            tokens_of(StreamingTokenLoader(StreamingTokenDataset(**dataset)))
-
-    def test_bytes_that_are_no_ids_are_refused(self, tmp_path) -> None:
-        with streaming.MDSWriter(out=str(tmp_path), columns={"tokens": "bytes"}) as out:
-            out.write({"tokens": np.arange(8, dtype=np.int32).tobytes()})
-        with pytest.raises(CorruptDatasetError, match="no int64 ids"):
-            StreamingTokenDataset(local=tmp_path, split=None, dp_rank=0, dp_world_size=1)
-
-    def test_masks_need_the_end_of_text_id(self, tmp_path) -> None:
-        self.write(tmp_path / "set")
-        settings = {"local": tmp_path / "set", "split": None, "batch_size": 2,
-                    "extras": ["document_ids"], "dp_rank": 0, "dp_world_size": 1}  # fmt: skip
-        with pytest.raises(UsageError, match="eot_id="):
-            StreamingTokenDataset(**settings)
-        loader = StreamingTokenLoader(StreamingTokenDataset(**settings, eot_id=10))
-        assert next(iter(loader))["document_ids"].tolist() == [[0] * 8, [0, 0, 0] + [1] * 5]

@@ -37,8 +37,6 @@ def test_defaults() -> None:
         "nodes": None,
         "node_rank": None,
         "engine": "auto",
-        "nodes": None,
-        "node_rank": None,
         "executor": "here",
         "partitions": 16,
     }
