@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.errors import CorruptDatasetError, UsageError
-from streaming_ext.format import COLUMN
+from streaming_ext.format import COLUMN, decompress
 from streaming_ext.order import Ints
+from streaming_ext.remote import Remote
 
 ID_TYPES: Final = ("uint16", "uint32", "int32", "int64")
 _TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
@@ -155,6 +156,18 @@ def flattened(layout: SampleLayout, raw: bytes, *, samples: int, where: str) -> 
     offsets = 8 + 4 * samples + np.arange(samples + 1, dtype=np.int64) * ids[0].nbytes
     table: bytes = np.uint32(samples).tobytes() + offsets.astype("<u4").tobytes()
     return table + bytes(ids.tobytes())
+
+
+def first_sample(
+    layout: SampleLayout, remote: Remote, name: str, *, codec: str | None, size: int,
+    raw_size: int, samples: int,
+) -> tuple[str, int]:  # fmt: skip
+    """Type of an id and tokens a sample, from a published shard."""
+    data = remote.read(name, limit=size)
+    if codec is not None:
+        data = decompress(data, codec=codec, raw_size=raw_size)
+    ids = layout.token_ids(data, samples=samples, where=f"{remote.url}/{name}")
+    return ids.dtype.name, ids.shape[1]
 
 
 def _windows(raw: Bytes, starts: Ints, width: int) -> Bytes:

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
-from streaming_ext.foreign import SampleLayout
-from streaming_ext.format import COLUMN, HASH, MAX_SHARD_BYTES, content_hash, decompress
+from streaming_ext.foreign import SampleLayout, first_sample
+from streaming_ext.format import COLUMN, HASH, MAX_SHARD_BYTES, content_hash
 from streaming_ext.layout import MANIFEST
 from streaming_ext.manifest import Manifest, from_json
 from streaming_ext.order import Ints
@@ -228,7 +228,11 @@ def parse_index(
         if remote is None:
             raise CorruptDatasetError(f"{where}: its samples are not token ids of one length.")
         layout = told
-        dtype, sample_tokens = _first_sample(remote, split, table[0], layout)
+        first, _, codec, size, raw_size, _, _, count, _ = table[0]
+        dtype, sample_tokens = first_sample(
+            layout, remote, f"{split}/{first}" if split else first, codec=codec, size=size,
+            raw_size=raw_size, samples=count,
+        )  # fmt: skip
     else:
         dtype, sample_tokens = told
     raw_names = [row[1] for row in table]
@@ -276,19 +280,6 @@ def _collection_paused() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
-
-
-def _first_sample(
-    remote: Remote, split: str, row: tuple[Any, ...], layout: SampleLayout
-) -> tuple[str, int]:
-    """Type of an id and tokens a sample, from the first shard."""
-    name, _, codec, size, raw_size, _, _, samples, _ = row
-    path = f"{split}/{name}" if split else name
-    data = remote.read(path, limit=size)
-    if codec is not None:
-        data = decompress(data, codec=codec, raw_size=raw_size)
-    ids = layout.token_ids(data, samples=samples, where=f"{remote.url}/{path}")
-    return ids.dtype.name, ids.shape[1]
 
 
 def _unknown(table: list[Any], layout: SampleLayout | None) -> tuple[str, ...]:
