@@ -31,7 +31,7 @@ from tests.servers.prefect_server import free_port, prefect_server
 
 _TABLES = ("task_run", "task_run_state", "log", "events")
 _DISTINCT = 24  # source files that are made; the others are copies of them
-_QUIET_SECONDS, _MOST_BEHIND = 4.0, 240.0  # until all is recorded
+_QUIET_SECONDS, _MOST_BEHIND = 4.0, 300.0  # until all is recorded
 _SETTLE_SECONDS = 3.0  # in which a page may still be busy
 _CALL = re.compile(r'"(GET|POST|PATCH|PUT|DELETE) /api/([a-z_]+)')
 

@@ -26,7 +26,7 @@ from prefect.flows import Flow
 from prefect.runtime import flow_run
 
 from flows.dashboard_report import ReportPage
-from flows.dashboard_tables import describe_files, files_table, hosts_table
+from flows.dashboard_tables import describe_files, describe_hosts, files_table, hosts_table
 from flows.visible import count_text, duration_text, visible
 from streaming_ext.errors import ShardmillError
 from tasks.core.plan import Plan
@@ -40,7 +40,7 @@ from tasks.core.storage import Storage
 PROGRESS, FILES, HOSTS, REPORT = "shard-progress", "shard-files", "shard-hosts", "shard-report"
 FIRST_SECONDS = 5.0  # a run that is over by then is told by its report alone
 UPDATE_SECONDS = 5.0
-_END_SECONDS = 5.0  # for the last update; a server that takes longer does not hold up the run
+_END_SECONDS = 3.0  # for the last update; a server that takes longer does not hold up the run
 _MOST_NAME = 300  # characters
 _FOLDERS = re.compile(r"(?<![^\s/])(?:/|[\w+.-]+://)(?:[^/\s]+/)+(?=[^/\s]+/[^/\s]+)")
 
@@ -94,8 +94,8 @@ class _Updates:
             if working or results:
                 files = json.dumps(files_table(working, results))
                 artifacts.put(FILES, "table", files, describe_files(working, results))
-                hosts = json.dumps(hosts_table(working, results))
-                artifacts.put(HOSTS, "table", hosts, "since the first file of each")
+                hosts = hosts_table(working, results)
+                artifacts.put(HOSTS, "table", json.dumps(hosts), describe_hosts(hosts))
         except Exception as error:  # noqa: BLE001  the next update tries again
             self._tell(error)
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 MUTED = "#7b7f87"
 COLOURS = ("#4a8fd4", "#e08d3c", "#3aa394", "#a07bd0", "#d2668c", "#96993a", "#7b7f87")
 FONT = "ui-sans-serif, system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-_WIDTH = 8.6  # inches of 72 points; a browser scales to the width that there is
+_WIDTH = 8.0  # inches of 72 points; a browser scales to the width that there is
 _MOST_BARS = 16
-_MOST_LETTERS = 42
+_MOST_LETTERS = 46
 _LENGTH_STEPS = 2  # classes to each doubling
 _STYLE: dict[Any, object] = {
     "axes.edgecolor": MUTED,
@@ -31,17 +31,17 @@ _STYLE: dict[Any, object] = {
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
     "axes.labelcolor": MUTED,
-    "axes.labelsize": 10,
+    "axes.labelsize": 10.5,
     "axes.linewidth": 0.8,
     "axes.spines.left": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlecolor": MUTED,
     "axes.titlelocation": "left",
-    "axes.titlesize": 10,
+    "axes.titlesize": 10.5,
     "figure.constrained_layout.use": True,
     "font.family": "DejaVu Sans",  # comes with matplotlib: the layout is the same everywhere
-    "font.size": 10,
+    "font.size": 10.5,
     "grid.alpha": 0.28,
     "grid.color": MUTED,
     "grid.linewidth": 0.8,

@@ -150,7 +150,7 @@ class ReportPage:
             (_count(total.tokens), "tokens"),
             (_bytes(total.text_bytes), "text"),
             (f"{total.bytes_per_token:.2f}", "bytes a token"),
-            (f"{report.megabytes_per_second:,.1f} MB/s", "text, in this run"),
+            (f"{report.megabytes_per_second:,.1f} MB/s", "in this run"),
         ]
 
     def _notes(self) -> dict[str, str]:

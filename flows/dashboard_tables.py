@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from itertools import islice
 
-from flows.visible import plain
+from flows.visible import count_text, plain
 from tasks.core.progress import WorkingFile
 from tasks.core.report import FailedFile, PartTimes
 
@@ -51,6 +51,12 @@ def hosts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Ro
     return [_host(host, working, results) for host in sorted(hosts - {""})]
 
 
+def describe_hosts(rows: Rows) -> str:
+    """One line on the table of hosts."""
+    rate = sum(float(row["MB/s"].replace(",", "") or 0) for row in rows)
+    return f"{len(rows)} host{'s' if len(rows) > 1 else ''}, {rate:,.1f} MB/s"
+
+
 def _host(host: str, working: Sequence[WorkingFile], results: Sequence[Result]) -> dict[str, str]:
     done = [part for part in results if isinstance(part, PartTimes) and part.host == host]
     failed = sum(isinstance(result, FailedFile) and result.host == host for result in results)
@@ -58,14 +64,18 @@ def _host(host: str, working: Sequence[WorkingFile], results: Sequence[Result]) 
     counted: list[PartTimes | WorkingFile] = [*done, *in_hand]
     text = sum(item.text_bytes for item in counted)
     now = time.monotonic()
-    begun = [now - (time.time() - part.ended + part.seconds) for part in done if part.ended]
-    seconds = now - min([*begun, *(file.since for file in in_hand)], default=now)
+    ago = [
+        time.time() - part.tokenized_at + part.tokenize_seconds
+        for part in done
+        if part.tokenized_at
+    ]
+    seconds = max([*ago, *(now - file.since for file in in_hand)], default=0.0)
     return {
         "host": plain(host),
         "files done": f"{len(done):,}",
         "failed": f"{failed:,}",
         "in hand": f"{len(in_hand):,}",
-        "tokens": f"{sum(item.tokens for item in counted):,}",
+        "tokens": count_text(sum(item.tokens for item in counted)),
         "MB/s": _rate(text / seconds if seconds > 0 else 0.0),
     }
 
@@ -75,11 +85,11 @@ def _working(file: WorkingFile, now: float) -> dict[str, str]:
     rate = file.bytes_per_second(now) if file.step == "tokenize" else 0.0
     return {
         "file": _name(file.source),
-        "state": "waiting for a worker" if waiting else file.step,
-        "tokens": f"{file.tokens:,}" if file.tokens else "",
+        "state": "waiting" if waiting else file.step,
+        "tokens": count_text(file.tokens) if file.tokens else "",
         "MB/s": _rate(rate),
-        "seconds": f"{now - file.since:,.0f}",
         "host": plain(file.host),
+        "seconds": f"{now - file.since:,.0f}",
         "reason": "",
     }
 
@@ -88,10 +98,10 @@ def _done(part: PartTimes, state: str) -> dict[str, str]:
     return {
         "file": _name(part.source),
         "state": state,
-        "tokens": f"{part.tokens:,}",
+        "tokens": count_text(part.tokens),
         "MB/s": _rate(part.text_bytes / part.seconds if part.seconds else 0.0),
-        "seconds": f"{part.seconds:,.1f}",
         "host": plain(part.host),
+        "seconds": f"{part.seconds:,.1f}",
         "reason": "",
     }
 
@@ -102,8 +112,8 @@ def _failed(file: FailedFile) -> dict[str, str]:
         "state": f"failed: {file.step}",
         "tokens": "",
         "MB/s": "",
-        "seconds": "",
         "host": plain(file.host),
+        "seconds": "",
         "reason": plain(file.reason.removeprefix(f"{file.source}: "))[:_MOST_REASON],
     }
 

@@ -6,6 +6,7 @@ when it is stopped. This one ignores Ctrl+C, ends when its parent does, and is s
 has recorded all that it was told.
 """
 
+import gc
 import os
 import signal
 import socket
@@ -119,6 +120,7 @@ def _serve(descriptor: int) -> None:
     import uvicorn
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.set_threshold(100_000, 20, 100)  # starting makes a million objects that stay
     os.nice(19)  # records can wait for the work that they are of
     config = uvicorn.Config(
         "prefect.server.api.server:create_app",

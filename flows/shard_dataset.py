@@ -60,10 +60,10 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
     storage.create()
     with (
         storage.exclusive() as lock,
+        dashboard(progress),  # first, so that workers end before its last update
         open_executor(
             config, files=len(sources), inherited=[] if lock is None else [lock]
         ) as executor,
-        dashboard(progress),
     ):
         progress.enter("preparing the tokenizer")
         plan = make_plan(config, storage, sources)

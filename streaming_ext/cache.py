@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from streaming_ext.errors import CorruptDatasetError, StorageError, TransientStorageError
+from streaming_ext.foreign import flattened
 from streaming_ext.format import content_hash, decompress
 from streaming_ext.index import TokenIndex
 from streaming_ext.remote import FileMissingError, Remote
 
 UNPACKED: Final = ".unpacked"  # below a local dataset whose shards are compressed
+DOWNLOADS: Final = 4  # at once, a process and stream; while others are unpacked and verified
 _ROOM: Final = 2**40  # the lock of whoever makes room; shards lock the byte of their number
 
 
@@ -45,7 +47,7 @@ class ShardCache:
         self.index = index
         self.source = source
         self.limit = limit
-        self.in_place = local is None and not any(index.codecs)
+        self.in_place = local is None and not any(index.codecs) and index.layout is None
         root = source.path
         if self.in_place and root is not None:
             self.folder = root / index.split
@@ -53,8 +55,7 @@ class ShardCache:
             base = local if local is not None else Path(root or ".") / UNPACKED
             self.folder = base / f"{index.split or 'shards'}-{index.index_hash[:16]}"
         self._descriptor: tuple[int, int] | None = None  # process, file
-        self._guard = threading.Lock()
-        self._room = threading.Lock()
+        self.forget_process()
 
     @property
     def evictable(self) -> bool:
@@ -101,18 +102,18 @@ class ShardCache:
     def _download(self, shard: int) -> bytes:
         index = self.index
         name = f"{index.split}/{index.names[shard]}" if index.split else index.names[shard]
-        size, codec = int(index.sizes[shard]), index.codecs[shard]
+        size = int(index.sizes[shard])
         cause = ""
         for _ in range(2):
             try:
-                data = self.source.read(name, limit=size)
+                with self._link:
+                    data = self.source.read(name, limit=size)
             except FileMissingError as error:
                 raise CorruptDatasetError(f"Shard {error}") from error
             cause = _difference(data, size, index.hashes[shard])
-            if not cause and codec is not None:
+            if not cause:
                 try:
-                    data = decompress(data, codec=codec, raw_size=int(index.raw_sizes[shard]))
-                    cause = _difference(data, len(data), index.raw_hashes[shard])
+                    data = self._unpacked(shard, data)
                 except CorruptDatasetError as error:
                     cause = str(error)
             if not cause:
@@ -121,6 +122,24 @@ class ShardCache:
             f"Shard {self.label(shard)} is damaged, fetched twice: {cause}. "
             "Publish the dataset again."
         )
+
+    def _unpacked(self, shard: int, data: bytes) -> bytes:
+        """What is read of a published shard: its samples of token ids, not compressed."""
+        index, codec = self.index, self.index.codecs[shard]
+        if codec is not None:
+            data = decompress(data, codec=codec, raw_size=int(index.stored_raw_sizes[shard]))
+            if cause := _difference(data, len(data), index.stored_raw_hashes[shard]):
+                raise CorruptDatasetError(cause)
+        if index.layout is None:
+            return data
+        samples = int(index.samples[shard])
+        data = flattened(index.layout, data, samples=samples, where=self.label(shard))
+        if len(data) != index.raw_sizes[shard]:
+            raise CorruptDatasetError(
+                f"its samples have not the {index.sample_tokens} {index.dtype} ids of those of the "
+                "first shard; only sets whose samples have one length are read"
+            )
+        return data
 
     def _write(self, shard: int, raw: bytes) -> None:
         path = self.path(shard)
@@ -202,16 +221,19 @@ class ShardCache:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what belongs to this process."""
-        return self.__dict__ | {"_descriptor": None, "_guard": None, "_room": None}
+        return self.__dict__ | {
+            "_descriptor": None, "_guard": None, "_room": None, "_link": None
+        }  # fmt: skip
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Make anew what belongs to this process."""
         self.__dict__.update(state)
-        self._guard = threading.Lock()
+        self.forget_process()
 
     def forget_process(self) -> None:
-        """Drop what a fork copied: the lock may be held by a thread that is not here."""
+        """Drop what a fork copied: a lock may be held by a thread that is not here."""
         self._guard, self._room = threading.Lock(), threading.Lock()
+        self._link = threading.BoundedSemaphore(DOWNLOADS)
 
 
 def _difference(data: bytes, size: int, digest: str | None) -> str:

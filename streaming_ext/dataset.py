@@ -13,6 +13,7 @@ from streaming_ext.opening import open_streams
 from streaming_ext.order import OrderSpec
 from streaming_ext.partition import Partition
 from streaming_ext.plan import Cursor
+from streaming_ext.prefetch import THREADS
 from streaming_ext.progress import Progress
 from streaming_ext.ranks import find_rank
 from streaming_ext.reader import TokenReader
@@ -50,6 +51,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         drop_last: bool | None = None,
         extras: Collection[str] = (),
         eot_id: int | None = None,
+        token_dtype: str | None = None,
         predownload: int | None = None,
         cache_limit: int | str | None = None,
         download_retry: int = 2,
@@ -82,8 +84,10 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 which rows count.
             extras: what a batch holds besides `tokens`, see `EXTRAS`.
             eot_id: the id that ends a document, where the dataset does not say.
+            token_dtype: type of an id, where a set of another tool stores them as bytes:
+                `uint16`, `uint32`, `int32` or `int64`.
             predownload: sequences a rank fetches ahead of their use; by default half a shuffle
-                window of each lane, or three shards.
+                window of each lane, or three shards, and at least eight shards.
             cache_limit: bytes that the cache may hold; what has no remote is never evicted.
             download_retry: further attempts after a failure that may pass.
             download_timeout: seconds for one file, all attempts together.
@@ -126,7 +130,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.cache_limit = parse_bytes(cache_limit, name="cache_limit")
         caches = open_streams(self.streams, split=split, limit=self.cache_limit,
                               retries=download_retry, timeout=download_timeout,
-                              options=storage_options or {})  # fmt: skip
+                              options=storage_options or {}, token_dtype=token_dtype)  # fmt: skip
         indexes = [cache.index for cache in caches]
         self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
         self.eot_id = indexes[0].eot_id if eot_id is None else eot_id
@@ -164,7 +168,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         per_shard = -(-sum(sizes) // self.reader.num_shards)
         window = min(shuffle_block_size, max(sizes)) if shuffle else 0
         per_lane = max(window // 2, 3 * per_shard)
-        share = per_lane * self.num_canonical_nodes // reading.size
+        wanted = max(per_lane * self.num_canonical_nodes, THREADS * per_shard)
+        share = wanted // reading.size
         self.predownload = (
             max(share, 64 * (batch_size or 1)) if predownload is None else predownload
         )

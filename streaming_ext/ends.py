@@ -31,7 +31,7 @@ class DocumentEnds:
         self._eot = eot_id
         self._blocks = tokens // _BLOCK + 1
         self._arena = Arena(4 * (self._blocks + tokens + 3))  # as if every token were an end
-        self.flat = self._arena.all(np.int32)
+        self.flat: npt.NDArray[np.int32] = self._arena.all(np.int32)
         self._counts = self._arena.offsets // 4
         self._ends = self._counts + self._blocks + 2
         self._sizes: dict[int, int] = {}
@@ -87,7 +87,7 @@ class DocumentEnds:
         found: Ints = self._ends[shards] + self.flat[self._counts[shards] + block]
         if inside.any():
             while (behind := self.flat[found] < places).any():
-                found = found + behind
+                found += behind
         return found
 
 

@@ -62,8 +62,9 @@ class EpochBoard:
         if own is not None and own[1] == seed:
             count = own[0] + 1
         else:
-            joined = [count for count, other in self._notes() if other == seed]
-            count = max(joined) if joined else self.iterations() + 1
+            notes = self._notes()  # read once: other workers of this iteration write meanwhile
+            joined = [count for count, other in notes if other == seed]
+            count = max(joined) if joined else max((count for count, _ in notes), default=0) + 1
         word = int(self._words[_GENERATION]) << (_COUNT_BITS + _SEED_BITS)
         self._slots[worker] = word | count << _SEED_BITS | seed
         return count - 1

@@ -16,7 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
-from streaming_ext.format import COLUMN, HASH, MAX_SHARD_BYTES, content_hash
+from streaming_ext.foreign import SampleLayout
+from streaming_ext.format import COLUMN, HASH, MAX_SHARD_BYTES, content_hash, decompress
 from streaming_ext.layout import MANIFEST
 from streaming_ext.manifest import Manifest, from_json
 from streaming_ext.order import Ints
@@ -52,6 +53,11 @@ class TokenIndex:
         manifest: of the whole dataset, None for a set written by others.
         index_hash: content hash of the index: the identity of the data.
         unknown: what this set does not say of itself, in words.
+        layout: how others' samples hold their ids, where a shard has to be rewritten; None where
+            ids lie back to back.
+        stored_raw_sizes: bytes of each shard as published, unpacked; `raw_sizes` are those of
+            what is read here.
+        stored_raw_hashes: XXH3-128 of the same.
     """
 
     split: str
@@ -68,6 +74,9 @@ class TokenIndex:
     manifest: Manifest | None
     index_hash: str
     unknown: tuple[str, ...] = ()
+    layout: SampleLayout | None = None
+    stored_raw_sizes: Ints
+    stored_raw_hashes: list[str | None]
 
     @property
     def token_starts(self) -> Ints:
@@ -105,12 +114,13 @@ class TokenIndex:
         return np.concatenate([first, [count]])
 
 
-def read_index(remote: Remote, split: str | None) -> TokenIndex:
+def read_index(remote: Remote, split: str | None, *, token_dtype: str | None = None) -> TokenIndex:
     """Open a dataset: manifest, then the index of a split, both checked.
 
     Args:
         remote: where the dataset is.
         split: which one; None where `remote` is a plain MDS folder itself.
+        token_dtype: type of an id, for sets of others that store them as bytes.
 
     Raises:
         NotADatasetError: there is neither a manifest nor an index.
@@ -126,7 +136,7 @@ def read_index(remote: Remote, split: str | None) -> TokenIndex:
         raise UsageError(f"`split` is the name of a folder in the dataset, got {split!r}.")
     name = f"{split}/index.json" if split else "index.json"
     if manifest is None:
-        return _read_foreign(remote, split, name)
+        return _read_foreign(remote, split, name, token_dtype)
     if split not in manifest.splits:
         raise not_a_dataset(remote.url, f"it has no split {split!r}, only {list(manifest.splits)}")
     expected = manifest.splits[split].index
@@ -160,39 +170,67 @@ def read_index(remote: Remote, split: str | None) -> TokenIndex:
     return result
 
 
-def _read_foreign(remote: Remote, split: str | None, name: str) -> TokenIndex:
+def _read_foreign(
+    remote: Remote, split: str | None, name: str, token_dtype: str | None
+) -> TokenIndex:
     """A plain MDS token set; where the split's folder has no index, an unfinished run of ours."""
     try:
         data = remote.read(name, limit=MAX_INDEX_BYTES)
     except FileMissingError as error:
         raise not_a_dataset(remote.url, f"neither {MANIFEST} nor {name}") from error
-    result = parse_index(data, split=split or "", where=f"{remote.url}/{name}", manifest=None)
+    result = parse_index(data, split=split or "", where=f"{remote.url}/{name}", remote=remote,
+                         token_dtype=token_dtype)  # fmt: skip
     if split and all(OWN_SHARD.fullmatch(shard) for shard in result.names):
         raise not_a_dataset(remote.url, f"there is {name} of an unfinished run, no {MANIFEST}")
     return result
 
 
 def parse_index(
-    data: bytes, *, split: str, where: str, manifest: Manifest | None = None
+    data: bytes,
+    *,
+    split: str,
+    where: str,
+    manifest: Manifest | None = None,
+    remote: Remote | None = None,
+    token_dtype: str | None = None,
 ) -> TokenIndex:
     """Check an index and lay it out as arrays.
+
+    Args:
+        data: the index.
+        split: folder of the split.
+        where: its name for messages.
+        manifest: of the whole dataset, None for a set written by others.
+        remote: where the first shard is looked into, if the index does not tell a sample's length.
+        token_dtype: type of an id, where the set does not tell.
 
     Raises:
         CorruptDatasetError: it breaks a rule of the format; the message names shard and rule.
     """
     try:
         with _collection_paused():
-            table = [_entry(entry) for entry in list(json.loads(data)["shards"])]
+            table = [_entry(entry, token_dtype) for entry in list(json.loads(data)["shards"])]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDatasetError(f"{where} is no MDS index of tokens: {error!r}") from error
     layouts = {row[-1] for row in table}
     if len(layouts) > 1:
-        raise CorruptDatasetError(f"{where}: shards differ in their encoding: {sorted(layouts)}")
+        found = sorted(map(str, layouts))
+        raise CorruptDatasetError(f"{where}: shards differ in their encoding: {found}")
     if not table and manifest is None:
         raise NotADatasetError(f"{where} lists no shards.")
-    dtype, sample_tokens = (
-        layouts.pop() if layouts else (manifest.spec.dtype, manifest.spec.sequence_length)  # type: ignore[union-attr]
-    )
+    raw_sizes = np.array([row[4] for row in table], np.int64)
+    samples = np.array([row[7] for row in table], np.int64)
+    raw_hashes = [row[6] for row in table]
+    layout: SampleLayout | None = None
+    if not layouts:
+        dtype, sample_tokens = manifest.spec.dtype, manifest.spec.sequence_length  # type: ignore[union-attr]
+    elif isinstance(told := layouts.pop(), SampleLayout):
+        if remote is None:
+            raise CorruptDatasetError(f"{where}: its samples are not token ids of one length.")
+        layout = told
+        dtype, sample_tokens = _first_sample(remote, split, table[0], layout)
+    else:
+        dtype, sample_tokens = told
     raw_names = [row[1] for row in table]
     if len(set(raw_names)) != len(raw_names):
         raise CorruptDatasetError(f"{where}: two shards have the same name.")
@@ -202,15 +240,20 @@ def parse_index(
         raw_names=raw_names,
         codecs=[row[2] for row in table],
         sizes=np.array([row[3] for row in table], np.int64),
-        raw_sizes=np.array([row[4] for row in table], np.int64),
+        raw_sizes=raw_sizes
+        if layout is None
+        else 8 + samples * (4 + sample_tokens * np.dtype(dtype).itemsize),
         hashes=[row[5] for row in table],
-        raw_hashes=[row[6] for row in table],
-        samples=np.array([row[7] for row in table], np.int64),
+        raw_hashes=raw_hashes if layout is None else [None] * len(table),
+        samples=samples,
         sample_tokens=sample_tokens,
         dtype=dtype,
         manifest=manifest,
         index_hash=content_hash(data),
-        unknown=() if manifest is not None else _unknown(table),
+        unknown=() if manifest is not None else _unknown(table, layout),
+        layout=layout,
+        stored_raw_sizes=raw_sizes,
+        stored_raw_hashes=raw_hashes,
     )
     # count, offsets: what a raw shard holds at least before its first sample
     lying = np.flatnonzero(result.headers < 8 + 4 * result.samples)
@@ -235,33 +278,54 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _unknown(table: list[Any]) -> tuple[str, ...]:
+def _first_sample(
+    remote: Remote, split: str, row: tuple[Any, ...], layout: SampleLayout
+) -> tuple[str, int]:
+    """Type of an id and tokens a sample, from the first shard."""
+    name, _, codec, size, raw_size, _, _, samples, _ = row
+    path = f"{split}/{name}" if split else name
+    data = remote.read(path, limit=size)
+    if codec is not None:
+        data = decompress(data, codec=codec, raw_size=raw_size)
+    ids = layout.token_ids(data, samples=samples, where=f"{remote.url}/{path}")
+    return ids.dtype.name, ids.shape[1]
+
+
+def _unknown(table: list[Any], layout: SampleLayout | None) -> tuple[str, ...]:
     unknown = ["the end-of-text id", "the tokenizer", "its documents", "padding"]
-    if any(row[6] is None for row in table):
+    if layout is not None:
+        unknown += ["whether all samples have one length, until a shard is read",
+                    "a hash of its rewritten shards, so a damaged cache may go unseen"]  # fmt: skip
+        if layout.encoding == "bytes":
+            unknown.append(f"the type of an id, taken as {layout.token_dtype}")
+    elif any(row[6] is None for row in table):
         unknown.append(f"{HASH} of its shards, so only sizes and headers are checked")
     return tuple(unknown)
 
 
 @lru_cache
-def _layout(form: str, columns: str, encoding: str) -> tuple[str, int]:
+def _layout(
+    form: str,
+    names: tuple[str, ...],
+    encodings: tuple[str, ...],
+    sizes: tuple[Any, ...],
+    token_dtype: str | None,
+) -> tuple[str, int] | SampleLayout:
     """Type of an id and tokens a sample; entries differ little, so few are looked at."""
     if form != "mds":
         raise ValueError(f"format is {form!r}, expected mds")
-    if columns != COLUMN:
-        raise ValueError(f"columns are {columns}, expected only {COLUMN!r}")
-    match = _ENCODING.fullmatch(encoding)
-    if match is None:
-        raise ValueError(
-            f"encoding is {encoding!r}, expected ndarray:TYPE:LENGTH with a fixed length and "
-            "uint16, uint32, int32 or int64"
-        )
-    return match[1], int(match[2])
+    match = (
+        _ENCODING.fullmatch(encodings[0]) if names == (COLUMN,) == names[: len(encodings)] else None
+    )
+    if match is not None:
+        return match[1], int(match[2])
+    return SampleLayout.of(list(names), list(encodings), list(sizes), token_dtype)
 
 
-def _entry(entry: dict[str, Any]) -> tuple[Any, ...]:
-    """One shard: stored name, raw name, codec, sizes, hashes, samples, (dtype, tokens)."""
-    names, encodings = entry["column_names"], entry["column_encodings"]
-    layout = _layout(entry["format"], ", ".join(names), ", ".join(encodings))
+def _entry(entry: dict[str, Any], token_dtype: str | None) -> tuple[Any, ...]:
+    """One shard: stored name, raw name, codec, sizes, hashes, samples, layout."""
+    columns = [tuple(entry[f"column_{what}"]) for what in ("names", "encodings", "sizes")]
+    layout = _layout(entry["format"], *columns, token_dtype)
     raw, packed = entry["raw_data"], entry["zip_data"]
     raw_name, raw_size, raw_hash = _file(raw)
     name, size, digest = _file(packed) if packed is not None else (raw_name, raw_size, raw_hash)

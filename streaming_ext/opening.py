@@ -19,6 +19,7 @@ def open_streams(
     retries: int,
     timeout: float,
     options: Mapping[str, Any],
+    token_dtype: str | None = None,
 ) -> list[ShardCache]:
     """Read the index of every stream.
 
@@ -29,6 +30,7 @@ def open_streams(
         retries: further attempts after a failure that may pass.
         timeout: seconds for one file.
         options: handed to fsspec.
+        token_dtype: type of an id, where a set stores them as bytes.
 
     Raises:
         UsageError: a stream has no place, its cache is too small, or tokenizers differ.
@@ -38,7 +40,7 @@ def open_streams(
     for stream in streams:
         url, local = _places(stream)
         source = Remote(url=url, options=options, retries=retries, timeout=timeout)
-        index = read_index(source, stream.split or split)
+        index = read_index(source, stream.split or split, token_dtype=token_dtype)
         _require_room(index, share)
         caches.append(ShardCache(index, source, local=local, limit=share))
     _require_one_tokenizer([cache.index for cache in caches])

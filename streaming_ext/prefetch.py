@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from streaming_ext.errors import ShardmillError
 from streaming_ext.reader import TokenReader
 
-THREADS = 4
+THREADS = 8  # twice as many as download at once: the others unpack and verify
 _PATIENCE = 0.05  # seconds between looks at how far training is
 
 

@@ -2,7 +2,6 @@
 
 import platform
 import shutil
-import time
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -46,7 +45,7 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
         part=part.number,
         source=part.source.url,
         host=platform.node(),
-        ended=time.time(),
+        tokenized_at=tokenized.ended,
         text_bytes=tokenized.text_bytes,
         tokens=tokenized.tokens,
         documents=tokenized.documents,

@@ -1,6 +1,6 @@
 """Whether fetching only the text column is cheaper than the file: seconds and bytes, by its share.
 
-python benchmarks/remote/columns.py
+python -m benchmarks.remote.columns
 """
 
 import os

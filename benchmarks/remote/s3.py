@@ -1,6 +1,6 @@
 """MB/s to and from S3: this project's storage beside the bare client, on the same server.
 
-    python benchmarks/remote/s3.py [--megabytes 512]
+    python -m benchmarks.remote.s3 [--megabytes 512]
 
 The server is OpenStack Swift on loopback, one object server on the same machine: it takes most of
 the time, so what counts is the difference between the lines.

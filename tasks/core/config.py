@@ -136,6 +136,13 @@ class ShardConfig(BaseModel):
             raise ValueError(f"must be below --nodes {nodes}")
         return rank
 
+    @field_validator("executor")
+    @classmethod
+    def _here_for_a_share(cls, executor: str, info: ValidationInfo) -> str:
+        if executor != "here" and info.data.get("nodes") is not None:
+            raise ValueError("must be here with --nodes: each node prepares its own share itself")
+        return executor
+
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
         """The part of the configuration that decides the bytes.
 

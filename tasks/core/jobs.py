@@ -105,6 +105,7 @@ class TokenizedPart(_Message):
         audited_documents: documents tokenized twice and compared.
         engine: which engine it was.
         seconds: time the tokenizing took.
+        ended: when it ended, in seconds since 1970.
     """
 
     part: int
@@ -117,6 +118,7 @@ class TokenizedPart(_Message):
     audited_documents: int
     engine: str
     seconds: float
+    ended: float = 0.0
 
     @property
     def tokens(self) -> int:

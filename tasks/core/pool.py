@@ -22,7 +22,7 @@ _END_SECONDS = 5.0
 # pages need not be zeroed again: a tenth of the time. Read by glibc and Arrow, ignored elsewhere.
 _MEMORY_SETTINGS = {
     "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
-    "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 

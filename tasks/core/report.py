@@ -67,11 +67,11 @@ class PartTimes(PartCounts):
 
     Attributes:
         host: that did it.
-        ended: when it was written, in seconds since 1970.
+        tokenized_at: when its tokenizing ended, in seconds since 1970.
     """
 
     host: str = ""
-    ended: float = 0.0
+    tokenized_at: float = 0.0
     shard_bytes: int
     fetched_bytes: int = 0
     fetch_seconds: float = 0.0

@@ -132,8 +132,8 @@ def group_by_source(parts: Sequence[PartCounts]) -> list[Group]:
 
 
 def throughput(report: RunReport) -> Throughput | None:
-    """Spread the text of each part evenly over the time that it took; None without any."""
-    parts = [part for part in report.parts if part.ended and part.text_bytes]
+    """Spread the text of each part over the time that tokenizing it took; None without any."""
+    parts = [part for part in report.parts if part.tokenized_at and part.text_bytes]
     if not parts or report.seconds <= 0:
         return None
     began = report.began.timestamp()
@@ -148,9 +148,9 @@ def throughput(report: RunReport) -> Throughput | None:
     rates: dict[str, npt.NDArray[np.float64]] = {}
     for part in sorted(parts, key=lambda part: busiest.index(part.host)):
         name = part.host if part.host in named else others
-        took = max(part.tokenize_seconds + part.write_seconds, 1e-3)
+        took = max(part.tokenize_seconds, 1e-3)
         # Clocks of hosts may differ: what seems to lie outside the run counts at its edge.
-        end = float(np.clip(part.ended - began, took, max(report.seconds, took)))
+        end = float(np.clip(part.tokenized_at - began, took, max(report.seconds, took)))
         done = np.interp(edges, [end - took, end], [0.0, float(part.text_bytes)])
         rates[name] = rates.get(name, np.zeros(bins)) + np.diff(done) / np.diff(edges)
     return Throughput(edges=edges, rates=rates)

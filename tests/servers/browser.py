@@ -93,6 +93,7 @@ def browser_page(program: str, home: Path) -> Iterator[Page]:
         "--window-size=1400,1000",
         "about:blank",
     ]
+    (home / "DevToolsActivePort").unlink(missing_ok=True)  # of a browser that was here before
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ NOBODY = ("test:nobody", "nobody-secret-93ab")  # known, but without a right on 
 DAEMONS = ("account", "container", "object", "proxy")
 
 _DEFAULTS = """[DEFAULT]
-bind_ip = 127.0.0.1
+bind_ip = {host}
 bind_port = {port}
 user = {user}
 swift_dir = {etc}
@@ -61,8 +61,11 @@ use = egg:swift#tempauth
 class SwiftServer:
     """One node of Swift: four daemons, data in a folder."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, host: str = "127.0.0.1", inside: Sequence[str] = ()) -> None:
+        """Configure it; `inside` is a command to start daemons with, as in another network."""
         self.root = root
+        self.host = host
+        self._inside = list(inside)
         self._programs = python_environment(SWIFT)
         self._etc = root / "etc"
         self._ports = {kind: free_port() for kind in DAEMONS}
@@ -77,7 +80,7 @@ class SwiftServer:
     @property
     def url(self) -> str:
         """The endpoint."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def _configure(self) -> None:
         devices = self.root / "node"
@@ -89,7 +92,7 @@ class SwiftServer:
         )
         for kind in DAEMONS:
             text = _DEFAULTS.format(
-                port=self._ports[kind], user=_user(), etc=self._etc, devices=devices
+                host=self.host, port=self._ports[kind], user=_user(), etc=self._etc, devices=devices
             )
             if kind == "proxy":
                 text += _PROXY
@@ -108,7 +111,7 @@ class SwiftServer:
 
     def _build_ring(self, kind: str) -> None:
         build = [str(self._programs / "swift-ring-builder"), str(self._etc / f"{kind}.builder")]
-        node = f"r1z1-127.0.0.1:{self._ports[kind]}/d1"
+        node = f"r1z1-{self.host}:{self._ports[kind]}/d1"
         for step in (["create", "4", "1", "0"], ["add", node, "1"], ["rebalance"]):
             subprocess.run([*build, *step], check=True, capture_output=True)
 
@@ -117,14 +120,14 @@ class SwiftServer:
         with (self.root / "swift.log").open("ab") as log:
             program = str(self._programs / f"swift-{kind}-server")
             process = subprocess.Popen(
-                [program, str(self._etc / f"{kind}.conf")], stdout=log, stderr=log
+                [*self._inside, program, str(self._etc / f"{kind}.conf")], stdout=log, stderr=log
             )
         self._processes[kind] = process
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             assert process.poll() is None, (self.root / "swift.log").read_text()[-3000:]
             try:
-                httpx.get(f"http://127.0.0.1:{self._ports[kind]}/healthcheck", timeout=2)
+                httpx.get(f"http://{self.host}:{self._ports[kind]}/healthcheck", timeout=2)
             except httpx.TransportError:
                 time.sleep(0.05)
             else:
@@ -156,14 +159,16 @@ class SwiftServer:
 
 
 @contextmanager
-def swift_server(root: Path) -> Iterator[SwiftServer]:
+def swift_server(
+    root: Path, host: str = "127.0.0.1", inside: Sequence[str] = ()
+) -> Iterator[SwiftServer]:
     """Run Swift with its data in `root`."""
     with contextlib.ExitStack() as stack:
         if not _takes_attributes(root.parent):
             base = user_cache_path("shardmill-tests", ensure_exists=True)
             root = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=base)), "server")
         for attempt in range(3):  # another process may take a port just before us
-            server = SwiftServer(root / str(attempt))
+            server = SwiftServer(root / str(attempt), host, inside)
             try:
                 for kind in DAEMONS:
                     server.start(kind)

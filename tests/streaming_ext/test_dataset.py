@@ -5,13 +5,16 @@ import subprocess
 import sys
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
-from streaming_ext.errors import ConfigMismatchError, NotADatasetError, UsageError
+from streaming_ext.errors import (
+    ConfigMismatchError,
+    NotADatasetError,
+    UsageError,
+)
 from streaming_ext.stock import streaming
 from tests.streaming_ext.build import Built
 
@@ -268,38 +271,3 @@ class TestArguments:
     def test_batches_only_extras_need_whole_batches(self, open_raw) -> None:
         with pytest.raises(UsageError, match="whole batches"):
             next(iter(open_raw(extras=["cu_seqlens"])))
-
-
-class TestForeignSets:
-    """Plain MDS token sets, written by the stock writer."""
-
-    def write(self, folder: Any, **settings: Any) -> np.ndarray:
-        rows = np.arange(80, dtype=np.int32).reshape(10, 8)
-        columns = {"tokens": "ndarray:int32:8"}
-        with streaming.MDSWriter(
-            out=str(folder), columns=columns, size_limit=400, **settings
-        ) as out:
-            for row in rows:
-                out.write({"tokens": row})
-        return rows
-
-    @pytest.mark.parametrize(
-        "settings", [{}, {"compression": "zstd"}, {"hashes": ["xxh128"]}, {"hashes": ["sha1"]}]
-    )
-    def test_they_are_read_and_what_is_unknown_is_said(self, tmp_path, settings) -> None:
-        rows = self.write(tmp_path / "set", **settings)
-        dataset = StreamingTokenDataset(
-            local=tmp_path / "set", split=None, batch_size=2, dp_rank=0, dp_world_size=1
-        )
-        assert np.concatenate(tokens_of(StreamingTokenLoader(dataset))).tolist() == rows.tolist()
-        assert "the end-of-text id" in dataset.unknown
-        assert any("xxh128" in word for word in dataset.unknown) == ("xxh128" not in str(settings))
-
-    def test_masks_need_the_end_of_text_id(self, tmp_path) -> None:
-        self.write(tmp_path / "set")
-        settings = {"local": tmp_path / "set", "split": None, "batch_size": 2,
-                    "extras": ["document_ids"], "dp_rank": 0, "dp_world_size": 1}  # fmt: skip
-        with pytest.raises(UsageError, match="eot_id="):
-            StreamingTokenDataset(**settings)
-        loader = StreamingTokenLoader(StreamingTokenDataset(**settings, eot_id=10))
-        assert next(iter(loader))["document_ids"].tolist() == [[0] * 8, [0, 0, 0] + [1] * 5]

@@ -17,7 +17,6 @@ from streaming_ext.errors import (
     CorruptDatasetError,
     DatasetError,
     StorageError,
-    TransientStorageError,
     WorkerDiedError,
 )
 from tests.streaming_ext.build import Built
@@ -93,55 +92,12 @@ def _children() -> list[int]:
     return [int(pid) for pid in task.read_text().split()]
 
 
-def test_a_stuck_storage_is_an_error_in_time(packed, open_raw, tmp_path, monkeypatch) -> None:
-    dataset = open_raw(remote=str(packed.root), local=tmp_path, download_timeout=0.3)
-    source = dataset.reader.caches[0].source
-    monkeypatch.setattr(source, "_read_once", lambda *_: time.sleep(30))
-    started = time.monotonic()
-    with pytest.raises(TransientStorageError, match=r"did not come within 0\.3 s"):
-        next(iter(StreamingTokenLoader(dataset)))
-    assert time.monotonic() - started < 5
-
-
-def test_a_failure_that_passes_is_tried_again(packed, open_raw, tmp_path, monkeypatch) -> None:
-    dataset = open_raw(remote=str(packed.root), local=tmp_path)
-    source = dataset.reader.caches[0].source
-    read, failures = source._read_once, []
-
-    def flaky(where: str, limit: int) -> bytes:
-        if len(failures) < 2:
-            failures.append(where)
-            raise TransientStorageError(f"{where}: 503 Slow Down")
-        return read(where, limit)
-
-    monkeypatch.setattr(source, "_read_once", flaky)
-    assert len(list(StreamingTokenLoader(dataset))) == 146
-    assert len(failures) == 2
-
-
-def test_refused_credentials_are_named_and_not_retried(
-    packed, open_raw, tmp_path, monkeypatch
-) -> None:
-    dataset = open_raw(remote=str(packed.root), local=tmp_path)
-    source, asked = dataset.reader.caches[0].source, []
-
-    def refuse(where: str, limit: int) -> bytes:
-        asked.append(where)
-        raise StorageError(f"{where}: access is refused")
-
-    monkeypatch.setattr(source, "_read_once", refuse)
-    with pytest.raises(StorageError, match="access is refused"):
-        next(iter(StreamingTokenLoader(dataset)))
-    # threads that look ahead may ask for the same shard as training, once each
-    assert max(asked.count(name) for name in asked) <= 2
-
-
 def test_an_epoch_is_never_silently_short(open_raw, monkeypatch) -> None:
     dataset = open_raw()
     everything = dataset.batches
 
     def half(*arguments: Any, **settings: Any) -> Any:
-        for number, batch in enumerate(everything(*arguments, **settings)):
+        for number, batch in enumerate(everything(*arguments, **settings | {"together": 1})):
             if number == 70:
                 return
             yield batch

@@ -73,9 +73,8 @@ def test_neighbours_are_known_within_a_shard(raw: Built) -> None:
     before, known = reader.before(located, rows)
     assert known.tolist() == [False, True, True, False]
     assert before[1:3].tolist() == stream[[7, 23]].tolist()
-    after, known = reader.after(located, rows, 8)
-    assert known.tolist() == [True, True, False, True]
-    assert after[[0, 1, 3]].tolist() == stream[[8, 16, 40]].tolist()
+    after = reader.after(located, rows, 8)
+    assert after.tolist() == [*stream[[8, 16]].tolist(), -1, stream[40]]
 
 
 def test_a_reader_is_sent_to_another_process_without_its_mappings(raw: Built) -> None:

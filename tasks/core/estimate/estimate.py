@@ -182,8 +182,8 @@ def _reckon(
     counts = [tokens.astype(float) for tokens in timed.tokens]
     text = grouped.ratio(lengths).times(column)
     tokens = grouped.ratio(counts).times(column)
-    kept = sum(int((tokens > 0).sum()) for tokens in timed.tokens)
-    documents = rows.times(kept / max(1, sum(piece.rows for piece in sample)))
+    filled = sum(piece.filled for piece in sample) / max(1, sum(piece.rows for piece in sample))
+    documents = rows.times(filled)
     stored = tokens.times(timed.stored_a_token)
     shards = _shards(files, tokens.value, spec)
     remote = is_remote(config.output) and not config.output.startswith("file://")
@@ -280,21 +280,30 @@ class _Clusters:
             for members in self._members
         ]
         self._population = sum(rows > 0 for rows in footers[0].rows) if self._single else population
-        # bytes of the column that each text stands for: (texts,) a piece
-        self._sizes = [(sizes_of(piece.texts) + LENGTH_BYTES) * piece.stored for piece in sample]
+        # bytes of the column that each text takes, and that it stands for: (texts,) a piece
+        self._taken = [(sizes_of(piece.texts) + LENGTH_BYTES) * piece.stored for piece in sample]
+        self._sizes = [
+            taken
+            if piece.draws is None
+            else piece.draws
+            * (by_url[piece.source.url].column_bytes[piece.group] / piece.draws.sum())
+            for piece, taken in zip(sample, self._taken, strict=True)
+        ]
 
     def ratio(self, counts: list[Floats], per: list[Floats] | None = None) -> Quantity:
         """`counts` of all clusters per byte of the column, or per unit of another count."""
         clusters = []
         for members, total in zip(self._members, self._totals, strict=True):
-            read = np.concatenate([self._sizes[number] for number in members])
-            share = float(read.sum()) / total if total else 1.0
+            sizes = np.concatenate([self._sizes[number] for number in members])
+            taken = np.concatenate([self._taken[number] for number in members])
+            share = float(taken.sum()) / total if total else 1.0
             share = 1.0 if share > _ALL else share
-            mine = np.concatenate([counts[number] for number in members])
-            sizes, size = read, total
+            stands_for = sizes / taken  # times what was counted in a text
+            mine = np.concatenate([counts[number] for number in members]) * stands_for
+            size = total
             if per is not None:
-                sizes = np.concatenate([per[number] for number in members])
-                size = float(sizes.sum()) / share
+                sizes = np.concatenate([per[number] for number in members]) * stands_for
+                size = total * float(sizes.sum()) / max(float((taken * stands_for).sum()), 1.0)
             if sizes.sum():
                 clusters.append(Cluster(size=size, sizes=sizes, counts=mine, share=share))
         return ratio(clusters, population=self._population)

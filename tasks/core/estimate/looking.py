@@ -8,7 +8,7 @@ import io
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ FOOTERS = 64  # looked into at most: they are cheap, and tell rows and sizes exa
 LENGTH_BYTES = 4  # that Parquet stores with a text
 _THREADS = 8
 _READ_BYTES = 2**18
+_LEAST_DRAWS = 8  # of a row group
 _BATCH_BYTES = 2**18  # of text, so that little is read beyond what is wanted
 _READ_WHOLE_BYTES = 2**25  # a row group of so much text is read whole, to take rows from anywhere
 
@@ -54,9 +55,14 @@ class Footer:
 class Rows:
     """Rows of one row group: from anywhere in it, or from its start where it is large.
 
+    A long text is drawn as much more likely as it is longer, and may be drawn several times: most
+    of a dataset's bytes are in few texts, which an even choice would miss.
+
     Attributes:
-        texts: of the rows that are not null.
-        rows: how many those are, nulls among them.
+        texts: those that were drawn, nulls left out.
+        draws: how often each was drawn, (texts,); None where all that was read is here.
+        rows: how many were read, nulls among them.
+        filled: how many of those hold a text that is not empty.
         stored: bytes of the column for a byte of text and of its length; below 1 where texts
             repeat and are stored once.
     """
@@ -64,7 +70,9 @@ class Rows:
     source: SourceFile
     group: int
     texts: pa.LargeStringArray
+    draws: npt.NDArray[np.int64] | None
     rows: int
+    filled: int
     stored: float
 
     @property
@@ -221,7 +229,9 @@ def _read(footer: Footer, groups: list[int], column: str, text_bytes: int, seed:
                     source=source,
                     group=group,
                     texts=texts,
+                    draws=None,
                     rows=rows,
+                    filled=int((sizes_of(texts) > 0).sum()),
                     stored=_stored(texts, rows, footer, group),
                 )
                 found.append(_some(read, text_bytes, seed) if whole else read)
@@ -258,17 +268,16 @@ def _stored(texts: pa.LargeStringArray, rows: int, footer: Footer, group: int) -
 
 
 def _some(rows: Rows, text_bytes: int, seed: int) -> Rows:
-    """So much of the text, each text as likely as any other."""
-    share = text_bytes / max(rows.text_bytes, 1)
-    if share >= 1:
+    """About so much of the text: systematic sampling with probability proportional to size."""
+    if rows.text_bytes <= text_bytes:
         return rows
+    sizes = sizes_of(rows.texts) + LENGTH_BYTES
     rng = random.Random(f"{seed} {rows.source.name} {rows.group}")  # noqa: S311 - no secret
-    count = max(1, round(share * len(rows.texts)))
-    chosen = sorted(rng.sample(range(len(rows.texts)), count))
-    return Rows(
-        source=rows.source,
-        group=rows.group,
-        texts=rows.texts.take(pa.array(chosen)),
-        rows=max(1, round(rows.rows * count / len(rows.texts))),
-        stored=rows.stored,
-    )
+    order = np.array(rng.sample(range(len(sizes)), len(sizes)))
+    ends = np.cumsum(sizes[order])
+    of_a_draw = float((sizes**2).sum() / sizes.sum())
+    count = max(_LEAST_DRAWS, round(text_bytes / of_a_draw))
+    places = (rng.random() + np.arange(count)) * ends[-1] / count
+    drawn = order[np.minimum(np.searchsorted(ends, places, side="right"), len(order) - 1)]
+    chosen, draws = np.unique(drawn, return_counts=True)
+    return replace(rows, texts=rows.texts.take(pa.array(chosen)), draws=draws)

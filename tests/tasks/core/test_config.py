@@ -34,7 +34,11 @@ def test_defaults() -> None:
         "scratch": None,
         "hub_config": None,
         "max_files": None,
+        "nodes": None,
+        "node_rank": None,
         "engine": "auto",
+        "executor": "here",
+        "partitions": 16,
     }
     assert make().workers == os.cpu_count()
 
@@ -61,6 +65,8 @@ def test_required(missing: str) -> None:
         ("workers", [1, 1024], [0, 1025, None]),
         ("max_files", [1, None], [0, -1]),
         ("engine", ["auto", "reference"], ["fast", "", None]),
+        ("executor", ["here", "prefect://f/d", "dask://h:1", "dask+tls://h:1"], ["", "ray://h:1"]),
+        ("partitions", [1, 16], [0, -1, None]),
     ],
 )
 def test_bounds(field: str, good: list[Any], bad: list[Any]) -> None:
@@ -77,6 +83,19 @@ def test_bounds(field: str, good: list[Any], bad: list[Any]) -> None:
 )
 def test_shard_size_in_words(text: str | int, expected: int) -> None:
     assert make(shard_size=text).shard_size == expected
+
+
+def test_a_node_and_its_share() -> None:
+    made = make(nodes=3, node_rank=2)
+    assert (made.nodes, made.node_rank) == (3, 2)
+    with pytest.raises(ValidationError, match="goes with --nodes"):
+        make(node_rank=0)
+    with pytest.raises(ValidationError, match="goes with --nodes, and that with --node-rank"):
+        make(nodes=2)
+    with pytest.raises(ValidationError, match="must be below --nodes 2"):
+        make(nodes=2, node_rank=2)
+    with pytest.raises(ValidationError, match="must be here with --nodes"):
+        make(nodes=2, node_rank=0, executor="dask://h:1")
 
 
 def test_a_wrong_codec_says_which_there_are() -> None:
@@ -114,7 +133,8 @@ class TestSpec:
 
     @pytest.mark.parametrize(
         "means",
-        [{"workers": 1}, {"scratch": "/s"}, {"engine": "reference"}, {"sources": ["z"]},
+        [{"workers": 1}, {"scratch": "/s"}, {"executor": "dask://h:1"},
+         {"partitions": 2}, {"engine": "reference"}, {"sources": ["z"]},
          {"output": "z"}, {"max_files": 1}, {"tokenizer": "another name"}],
     )  # fmt: skip
     def test_means_do_not_decide_the_bytes(self, means: dict[str, Any]) -> None:
@@ -132,3 +152,10 @@ class TestSpec:
     def test_a_shard_must_hold_a_sample(self) -> None:
         with pytest.raises(UsageError, match=r"1024 bytes cannot hold one sample of 500 tokens"):
             make(shard_size=1024, sequence_length=500).spec(TOKENIZER)
+
+
+@pytest.mark.parametrize(("nodes", "node_rank"), [(2, None), (None, 0), (2, 2), (0, 0), (2, -1)])
+def test_a_node_is_one_of_so_many(nodes: int | None, node_rank: int | None) -> None:
+    with pytest.raises(ValueError, match="node"):
+        make(nodes=nodes, node_rank=node_rank)
+    assert make(nodes=2, node_rank=1).node_rank == 1

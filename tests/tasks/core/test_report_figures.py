@@ -25,8 +25,8 @@ BEGAN = datetime(2031, 2, 3, tzinfo=UTC)
 def part(number: int, source: str = "", **changes: Any) -> PartTimes:
     values: dict[str, Any] = {
         "part": number, "source": source or f"/data/{number:05}.parquet", "host": "a",
-        "ended": BEGAN.timestamp() + 10, "text_bytes": 400, "tokens": 110, "documents": 10,
-        "shard_bytes": 50, "tokenize_seconds": 3.0, "write_seconds": 1.0,
+        "tokenized_at": BEGAN.timestamp() + 10, "text_bytes": 400, "tokens": 110, "documents": 10,
+        "shard_bytes": 50, "tokenize_seconds": 4.0, "write_seconds": 1.0,
     }  # fmt: skip
     return PartTimes(**(values | changes))
 
@@ -92,7 +92,9 @@ class TestThroughput:
 
     def test_no_byte_is_lost_whatever_the_clocks_of_hosts_say(self) -> None:
         parts = [
-            part(n, host=f"host-{n % 9}", ended=BEGAN.timestamp() + 15 * n - 500, text_bytes=n)
+            part(
+                n, host=f"host-{n % 9}", tokenized_at=BEGAN.timestamp() + 15 * n - 500, text_bytes=n
+            )
             for n in range(1, 80)
         ]
         found = throughput(report(*parts, seconds=600.0))
@@ -104,7 +106,7 @@ class TestThroughput:
 
     def test_nothing_done(self) -> None:
         assert throughput(report()) is None
-        assert throughput(report(part(0, ended=0.0))) is None  # a record of an older version
+        assert throughput(report(part(0, tokenized_at=0.0))) is None  # a record of an older version
 
 
 class TestFigures:

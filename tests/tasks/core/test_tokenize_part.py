@@ -54,7 +54,7 @@ def test_by_hand(tmp_path: Path) -> None:
     part, reports = tokenized(source, tmp_path / "s", make_spec(), part=3)
     assert stream(tmp_path / "s") == [97, 98, EOT, 60, 124, EOT, 0xC3, 0xA9, EOT]
     assert provenance(tmp_path / "s") == [(0, "train", 2), (3, "train", 2), (4, "train", 2)]
-    assert part.model_dump(exclude={"seconds", "engine", "source", "splits"}) == {
+    assert part.model_dump(exclude={"seconds", "ended", "engine", "source", "splits"}) == {
         "part": 3,
         "rows": 5,
         "null_documents": 1,
@@ -166,7 +166,7 @@ def test_bytes_do_not_hang_on_batches(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(documents.read_documents, "__kwdefaults__", {"batch_bytes": 50})
     pieces, reports = tokenized(source, tmp_path / "pieces", spec)
     assert len(reports) > 10
-    left_out = {"seconds", "audited_documents"}
+    left_out = {"seconds", "ended", "audited_documents"}
     assert pieces.model_dump(exclude=left_out) == whole.model_dump(exclude=left_out)
     names = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*")}
     assert len(names) > 10
