@@ -35,8 +35,8 @@ from tasks.core.tokenizer.code_points import UnsafeCodePoints
 from tasks.core.tokenizer.prepared import read_unsafe_code_points, write_unsafe_code_points
 from tasks.core.tokenizer.tokenizer import TOKENIZER_FILES, open_saved
 
-# Packages whose version may show in the bytes that they make.
-_MUST_AGREE = ("shardmill", "gigatoken", "tiktoken", "tokenizers", "pyarrow", "zstd")
+# Packages whose version may show in the bytes that they make; pyarrow brings the codecs.
+_MUST_AGREE = ("shardmill", "gigatoken", "tiktoken", "tokenizers", "pyarrow")
 
 
 class _Message(BaseModel):
