@@ -12,7 +12,7 @@ import pytest
 from tests.command_line import CommandLine, assert_same_dataset, wait_for
 from tests.servers.prefect_worker import FINAL, PARENTS, Cluster, cluster
 
-END_SECONDS = 30.0
+END_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
