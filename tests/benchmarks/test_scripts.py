@@ -75,7 +75,7 @@ def test_dashboard(cache: Path, tmp_path: Path) -> None:
     printed = run_script("dashboard", *sizes, "--result", result, cache=cache)
     assert "| SQLite |" in printed
     measured = saved(result)["results"]["SQLite"]
-    assert measured["rows"]["task_run"] == 3 * 4 + 1
+    assert measured["rows"]["task_run"] == 2 * 4 + 1
     assert measured["rows"]["log"] < 4
     assert measured["calls"]["flow_runs"] > 2
     assert measured["bytes"] > 0

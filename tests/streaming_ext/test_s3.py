@@ -77,7 +77,7 @@ def test_workers_leave_the_connections_of_their_parent_alone(open_s3: Open, tmp_
     tokens(open_s3(), workers=1)
     started = time.monotonic()
     tokens(open_s3(local=tmp_path / "another", download_timeout=60))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
 
 
 class TestFaults:
@@ -95,9 +95,9 @@ class TestFaults:
             (Faults(answer=(400, "BadRequest")), TransientStorageError, "BadRequest", 0),
             (Faults(answer=(400, "BadRequest")), TransientStorageError, "BadRequest", 2),
             (Faults(cut_down=100), TransientStorageError, "(?i:connection)", 0),
-            (Faults(hang=True), TransientStorageError, "did not come within 2 s", 0),
-            (Faults(hang=True), TransientStorageError, "did not come within 2 s", 2),
-            (Faults(bytes_per_second=60), TransientStorageError, "did not come within 2 s", 2),
+            (Faults(hang=True), TransientStorageError, "did not come within 6 s", 0),
+            (Faults(hang=True), TransientStorageError, "did not come within 6 s", 2),
+            (Faults(bytes_per_second=60), TransientStorageError, "did not come within 6 s", 2),
             (None, TransientStorageError, "(?i:connect)", 0),
             (None, TransientStorageError, "(?i:connect)", 2),
         ],
@@ -112,12 +112,12 @@ class TestFaults:
         workers: int,
     ) -> None:
         loader = StreamingTokenLoader(open_s3(), num_workers=workers)
-        loader.dataset.reader.caches[0].source.timeout = 2
+        loader.dataset.reader.caches[0].source.timeout = 6
         proxy.close() if faults is None else proxy.inflict(faults)
         started = time.monotonic()
         with pytest.raises(error, match=rf"(?s)shard\.\d+\.mds\.zstd.*{cause}"):
             next(iter(loader))
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 20
         if error is StorageError:  # not tried again; threads that look ahead ask for themselves
             asked = shards_asked(proxy)
             assert max(asked.count(path) for path in asked) <= 2 * max(1, workers)
@@ -193,7 +193,7 @@ class TestShards:
         started = time.monotonic()
         with pytest.raises(CorruptDatasetError, match=rf"(?s){SHARD}.*{cause}"):
             tokens(dataset, workers=workers)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 20
         asked = sum(path.endswith(SHARD) for path in proxy.asked)
         # training asks, and so may a thread that looks ahead
         assert asked in ({1, 2} if how == "missing" else {2, 4})

@@ -123,7 +123,6 @@ def test_the_published_ten_hours() -> None:
         text_a_byte=4.7 * tokens / 4.3e12,
         fetched_a_byte=1.0,
         tokens=tokens,
-        token_bytes=2,
         stored=1.2 * tokens,
         documents_bytes=0.01 * tokens,
         shards=45_000,
