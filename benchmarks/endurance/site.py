@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.common import CACHE
 from tests.conftest import clean_environment
@@ -31,6 +32,7 @@ class Site:
     """The servers, and where the run works.
 
     Attributes:
+        client: of S3, past the proxy.
         link: to S3 and back, in bytes a second; None for as fast as it goes.
         scratch: of the disturbed run; a disk of its own where `bounded`.
     """
@@ -38,6 +40,7 @@ class Site:
     s3: SwiftServer
     wire: FaultProxy
     prefect: PrefectServer
+    client: Any
     bucket: str
     folder: Path
     scratch: Path
@@ -60,13 +63,10 @@ class Site:
 
     def recorded(self, output: str) -> int:
         """How many files are recorded below a prefix of the bucket."""
-        client = s3_client(self.s3.url)
-        pages = client.get_paginator("list_objects_v2").paginate(
+        pages = self.client.get_paginator("list_objects_v2").paginate(
             Bucket=self.bucket, Prefix=f"{output}/parts/"
         )
-        count = sum(page["KeyCount"] for page in pages)
-        client.close()
-        return count
+        return sum(page["KeyCount"] for page in pages)
 
     def kill_s3(self) -> None:
         """kill -9 of all its daemons, first of the one that answers."""
@@ -96,8 +96,9 @@ def open_site(folder: Path, link: float | None) -> Iterator[Site]:
             size = f"size={_SCRATCH_SIZE}"
             subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", scratch], check=True)
             stack.callback(subprocess.run, ["umount", "--lazy", scratch], check=True)
-        bucket = make_bucket(s3.url)
-        yield Site(s3, wire, prefect, bucket, folder, scratch, bounded, link)
+        client = s3_client(s3.url)
+        stack.callback(client.close)
+        yield Site(s3, wire, prefect, client, make_bucket(s3.url), folder, scratch, bounded, link)
 
 
 def enter_own_mounts() -> None:
