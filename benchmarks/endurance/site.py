@@ -18,11 +18,11 @@ from tests.servers.swift import (
     DAEMONS,
     SwiftServer,
     aws_environment,
-    make_bucket,
     s3_client,
     swift_server,
 )
 
+BUCKET = "endurance"  # records hold the names of sources, so it is always the same
 _SCRATCH_SIZE = "64m"
 _OWN_MOUNTS = "SHARDMILL_BENCH_OWN_MOUNTS"
 
@@ -41,7 +41,6 @@ class Site:
     wire: FaultProxy
     prefect: PrefectServer
     client: Any
-    bucket: str
     folder: Path
     scratch: Path
     bounded: bool
@@ -64,7 +63,7 @@ class Site:
     def recorded(self, output: str) -> int:
         """How many files are recorded below a prefix of the bucket."""
         pages = self.client.get_paginator("list_objects_v2").paginate(
-            Bucket=self.bucket, Prefix=f"{output}/parts/"
+            Bucket=BUCKET, Prefix=f"{output}/parts/"
         )
         return sum(page["KeyCount"] for page in pages)
 
@@ -98,7 +97,8 @@ def open_site(folder: Path, link: float | None) -> Iterator[Site]:
             stack.callback(subprocess.run, ["umount", "--lazy", scratch], check=True)
         client = s3_client(s3.url)
         stack.callback(client.close)
-        yield Site(s3, wire, prefect, client, make_bucket(s3.url), folder, scratch, bounded, link)
+        client.create_bucket(Bucket=BUCKET)
+        yield Site(s3, wire, prefect, client, folder, scratch, bounded, link)
 
 
 def enter_own_mounts() -> None:
