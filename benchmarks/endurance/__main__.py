@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument(
         "--expected",
         type=Path,
-        help="folder to keep the undisturbed run's dataset in, to use again",
+        help="folder for the undisturbed dataset; kept, and used again",
     )
     parser.add_argument(
         "--compare-time", action=argparse.BooleanOptionalAction, default=True,
