@@ -101,19 +101,21 @@ def endure(args: argparse.Namespace, folder: Path) -> dict[str, object]:
         if not (expected / MANIFEST).exists():
             runs["undisturbed, to the local disk"] = shard(site, sources, str(expected), options)
         site.calm()
-        if args.compare_time:
-            output = f"s3://{BUCKET}/calm"
-            runs["undisturbed, to S3"] = shard(site, sources, output, options)
         output = f"s3://{BUCKET}/disturbed"
         faults = schedule.draw(args.files, args.rounds, kinds, random.Random(args.seed))
-        options += ["--scratch", site.scratch]
-        disturbed = shard(site, sources, output, options, faults=faults, seed=args.seed)
+        scratch = ["--scratch", site.scratch]
+        runs["disturbed, to S3"] = disturbed = shard(
+            site, sources, output, options + scratch, faults=faults, seed=args.seed
+        )
         site.calm()
-        runs["disturbed, to S3"] = disturbed
         copy = download_all(site.s3.url, BUCKET, "disturbed", folder / "copy")
         assert_same_dataset(expected, copy)
         print("the same bytes", flush=True)
         redone = work_redone(site.prefect.url, "disturbed", copy)
+        print(redone, flush=True)
+        if args.compare_time:
+            output = f"s3://{BUCKET}/calm"
+            runs["undisturbed, to S3"] = shard(site, sources, output, options + scratch)
     print_tables(runs, disturbed, asdict(redone))
     return {
         "files": args.files,
