@@ -4,6 +4,8 @@ import json
 import random
 from pathlib import Path
 
+import pytest
+
 from benchmarks.endurance import schedule
 from benchmarks.endurance.fineweb import DUMPS, FILES, names, write_sources
 from tests.benchmarks.test_scripts import run_script
@@ -12,6 +14,7 @@ SHORT = 40
 IN_HAND = 6  # files at once of two workers, those on their way included
 
 
+@pytest.mark.timeout(600)  # on a machine that does much else
 def test_nothing_is_lost(vocabulary: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     options = ("--files", SHORT, "--rounds", 1, "--link", 0.1, "--no-compare-time")
