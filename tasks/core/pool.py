@@ -149,12 +149,21 @@ class WorkerPool:
     def run_in_each(self, job: Job) -> None:
         """Do a job once in every worker, all at the same time; blocks until all are done.
 
+        In place of a worker that dies, another does it.
+
         Raises:
-            ShardmillError: as `run`.
+            ShardmillError: as `run`; `WorkerDiedError` where the other dies too.
         """
+
+        def do(worker: _Worker | None) -> None:
+            try:
+                self._run_in(worker, job, lambda _: None)
+            except WorkerDiedError:
+                self._run_in(self._slots.get(), job, lambda _: None)
+
         workers = [self._slots.get() for _ in range(self._size)]
         with ThreadPoolExecutor(self._size) as threads:
-            for _ in threads.map(lambda worker: self._run_in(worker, job, lambda _: None), workers):
+            for _ in threads.map(do, workers):
                 pass
 
     def _run_in(

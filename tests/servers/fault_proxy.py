@@ -137,8 +137,13 @@ class FaultProxy:
         except OSError:
             _reset(client)
             return
-        for end in (client, server):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:  # new faults have reset the client meanwhile
+            _reset(client)
+            _reset(server)
+            return
         with self._lock:
             self._open.add(server)
         rate = faults.bytes_per_second

@@ -26,7 +26,7 @@ from streaming_ext.errors import (
     WorkerDiedError,
 )
 from streaming_ext.manifest import TokenizerIdentity
-from tasks.core.jobs import Answer, Progress, TokenizeJob
+from tasks.core.jobs import Answer, PrepareJob, Progress, TokenizeJob
 from tasks.core.pool import InternalError, WorkerPool
 from tasks.core.sources import SourceFile
 from tasks.core.storage import LocalStorage
@@ -280,6 +280,19 @@ def test_a_worker_that_dies_between_two_jobs(
         with pytest.raises(WorkerDiedError, match="SIGKILL"):
             pool.run(job(source))
         assert pool.run(job(source)).tokenized is not None
+
+
+def test_a_worker_that_dies_before_it_is_ready_is_replaced(
+    tokenizer_folder: Path, job: Callable[..., TokenizeJob], tmp_path: Path
+) -> None:
+    prepare = PrepareJob(tokenizer_folder=str(tokenizer_folder), engine="reference")
+    with WorkerPool(2) as made:
+        first = made.pids
+        os.kill(first[0], signal.SIGKILL)
+        made.run_in_each(prepare)
+        assert first[0] not in made.pids
+        source = write_source(tmp_path / "source.parquet", ["a", "b"])
+        assert [made.run(job(source)).tokenized is not None for _ in range(2)] == [True, True]
 
 
 class TestStop:
