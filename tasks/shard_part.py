@@ -3,6 +3,7 @@
 import os
 import threading
 from contextlib import ExitStack
+from pathlib import Path
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -76,7 +77,9 @@ def shard_part(output: str, run: str, number: int) -> PartTimes | FailedFile:
     part = Part(number, means.plan.sources[number])
     step = "download"
     try:
-        local = download.fn(means, part)
+        local = Path(part.source.url)
+        if part.source.remote:
+            local = download.fn(means, part)
         step = "tokenize"
         tokenized = tokenize.fn(means, part, local)
         step = "write"

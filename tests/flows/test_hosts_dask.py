@@ -74,7 +74,7 @@ def test_ctrl_c_then_a_worker_dies(
     run.send_signal(2)
     _, stderr = run.communicate(timeout=60)
     assert run.returncode == 130, stderr
-    assert not [ours for worker in dask.workers for ours in workers_of(worker.pid)]
+    wait_for(lambda: not any(workers_of(worker.pid) for worker in dask.workers), seconds=15)
     assert not (output / "manifest.json").exists()
 
     run = served.start(*arguments)
