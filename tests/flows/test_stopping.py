@@ -26,11 +26,11 @@ END_SECONDS = 10.0
 def start_and_wait_for_work(
     command: CommandLine, output: Path
 ) -> tuple["subprocess.Popen[str]", list[psutil.Process]]:
-    """Start a run; come back when both workers have tokens in hand. Its processes are returned."""
+    """Start a run; come back when both workers have a file in hand. Its processes are returned."""
     run = command.start(*command.shard_arguments(output, engine="reference"))
     scratch = output.parent / f".{output.name}.scratch"
     try:
-        wait_for(lambda: len([f for f in scratch.glob("*/*.tokens") if f.stat().st_size]) >= 2)
+        wait_for(lambda: len(list(scratch.glob("*/documents/*.parquet"))) >= 2)
         assert len(workers_of(run.pid)) == 2
         return run, psutil.Process(run.pid).children(recursive=True)
     except BaseException:
