@@ -19,7 +19,8 @@ from tasks.run import Part, Run
 from tasks.tokenize import tokenize
 from tasks.write import write
 
-# Each step gets the run, the part and what the step before it made.
+MAX_THREADS = 4096  # of a task runner; it starts them as they are needed
+# Each step gets the run, the part and what the step before it made; a local file skips the first.
 STEPS: tuple[tuple[str, Callable[..., PrefectFuture[Any]]], ...] = (
     ("download", download.submit),
     ("tokenize", tokenize.submit),
@@ -56,10 +57,11 @@ def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Itera
 
     def begin_next() -> int:
         for part in waiting:
-            if part.source.remote:
+            local = part.source.local_path
+            if local is None:
                 submit(part, 0)
-            else:  # it is within reach of the workers
-                submit(part, 1, Path(part.source.url))
+            else:
+                submit(part, 1, local)
             return 1
         return 0
 

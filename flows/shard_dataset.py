@@ -15,6 +15,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.dashboard import dashboard, leave_report, name_the_failure
 from flows.executors import Executor, open_executor
+from flows.look_ahead import MAX_THREADS
 from flows.visible import visible
 from streaming_ext.errors import UsageError
 from tasks.core.config import ShardConfig
@@ -25,8 +26,6 @@ from tasks.core.storage import Storage, open_storage
 from tasks.publish import publish
 from tasks.run import Planned
 
-_MAX_THREADS = 4096  # of the task runner; it starts them as they are needed
-
 
 def _run_name() -> str:
     given = flow_run.parameters
@@ -36,7 +35,7 @@ def _run_name() -> str:
 @flow(
     name="shard-dataset",
     flow_run_name=_run_name,
-    task_runner=ThreadPoolTaskRunner(max_workers=_MAX_THREADS),  # type: ignore[arg-type]
+    task_runner=ThreadPoolTaskRunner(max_workers=MAX_THREADS),  # type: ignore[arg-type]
     persist_result=False,
     on_failure=[name_the_failure],
 )

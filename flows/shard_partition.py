@@ -7,19 +7,18 @@ from prefect.client.schemas.objects import State
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.look_ahead import MAX_THREADS
 from flows.parts import finished_parts
 from streaming_ext.errors import StoppedError
 from tasks.core.report import FailedFile
 from tasks.core.storage import open_storage
 from tasks.partition import Partition
 
-_MAX_THREADS = 4096  # of the task runner; it starts them as they are needed
-
 
 @flow(
     name="shard-partition",
     flow_run_name="partition {partition} of {output}",
-    task_runner=ThreadPoolTaskRunner(max_workers=_MAX_THREADS),  # type: ignore[arg-type]
+    task_runner=ThreadPoolTaskRunner(max_workers=MAX_THREADS),  # type: ignore[arg-type]
     persist_result=False,
 )
 def shard_partition(output: str, run: str, partition: int, attempt: int) -> State[Any]:

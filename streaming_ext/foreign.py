@@ -17,8 +17,8 @@ from streaming_ext.format import COLUMN, decompress
 from streaming_ext.order import Ints
 from streaming_ext.remote import Remote
 
-ID_TYPES: Final = ("uint16", "uint32", "int32", "int64")
 _TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
+ID_TYPES: Final = tuple(_TYPE_CODES.values())
 Bytes = npt.NDArray[np.uint8]
 
 

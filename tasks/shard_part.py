@@ -3,7 +3,6 @@
 import os
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -77,9 +76,7 @@ def shard_part(output: str, run: str, number: int) -> PartTimes | FailedFile:
     part = Part(number, means.plan.sources[number])
     step = "download"
     try:
-        local = Path(part.source.url)
-        if part.source.remote:
-            local = download.fn(means, part)
+        local = part.source.local_path or download.fn(means, part)
         step = "tokenize"
         tokenized = tokenize.fn(means, part, local)
         step = "write"

@@ -4,18 +4,14 @@ It comes from npm, and Node.js from a wheel, so that a machine with Python alone
 """
 
 import base64
-import contextlib
 import os
-import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
-
+from tests.servers.answering import answering
 from tests.servers.environments import made_once, python_environment, run
 from tests.servers.prefect_server import free_port
 
@@ -70,27 +66,15 @@ def azurite_server(root: Path) -> Iterator[AzuriteServer]:
     node, script = _programs()
     root.mkdir(parents=True)
     port = free_port()
-    with (root / "azurite.log").open("wb") as log:
-        process = subprocess.Popen(
-            [str(node), str(script), "--blobHost", "127.0.0.1", "--blobPort", str(port),
-             "--location", str(root), "--silent", "--disableTelemetry", "--skipApiVersionCheck"],
-            env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"},
-            stdout=log,
-            stderr=log,
-        )  # fmt: skip
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            assert process.poll() is None, (root / "azurite.log").read_text()
-            with contextlib.suppress(httpx.TransportError):
-                httpx.get(f"http://127.0.0.1:{port}/{ACCOUNT}", timeout=2)
-                break
-            assert time.monotonic() < deadline, "azurite does not answer"
-            time.sleep(0.1)
+    with answering(
+        [str(node), str(script), "--blobHost", "127.0.0.1", "--blobPort", str(port),
+         "--location", str(root), "--silent", "--disableTelemetry", "--skipApiVersionCheck"],
+        f"http://127.0.0.1:{port}/{ACCOUNT}",
+        log=root / "azurite.log",
+        seconds=START_SECONDS,
+        env={**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"},
+    ):  # fmt: skip
         yield AzuriteServer(port)
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager

@@ -6,8 +6,6 @@ buckets and objects; `gcs_emulator.py` adds what the API says about generations 
 
 import contextlib
 import json
-import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
+from tests.servers.answering import answering
 from tests.servers.environments import python_environment
 from tests.servers.prefect_server import free_port
 
@@ -115,22 +114,10 @@ def gcs_server(root: Path) -> Iterator[GcsServer]:
     root.mkdir(parents=True)
     port = free_port()
     script = Path(__file__).with_name("gcs_emulator.py")
-    with (root / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            [str(python), str(script), str(port), OWNER, NOBODY], stdout=log, stderr=log
-        )
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            assert process.poll() is None, (root / "server.log").read_text()
-            with contextlib.suppress(httpx.TransportError):
-                httpx.get(f"http://127.0.0.1:{port}/", timeout=2)
-                break
-            assert time.monotonic() < deadline, "the emulator does not answer"
-            time.sleep(0.05)
-        server = GcsServer(port, root)
-        with contextlib.closing(server):
-            yield server
-    finally:
-        process.kill()
-        process.wait()
+    command = [str(python), str(script), str(port), OWNER, NOBODY]
+    url = f"http://127.0.0.1:{port}/"
+    with (
+        answering(command, url, log=root / "server.log", seconds=START_SECONDS),
+        contextlib.closing(GcsServer(port, root)) as server,
+    ):
+        yield server

@@ -1,6 +1,7 @@
 """One source file, as it was listed."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 PARQUET_SUFFIX = ".parquet"
 
@@ -29,6 +30,11 @@ class SourceFile:
     def remote(self) -> bool:
         """Whether its bytes must be fetched."""
         return is_remote(self.url)
+
+    @property
+    def local_path(self) -> Path | None:
+        """Where its bytes lie; None where they must be fetched first."""
+        return None if self.remote else Path(self.url)
 
 
 def is_remote(url: str) -> bool:
