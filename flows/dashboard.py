@@ -19,7 +19,6 @@ import httpx
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.flows import Flow
@@ -143,16 +142,24 @@ class _Artifacts:
             else:
                 self._known[key] = (known[0], new)
         if known is None:
-            made = self._client.create_artifact(
-                ArtifactCreate(
-                    key=key, type=kind, data=data, description=description, flow_run_id=self._run
-                )
-            )
-            self._known[key] = (made.id, new)
+            self._known[key] = (self._make(key, kind, data, description), new)
+
+    # Not the client's own `create_artifact` and `update_artifact`: they also send an event that
+    # holds all the data (the server would keep every version of a table for a week), by a thread
+    # that stays in this process for good.
+
+    def _make(self, key: str, kind: str, data: Any, description: str) -> UUID:
+        made = self._client.request(
+            "POST",
+            "/artifacts/",
+            json={
+                "key": key, "type": kind, "data": data, "description": description,
+                "flow_run_id": str(self._run),
+            },
+        )  # fmt: skip
+        return UUID(made.json()["id"])
 
     def _change(self, artifact: UUID, data: Any, description: str) -> None:
-        # Not `update_artifact`: it also sends an event that holds all the data, and the server
-        # would keep every version of a table for a week.
         self._client.request(
             "PATCH",
             "/artifacts/{id}",
