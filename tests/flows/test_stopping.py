@@ -109,4 +109,4 @@ def test_a_killed_worker_costs_one_retry_of_its_file(
     def attempts() -> Counter[int]:
         return Counter(task["run_count"] for task in flow_run(api_url, output)[1])
 
-    wait_for(lambda: attempts() == {1: 3 * 4, 2: 1})  # three steps of four files, and publish
+    wait_for(lambda: attempts() == {1: 2 * 4, 2: 1})  # two steps of four files, and publish
