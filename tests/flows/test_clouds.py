@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +14,20 @@ import pytest
 from streaming_ext.manifest import Manifest
 from tests.command_line import CommandLine, wait_for, workers_of
 from tests.servers.azurite import container_client, download_container, make_container
+
+READ_BOTH = """
+import sys
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+
+def epoch(**where):
+    loader = StreamingTokenLoader(StreamingTokenDataset(**where, batch_size=2), num_workers=1)
+    return [batch["tokens"].tolist() for batch in loader]
+
+remote, cache, copy = sys.argv[1:]
+streamed = epoch(remote=remote, local=cache)
+assert len(streamed) > 1
+assert streamed == epoch(local=copy)
+"""
 
 
 @dataclass(frozen=True)
@@ -84,3 +100,10 @@ def test_killed_resumed_verified(
         assert ours == theirs
         assert ours
     assert not list(tmp_path.glob("shardmill-*/.*"))  # no scratch is left
+
+    shown = command.run("inspect", output, "--sample", "0")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout == command.run("inspect", copy, "--sample", "0").stdout
+    reader = [sys.executable, "-c", READ_BOTH, output, tmp_path / "cache", copy]
+    read = subprocess.run(reader, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert read.returncode == 0, read.stderr
