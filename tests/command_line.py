@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -20,6 +20,11 @@ class CommandLine:
     env: Mapping[str, str]
     tokenizer: Path
     sources: Path
+    shard_size: str = "16KiB"
+
+    def where(self, **env: str) -> "CommandLine":
+        """The same with more in its environment."""
+        return replace(self, env={**self.env, **env})
 
     def run(self, *arguments: object) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end."""
@@ -48,7 +53,7 @@ class CommandLine:
             "tokenizer": self.tokenizer,
             "pattern": "gpt2",
             "sequence_length": 128,
-            "shard_size": "16KiB",
+            "shard_size": self.shard_size,
             "holdout_fraction": 0.1,
             "workers": 2,
         } | options

@@ -129,8 +129,7 @@ def embedded(environment: dict[str, str], vocabulary: Path, sources: Path) -> Co
 @pytest.fixture(scope="session")
 def served(embedded: CommandLine, api_url: str) -> CommandLine:
     """`shardmill` with a server; starts faster than with the embedded one."""
-    env = {**embedded.env, "PREFECT_API_URL": api_url}
-    return CommandLine(env, embedded.tokenizer, embedded.sources)
+    return embedded.where(PREFECT_API_URL=api_url)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Sources that take long enough to be stopped half way."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ def slow(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Comma
     """The command line on sources of some seconds' work for the reference engine."""
     folder = tmp_path_factory.mktemp("slow_sources")
     write_parquet_files(folder, 4, 900, seed=3)
-    return CommandLine(served.env, served.tokenizer, folder)
+    return replace(served, sources=folder, shard_size="256KiB")
 
 
 @pytest.fixture(scope="session")

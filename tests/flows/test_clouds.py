@@ -20,7 +20,7 @@ import sys
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
 def epoch(**where):
-    loader = StreamingTokenLoader(StreamingTokenDataset(**where, batch_size=2), num_workers=1)
+    loader = StreamingTokenLoader(StreamingTokenDataset(**where, batch_size=64), num_workers=1)
     return [batch["tokens"].tolist() for batch in loader]
 
 remote, cache, copy = sys.argv[1:]
@@ -70,8 +70,7 @@ def test_killed_resumed_verified(
     cloud: Cloud, slow: CommandLine, undisturbed: Path, tmp_path: Path
 ) -> None:
     """The bytes are those of a run from disk to disk."""
-    env = {**slow.env, **cloud.environment, "TMPDIR": str(tmp_path)}
-    command = CommandLine(env, slow.tokenizer, slow.sources)
+    command = slow.where(**cloud.environment, TMPDIR=str(tmp_path))
     for file in slow.sources.glob("*.parquet"):
         cloud.put(f"raw/{file.name}", file.read_bytes())
     output = f"{cloud.url}/some/out"
@@ -105,5 +104,7 @@ def test_killed_resumed_verified(
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout == command.run("inspect", copy, "--sample", "0").stdout
     reader = [sys.executable, "-c", READ_BOTH, output, tmp_path / "cache", copy]
-    read = subprocess.run(reader, env=env, capture_output=True, text=True, timeout=120, check=False)
+    read = subprocess.run(
+        reader, env=command.env, capture_output=True, text=True, timeout=120, check=False
+    )
     assert read.returncode == 0, read.stderr

@@ -36,9 +36,10 @@ def online(
     embedded: CommandLine, api_url: str, hub: Hub, s3: SwiftServer, tmp_path: Path
 ) -> CommandLine:
     hub.reset()
-    env = {**embedded.env, **aws_environment(s3.url), "PREFECT_API_URL": api_url}
-    env |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "TMPDIR": str(tmp_path)}
-    return CommandLine(env, embedded.tokenizer, embedded.sources)
+    return embedded.where(
+        **aws_environment(s3.url), PREFECT_API_URL=api_url, HF_ENDPOINT=hub.url,
+        HF_HOME=str(tmp_path / "hf"), TMPDIR=str(tmp_path),
+    )  # fmt: skip
 
 
 OPTIONS = {"sources": "org/text", "hub_config": "sample-10BT"}
@@ -161,17 +162,18 @@ def test_no_secret_is_told(
     """Planted in the environment; looked for in everything that a run leaves behind."""
     hub.reset()
     home = tmp_path / "prefect"
-    env = {**embedded.env, **aws_environment(s3.url), "HF_ENDPOINT": hub.url,
-           "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": hub.token, "TMPDIR": str(tmp_path),
-           "PREFECT_HOME": str(home), "PREFECT_LOGGING_LEVEL": "DEBUG"}  # fmt: skip
-    command = CommandLine(env, embedded.tokenizer, embedded.sources)
+    command = embedded.where(
+        **aws_environment(s3.url), HF_ENDPOINT=hub.url, HF_HOME=str(tmp_path / "hf"),
+        HF_TOKEN=hub.token, TMPDIR=str(tmp_path), PREFECT_HOME=str(home),
+        PREFECT_LOGGING_LEVEL="DEBUG",
+    )  # fmt: skip
     url = f"s3://{bucket}/out"
     good = command.shard(url, **OPTIONS)
     assert good.returncode == 0, good.stderr
-    wrong = {**env, "AWS_SECRET_ACCESS_KEY": "planted-wrong-key", "HF_TOKEN": "hf_planted_wrong"}
+    wrong = {"AWS_SECRET_ACCESS_KEY": "planted-wrong-key", "HF_TOKEN": "hf_planted_wrong"}
     said = good.stdout + good.stderr
     for changed in (wrong, {**wrong, "HF_TOKEN": hub.token}):
-        bad = CommandLine(changed, embedded.tokenizer, embedded.sources).shard(url, **OPTIONS)
+        bad = command.where(**changed).shard(url, **OPTIONS)
         assert bad.returncode == 1
         said += bad.stdout + bad.stderr
     download_all(s3.url, bucket, "out", tmp_path / "copy")

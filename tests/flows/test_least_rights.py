@@ -37,8 +37,7 @@ def grant(server: SwiftServer, bucket: str, *rights: str) -> None:
 @pytest.fixture
 def limited(served: CommandLine, s3: SwiftServer) -> CommandLine:
     """The command line with the credentials of that user."""
-    env = {**served.env, **aws_environment(s3.url, NOBODY)}
-    return CommandLine(env, served.tokenizer, served.sources)
+    return served.where(**aws_environment(s3.url, NOBODY))
 
 
 def test_reading_here_and_writing_there_is_enough(
@@ -70,7 +69,7 @@ def test_training_and_checking_only_read(
 ) -> None:  # fmt: skip
     from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
-    owner = CommandLine({**served.env, **aws_environment(s3.url)}, served.tokenizer, served.sources)
+    owner = served.where(**aws_environment(s3.url))
     assert owner.shard(f"s3://{bucket}/out").returncode == 0
     assert_same_dataset(dataset, download_all(s3.url, bucket, "out", tmp_path / "copy"))
     grant(s3, bucket, READ)

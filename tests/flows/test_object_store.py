@@ -5,6 +5,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,14 +22,13 @@ from tests.servers.swift import SwiftServer, aws_environment, download_all, s3_c
 @pytest.fixture
 def remote(served: CommandLine, s3: SwiftServer) -> CommandLine:
     """The command line with an S3 server."""
-    env = {**served.env, **aws_environment(s3.url)}
-    return CommandLine(env, served.tokenizer, served.sources)
+    return served.where(**aws_environment(s3.url))
 
 
 @pytest.fixture
-def slow_remote(slow: CommandLine, remote: CommandLine) -> CommandLine:
+def slow_remote(slow: CommandLine, s3: SwiftServer) -> CommandLine:
     """The same on sources of some seconds' work."""
-    return CommandLine(remote.env, slow.tokenizer, slow.sources)
+    return slow.where(**aws_environment(s3.url))
 
 
 @pytest.fixture
@@ -39,8 +39,7 @@ def proxy(s3: SwiftServer) -> Iterator[FaultProxy]:
 
 def behind(proxy: FaultProxy, command: CommandLine) -> CommandLine:
     """The same commands, with all their S3 traffic through the proxy."""
-    env = {**command.env, "AWS_ENDPOINT_URL": proxy.url, "SHARDMILL_STORAGE_TIMEOUT": "5"}
-    return CommandLine(env, command.tokenizer, command.sources)
+    return command.where(AWS_ENDPOINT_URL=proxy.url, SHARDMILL_STORAGE_TIMEOUT="5")
 
 
 def copied(s3: SwiftServer, bucket: str, folder: Path) -> Path:
@@ -148,18 +147,17 @@ def test_killed_in_the_middle_of_an_upload(
     """The link is slow, so that the kill comes while a large shard is on its way, in pieces."""
     (tmp_path / "large").mkdir()
     write_large_source(tmp_path / "large/x.parquet")
-    large = CommandLine(slow_remote.env, slow_remote.tokenizer, tmp_path / "large")
+    large = replace(slow_remote, sources=tmp_path / "large")
     options = {"shard_size": "256MiB", "compression": "none", "holdout_fraction": 0}
     local = tmp_path / "local"
     assert large.shard(local, **options).returncode == 0
     (shard, *_) = sorted((local / "train/00000").iterdir())
     assert shard.stat().st_size > 2 * PIECE_BYTES
 
-    env = {**large.env, "AWS_ENDPOINT_URL": proxy.url}
     arguments = large.shard_arguments(f"s3://{bucket}/out", **options)
     client = s3_client(s3.url)
     proxy.inflict(Faults(bytes_per_second=20e6))
-    run = CommandLine(env, large.tokenizer, large.sources).start(*arguments)
+    run = large.where(AWS_ENDPOINT_URL=proxy.url).start(*arguments)
     wait_for(lambda: proxy.bytes_up > 30e6 or run.poll() is not None)
     os.killpg(run.pid, signal.SIGKILL)
     run.communicate()

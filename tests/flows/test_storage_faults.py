@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -26,8 +26,7 @@ from tests.servers.swift import (
 @pytest.fixture
 def remote(slow: CommandLine, s3: SwiftServer) -> CommandLine:
     """The command line with an S3 server, on sources of some seconds' work; not patient."""
-    env = {**slow.env, **aws_environment(s3.url), "SHARDMILL_STORAGE_TIMEOUT": "5"}
-    return CommandLine(env, slow.tokenizer, slow.sources)
+    return slow.where(**aws_environment(s3.url), SHARDMILL_STORAGE_TIMEOUT="5")
 
 
 @pytest.fixture
@@ -38,9 +37,7 @@ def proxy(s3: SwiftServer) -> Iterator[FaultProxy]:
 
 def behind(proxy: FaultProxy, command: CommandLine, seconds: float = 5) -> CommandLine:
     """The same commands, with all their S3 traffic through the proxy."""
-    env = {**command.env, "AWS_ENDPOINT_URL": proxy.url}
-    env["SHARDMILL_STORAGE_TIMEOUT"] = str(seconds)
-    return CommandLine(env, command.tokenizer, command.sources)
+    return command.where(AWS_ENDPOINT_URL=proxy.url, SHARDMILL_STORAGE_TIMEOUT=str(seconds))
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +229,7 @@ def refused(
             env |= {name: value.format(**places) for name, value in refusal.env.items()}
             env = {name: value for name, value in env.items() if value}
             output = (refusal.output or "s3://{bucket}/out").format(**places)
-            return CommandLine(env, served.tokenizer, served.sources).shard(output)
+            return replace(served, env=env).shard(output)
 
         with ThreadPoolExecutor(4) as threads:
             ended = dict(zip(REFUSALS, threads.map(run, REFUSALS.values()), strict=True))
