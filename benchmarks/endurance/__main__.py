@@ -70,7 +70,7 @@ def shard(
             recorded = site.recorded(Path(output).name) if waiting else 0
             # Listing thousands of records is work for the server too.
             time.sleep(max(_LOOK_SECONDS, _REST * (time.monotonic() - asked)))
-            if waiting and recorded >= waiting[0].at:
+            while waiting and recorded >= waiting[0].at:
                 kind = waiting.pop(0).kind
                 if struck := inflict(kind, site, command, rng):
                     passed.faults[kind] += 1

@@ -29,15 +29,15 @@ def inflict(kind: str, site: Site, command: Command, rng: random.Random) -> int:
 
 
 def _kill_worker(_: Site, command: Command, rng: random.Random) -> int:
-    while not (workers := command.workers()):
-        if command.is_done():
-            return 0
+    while not command.is_done():
+        if workers := command.workers():
+            try:
+                os.kill(rng.choice(workers), signal.SIGKILL)
+            except ProcessLookupError:  # it ended with its run; the next run has others
+                continue
+            return 1
         time.sleep(_LOOK_SECONDS)
-    try:
-        os.kill(rng.choice(workers), signal.SIGKILL)
-    except ProcessLookupError:  # it ended with its run
-        return 0
-    return 1
+    return 0
 
 
 def _kill_run(_: Site, command: Command, rng: random.Random) -> int:

@@ -14,6 +14,7 @@ KINDS = (WORKER, RUN, SLOW, CUT, FULL, S3, PREFECT)
 OFTEN = (WORKER, SLOW, CUT)  # twice a round: they cost little
 ENDING = (RUN, FULL, S3, PREFECT)  # after these the command may have to be given again
 _SPAN = (0.02, 0.9)  # of the files
+_LAST = 12  # files that no fault waits for: they are in hand together and end nearly at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +32,7 @@ def draw(files: int, rounds: int, kinds: Sequence[str], rng: random.Random) -> l
         deck = [*kinds, *(kind for kind in OFTEN if kind in kinds)]
         rng.shuffle(deck)
         drawn += deck
-    moments = sorted(int(files * rng.uniform(*_SPAN)) for _ in drawn)
+    first, last = (files * part for part in _SPAN)
+    last = max(first, min(last, files - _LAST))
+    moments = sorted(int(rng.uniform(first, last)) for _ in drawn)
     return [Fault(kind, at) for kind, at in zip(drawn, moments, strict=True)]
