@@ -17,6 +17,7 @@ from streaming_ext.masks import IGNORED, Boundaries, Small
 from streaming_ext.order import Ints
 
 _GRANULE: Final = 128  # tokens copied at once
+_COPIED: Final = np.dtype(f"V{_GRANULE * 4}")  # a granule as one element
 _Windows = npt.NDArray[np.void]  # a granule begins at every token
 
 
@@ -100,7 +101,7 @@ class Spread:
         counting = _counting(length)
         positions: Small = counting[self._granules[step]].view(np.int32)
         # In their order: what one runs beyond its segment, those of the next ones put right.
-        _windows(positions)[starts] = counting[:1]
+        _windows(positions)[starts] = counting[0]
         return positions[: rows * length].reshape(self.shape)
 
     def _positions_of_granules(self) -> Ints:
@@ -130,4 +131,4 @@ def _counting(length: int) -> _Windows:
 
 def _windows(numbers: Small) -> _Windows:
     count = numbers.size - _GRANULE + 1
-    return np.ndarray((count,), f"V{_GRANULE * 4}", numbers, strides=(4,))
+    return np.ndarray((count,), _COPIED, numbers, strides=(4,))
