@@ -1,6 +1,6 @@
 """The batches of some steps as arrays: planned, located and gathered many steps at a time."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from streaming_ext.order import Ints
 from streaming_ext.plan import Cursor, Plan
 from streaming_ext.prefetch import Prefetcher
 from streaming_ext.reader import Located, TokenReader
+from streaming_ext.spread import Spread
 
 EXTRAS: Final = (*MASKS, "starts_inside", "sequence_ids")
 PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little a batch
@@ -62,6 +63,7 @@ class BatchReader:
         self._eot = -1 if eot_id is None else eot_id
         self._masks = self.extras & set(MASKS)
         self._buffers = Buffers()
+        self._spread: Spread | None = None
         if self._masks:
             reader.find_ends(self._eot)
         self._predownload = predownload
@@ -147,21 +149,36 @@ class BatchReader:
             fillers.
         """
         kept = [name for name in _A_ROW if name in raw]
+        spread = self._spread_of(raw, rows) if self._masks else None
         for step, first in enumerate(range(0, len(raw["tokens"]), rows)):
             chosen = slice(first, first + rows)
-            ids = raw["tokens"][chosen]
-            tokens = self._buffers.take(ids.shape, np.int64)
-            np.copyto(tokens, ids)
-            batch: Batch = {"tokens": tokens}
-            for name in kept:
-                batch[name] = raw[name][chosen]
-            if self._masks:
-                batch |= raw["boundaries"].of_step(
-                    raw["step"] + step, ids, self._masks, self._buffers
-                )
-                if "real" in batch and "targets" in batch:
-                    batch["targets"][~batch["real"]] = IGNORED
-            yield batch
+            # No name here holds a batch, so that its memory can come back with the next one.
+            yield self._one_step(raw, chosen, kept, spread, raw.get("step", 0) + step)
+
+    def _spread_of(self, raw: Batch, rows: int) -> Spread:
+        """What spreads the boundaries of a raw batch; the same for all that have the same."""
+        boundaries = raw["boundaries"]
+        shape = (rows, self.length)
+        spread = self._spread
+        if spread is None or spread.boundaries is not boundaries or spread.shape != shape:
+            spread = Spread(boundaries, shape=shape, names=self._masks, buffers=self._buffers)
+            self._spread = spread
+        return spread
+
+    def _one_step(
+        self, raw: Batch, rows: slice, kept: Sequence[str], spread: Spread | None, step: int
+    ) -> Batch:
+        ids = raw["tokens"][rows]
+        tokens = self._buffers.take(ids.shape, np.int64)
+        np.copyto(tokens, ids)
+        batch: Batch = {"tokens": tokens}
+        for name in kept:
+            batch[name] = raw[name][rows]
+        if spread is not None:
+            batch |= spread.of_step(step, tokens)
+            if "real" in batch and "targets" in batch:
+                batch["targets"][~batch["real"]] = IGNORED
+        return batch
 
     def _locate(self, streams: Ints, sequences: Ints) -> tuple[Located, Flags]:
         real = sequences >= 0

@@ -104,6 +104,7 @@ class StreamingTokenLoader:
                 # Counted before it is handed over: a state saved in the loop's body has it.
                 self._received += 1
                 yield to_tensors(batch, pin=self._pin)
+                del batch  # the next one may have its memory
         if self._received != planned:
             raise DatasetError(
                 f"Epoch {self._cursor.epoch} ended after {self._received} of {planned} steps."

@@ -5,15 +5,12 @@ are few: they are found for the rows of many steps at once, and spread over the 
 only where a mask asks for a value a token.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.buffers import Buffers
 from streaming_ext.ends import DocumentEnds
 from streaming_ext.order import Ints
 
@@ -157,50 +154,3 @@ class Boundaries:
         if "edges" not in arrays:
             return None
         return cls(**{field.name: arrays.pop(field.name) for field in fields(cls)})
-
-    def of_step(
-        self, step: int, tokens: Tokens, names: Collection[str], buffers: Buffers
-    ) -> dict[str, Any]:
-        """The masks of one step.
-
-        Args:
-            step: which one.
-            tokens: its rows: (rows, length).
-            names: any of `MASKS`.
-            buffers: where arrays come from.
-        """
-        begin, stop = self.edge_steps[step : step + 2].tolist()
-        masks: dict[str, Any] = {}
-        if "targets" in names:
-            masks["targets"] = self._targets(step, tokens, buffers)
-        if "position_ids" in names:
-            first = np.repeat(self.edges[begin : stop - 1], self.lengths[begin : stop - 1])
-            places = buffers.take(tokens.shape, np.int32)
-            np.subtract(_places(tokens.size), first, out=places.reshape(-1))
-            masks["position_ids"] = places
-        if "document_ids" in names:
-            numbers = np.repeat(self.numbers[begin : stop - 1], self.lengths[begin : stop - 1])
-            masks["document_ids"] = numbers.reshape(tokens.shape)
-        if "cu_seqlens" in names:
-            masks["cu_seqlens"] = self.edges[begin:stop]
-        if "max_seqlen" in names:
-            masks["max_seqlen"] = int(self.longest[step])
-        return masks
-
-    def _targets(self, step: int, tokens: Tokens, buffers: Buffers) -> Ints:
-        """The next token at each position; -100 in padding and where the shard has none."""
-        targets = buffers.take(tokens.shape, np.int64)
-        targets[:, :-1] = tokens[:, 1:]
-        first = step * len(tokens)
-        targets[:, -1] = self.last_targets[first : first + len(tokens)]
-        ignored = slice(self.ignored_steps[step], self.ignored_steps[step + 1])
-        if ignored.start < ignored.stop:
-            targets.reshape(-1)[self.ignored[ignored]] = IGNORED
-        return targets
-
-
-@lru_cache(maxsize=4)
-def _places(count: int) -> Small:
-    places = np.arange(count, dtype=np.int32)
-    places.flags.writeable = False
-    return places

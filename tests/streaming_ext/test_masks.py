@@ -153,6 +153,58 @@ def test_documents_of_a_token_and_padding_within(tmp_path, workers) -> None:
     assert seen > 40
 
 
+@pytest.mark.parametrize("length", [64, 300, 512, 1000])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_long_documents(tmp_path, length, workers) -> None:
+    """Segments of hundreds of tokens, some of one, two and none between them, and padding."""
+    rng = np.random.default_rng(length)
+    ids = rng.integers(1, 50, 30_000)
+    ids[ids == EOT] = 60
+    ends = rng.choice(len(ids) - 9, 30, replace=False)
+    ids[ends] = EOT
+    ids[ends[:10] + 1] = EOT  # padding of one token
+    ids[ends[10:15, None] + [2, 4, 5, 6]] = EOT  # short documents, padding of two tokens
+    built = build(tmp_path / "data", [[("train", ids[:17_500].tolist())],
+                                      [("train", ids[17_500:].tolist())]],
+                  compression="none", shard_samples=600)  # fmt: skip
+    reference = Reference(built, "train")
+    shard_starts = {0, *(end + 1 for end in reference.last_of_shard)}
+    stream = reference.stream
+    for at in range(len(stream)):
+        both = at > 0 and stream[at] == EOT == stream[at - 1]
+        reference.padding[at] = both and at not in shard_starts
+    tokens = segments = 0
+    for batch in batches_of(built, sequence_length=length, workers=workers):
+        bounds = [0]
+        for row, sequence in enumerate(batch["sequence_ids"].tolist()):
+            start = sequence * length
+            begins = reference.segments(start, length)
+            targets = [reference.target(start + i, row_end=i == length - 1) for i in range(length)]
+            assert batch["targets"][row].tolist() == targets
+            number = np.searchsorted(begins, np.arange(length), side="right") - 1
+            assert batch["document_ids"][row].tolist() == number.tolist()
+            positions = np.arange(length) - np.array(begins)[number]
+            assert batch["position_ids"][row].tolist() == positions.tolist()
+            bounds += [row * length + end for end in [*begins[1:], length]]
+        assert batch["cu_seqlens"].tolist() == bounds
+        assert batch["max_seqlen"] == max(np.diff(bounds))
+        tokens += bounds[-1]
+        segments += len(bounds) - 1
+    assert tokens > 25_000
+    # Both ways of laying down positions are met, since it depends on the length of segments.
+    assert (tokens > 140 * segments) == (length > 64)
+
+
+def test_masks_share_no_memory(raw: Built) -> None:
+    for batch in batches_of(raw, sequence_length=24)[:5]:
+        names = ["tokens", "targets", "position_ids", "document_ids", "cu_seqlens"]
+        before = {name: batch[name].clone() for name in names}
+        for name in names:
+            batch[name].fill_(7)
+            later = names[names.index(name) + 1 :]
+            assert all((batch[other] == before[other]).all() for other in later)
+
+
 def test_kept_batches_are_not_written_over(raw: Built) -> None:
     kept = batches_of(raw, sequence_length=24)
     again = batches_of(raw, sequence_length=24)
