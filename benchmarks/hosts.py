@@ -1,6 +1,6 @@
 """Whole runs on one, two and four hosts whose link is the bound: how near to linear they are.
 
-    python benchmarks/hosts.py [--megabytes 64] [--link 1] [--hosts 1 2 4]
+    python -m benchmarks.hosts [--megabytes 64] [--link 1] [--hosts 1 2 4]
 
 Hosts are network namespaces of this machine (root only), each with a link of its own whose speed
 `tc` bounds, so that a machine of few cores can stand for many: what a host waits for is its own.

@@ -1,6 +1,6 @@
 """How long does an epoch of 732 million sequences take to start, and how much memory is it?
 
-Run: python benchmarks/reading/epoch_start.py [--stock]
+Run: python -m benchmarks.reading.epoch_start [--stock]
 A synthetic index of 46,000 shards is opened as one of 64 ranks; no shard exists, the batches are
 planned and not read. With --stock, mosaicml-streaming's order is generated for 10^7 and 10^8.
 """

@@ -1,6 +1,6 @@
 """Does a link of 100 MB/s stay full while a rank reads compressed shards from S3?
 
-Run: PYTHONPATH=. python benchmarks/reading/link.py [--megabytes-per-second 100] [--shards 12]
+Run: python -m benchmarks.reading.link [--megabytes-per-second 100] [--shards 12]
 A small S3 server in a process of its own hands out bytes at the speed of the link, over all
 connections together. Measured: the share of the link's speed that the epoch reached, and the
 longest wait for a batch after the first shard, with a training step that takes no time.

@@ -1,6 +1,6 @@
 """What does a batch with masks cost beside a plain one, in processor time?
 
-Run: python benchmarks/reading/masks.py [--folder FOLDER] [--rounds N]
+Run: python -m benchmarks.reading.masks [--folder FOLDER] [--rounds N]
 The data of peers.py, batch 16 by 2048, in this process, shuffled and warm. All kinds of batches
 take turns, so that each round meets them with the machine in the same state. The limits are a plain
 batch and the bare gather, each with as many bytes filled as all masks have.
@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers import BATCH, LENGTH, MANIFEST, gather_and_fill, shardmill, write
+
+from benchmarks.reading.peers import BATCH, LENGTH, MANIFEST, gather_and_fill, shardmill, write
 
 BATCHES = 1500  # a round
 A_TOKEN = ("targets", "position_ids", "document_ids")

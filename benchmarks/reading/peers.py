@@ -1,6 +1,6 @@
 """How fast is one rank fed? Shardmill beside stock StreamingDataLoader, litData and a bare gather.
 
-Run: python benchmarks/reading/peers.py [--folder FOLDER] [--stock-batches N]
+Run: python -m benchmarks.reading.peers [--folder FOLDER] [--stock-batches N]
 litData is measured where it is installed. Every reader gets the same random ids from a warm page
 cache, batch 16 by 2048, shuffled, in this process and with one worker; best of three. The readers
 in this process take turns, so that all of them meet the machine in the same state. The limit of

@@ -1,6 +1,6 @@
 """How far do sequences come apart that were neighbours on disk?
 
-Run: python benchmarks/reading/shuffle_quality.py [PICTURE.png]
+Run: python -m benchmarks.reading.shuffle_quality [PICTURE.png]
 For one epoch of 2^23 sequences in 512 shards, windows of 2^18 in each of 8 lanes: the distance in
 the epoch between each sequence and the next one on disk, and how many distinct shards a global
 batch of 512 holds; beside a true permutation and stock's py1e. The picture needs matplotlib.
