@@ -1,7 +1,7 @@
 """The command line `shardmill`.
 
-Exit codes: 0 all is well; 1 files failed, or a dataset is not sound; 2 wrong usage; 130 and 143
-stopped by Ctrl+C and SIGTERM.
+Exit codes: 0 all is well; 1 files failed, or a dataset is not sound; 2 wrong usage; 130 stopped by
+Ctrl+C; 143 stopped by SIGTERM, or cancelled in Prefect.
 """
 
 import os
@@ -29,6 +29,7 @@ from tasks.core.storage import open_storage
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_TERMINATED = 128 + signal.SIGTERM
 
 _out = Console(highlight=False)
 _err = Console(stderr=True, highlight=False)
@@ -87,6 +88,9 @@ def run_shard(config: ShardConfig) -> int:
     with watch() as progress:
         with shown(progress, _err), prefect_api():
             state = shard_dataset(config, return_state=True)
+        if state.is_cancelled():
+            _err.print("shardmill: cancelled in Prefect. Run the same command again to go on.")
+            return EXIT_TERMINATED
         if progress.report is not None:
             show_report(progress.report, _out, page=progress.page)
             if progress.report.failed:
