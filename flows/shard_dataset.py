@@ -13,7 +13,7 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.cancellation import ended_when_cancelled
+from flows.cancellation import ending_without_a_worker
 from flows.dashboard import dashboard, leave_report, name_the_failure
 from flows.executors import Executor, open_executor
 from flows.look_ahead import MAX_THREADS
@@ -54,7 +54,7 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
         config = config.model_copy(update={"output": output})
     require_absolute(config)
     try:
-        with ended_when_cancelled():
+        with ending_without_a_worker():
             return make_dataset(config)
     except StoppedError as stop:
         return Cancelled(message=f"Stopped: {stop}.")
