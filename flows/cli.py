@@ -20,6 +20,7 @@ from cyclopts.config import Yaml
 from rich.console import Console
 from rich.progress import Progress
 
+from flows.visible import visible
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.layout import Split
 from tasks.core.config import ShardConfig
@@ -330,6 +331,11 @@ def _explain(error: CycloptsError) -> str:
     )
 
 
+def _tell(problem: str) -> None:
+    """Print an error; it may hold names from files of unknown origin."""
+    _err.print(visible(f"shardmill: {problem}", keep="\n"), markup=False, soft_wrap=True)
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     sys.exit(_guarded(lambda: app(arguments, exit_on_error=False, print_error=False)))
@@ -348,10 +354,10 @@ def _guarded(command: Callable[[], Any]) -> int:
     try:
         return int(command() or 0)
     except CycloptsError as error:
-        _err.print(f"shardmill: {_explain(error)}", markup=False, soft_wrap=True)
+        _tell(_explain(error))
         return EXIT_USAGE
     except ShardmillError as error:
-        _err.print(f"shardmill: {error}", markup=False, soft_wrap=True)
+        _tell(str(error))
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     except (KeyboardInterrupt, _Terminated) as stop:
         _err.print("shardmill: stopped. Run the same command again to go on.")
