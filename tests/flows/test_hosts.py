@@ -100,15 +100,15 @@ class Runs:
         assert left == [self.output / "runs" / ".lock"]
 
 
-@pytest.fixture
-def runs(hosts: Cluster, served: CommandLine, tmp_path: Path) -> Runs:
-    return Runs(hosts, served, tmp_path / "out")
+@pytest.fixture(scope="module")
+def runs(hosts: Cluster, served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(hosts, served, tmp_path_factory.mktemp("runs") / "out")
 
 
-def test_stopped_again_and_again(hosts: Cluster, runs: Runs, dataset: Path) -> None:
-    """Whichever way, nothing of it is left on any host; then to the end."""
+def test_cancelled_in_all_ways(hosts: Cluster, runs: Runs) -> None:
+    """Nothing of it is left on any host."""
     submitted = runs.submitted()
-    hosts.frozen()
+    hosts.frozen(2)  # both, so that none gets done; the third partition waits
     work = hosts.work()
     os.killpg(submitted.pid, signal.SIGINT)
     stdout, stderr = submitted.communicate(timeout=60)
@@ -118,7 +118,7 @@ def test_stopped_again_and_again(hosts: Cluster, runs: Runs, dataset: Path) -> N
     runs.assert_tidy()
 
     run = runs.deployed()
-    hosts.frozen()
+    hosts.frozen(2)
     work = hosts.work()
     hosts.prefect("flow-run", "cancel", run)
     runs.end(work)
@@ -126,7 +126,7 @@ def test_stopped_again_and_again(hosts: Cluster, runs: Runs, dataset: Path) -> N
     runs.assert_tidy()
 
     at_home = runs.at_home(partitions=3)
-    hosts.frozen(2)  # and a partition waits
+    hosts.frozen(2)
     work = hosts.work()
     hosts.prefect("flow-run", "cancel", runs.latest())
     _, stderr = at_home.communicate(timeout=60)
@@ -136,8 +136,11 @@ def test_stopped_again_and_again(hosts: Cluster, runs: Runs, dataset: Path) -> N
     assert runs.states(runs.latest()) == {"CANCELLED"}
     runs.assert_tidy()
 
+
+def test_killed_again_and_again(hosts: Cluster, runs: Runs, dataset: Path) -> None:
+    """Nothing of it is left on any host; then, on the same output, to the end."""
     runs.deployed()
-    hosts.frozen()
+    hosts.frozen(2)
     work = hosts.work()
     _, *parent = hosts.processes("planner")
     for process in parent:
