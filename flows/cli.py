@@ -1,7 +1,7 @@
 """The command line `shardmill`.
 
-Exit codes: 0 all is well; 1 files failed, or a dataset is not sound; 2 wrong usage; 130 and 143
-stopped by Ctrl+C and SIGTERM.
+Exit codes: 0 all is well; 1 files failed, or a dataset is not sound; 2 wrong usage; 130 stopped by
+Ctrl+C; 143 stopped by SIGTERM, or cancelled in Prefect.
 """
 
 import os
@@ -20,6 +20,7 @@ from cyclopts.config import Yaml
 from rich.console import Console
 from rich.progress import Progress
 
+from flows.visible import visible
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.layout import Split
 from tasks.core.config import ShardConfig
@@ -29,6 +30,7 @@ from tasks.core.storage import open_storage
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_TERMINATED = 128 + signal.SIGTERM
 
 _out = Console(highlight=False)
 _err = Console(stderr=True, highlight=False)
@@ -87,6 +89,9 @@ def run_shard(config: ShardConfig) -> int:
     with watch() as progress:
         with shown(progress, _err), prefect_api():
             state = shard_dataset(config, return_state=True)
+        if state.is_cancelled():
+            _err.print("shardmill: cancelled in Prefect. Run the same command again to go on.")
+            return EXIT_TERMINATED
         if progress.report is not None:
             show_report(progress.report, _out, page=progress.page)
             if progress.report.failed:
@@ -326,6 +331,11 @@ def _explain(error: CycloptsError) -> str:
     )
 
 
+def _tell(problem: str) -> None:
+    """Print an error; it may hold names from files of unknown origin."""
+    _err.print(visible(f"shardmill: {problem}", keep="\n"), markup=False, soft_wrap=True)
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     sys.exit(_guarded(lambda: app(arguments, exit_on_error=False, print_error=False)))
@@ -344,10 +354,10 @@ def _guarded(command: Callable[[], Any]) -> int:
     try:
         return int(command() or 0)
     except CycloptsError as error:
-        _err.print(f"shardmill: {_explain(error)}", markup=False, soft_wrap=True)
+        _tell(_explain(error))
         return EXIT_USAGE
     except ShardmillError as error:
-        _err.print(f"shardmill: {error}", markup=False, soft_wrap=True)
+        _tell(str(error))
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     except (KeyboardInterrupt, _Terminated) as stop:
         _err.print("shardmill: stopped. Run the same command again to go on.")

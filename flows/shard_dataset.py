@@ -10,14 +10,15 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.runtime import deployment, flow_run
-from prefect.states import Completed, Failed
+from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.cancellation import ending_without_a_worker
 from flows.dashboard import dashboard, leave_report, name_the_failure
 from flows.executors import Executor, open_executor
 from flows.look_ahead import MAX_THREADS
 from flows.visible import visible
-from streaming_ext.errors import UsageError
+from streaming_ext.errors import StoppedError, UsageError
 from tasks.core.config import ShardConfig
 from tasks.core.plan import Plan, check_sources, make_plan, remove_scratch
 from tasks.core.progress import RunProgress, watched
@@ -52,6 +53,15 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
     if output is not None:
         config = config.model_copy(update={"output": output})
     require_absolute(config)
+    try:
+        with ending_without_a_worker():
+            return make_dataset(config)
+    except StoppedError as stop:
+        return Cancelled(message=f"Stopped: {stop}.")
+
+
+def make_dataset(config: ShardConfig) -> State[Any]:
+    """Plan, shard, publish and report; returns how the flow run ended."""
     progress = watched()
     progress.enter("looking at the sources")
     sources = check_sources(config)

@@ -4,20 +4,27 @@ from typing import Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.look_ahead import MAX_THREADS
 from flows.parts import finished_parts
+from flows.visible import visible
 from streaming_ext.errors import StoppedError
 from tasks.core.report import FailedFile
 from tasks.core.storage import open_storage
 from tasks.partition import Partition
 
 
+def _run_name() -> str:
+    given = flow_run.parameters
+    return visible(f"partition {given['partition']} of {given['output']}")
+
+
 @flow(
     name="shard-partition",
-    flow_run_name="partition {partition} of {output}",
+    flow_run_name=_run_name,
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_THREADS),  # type: ignore[arg-type]
     persist_result=False,
 )

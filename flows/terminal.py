@@ -96,7 +96,7 @@ def show_published(manifest: Manifest, where: str, console: Console) -> None:
         f"{name} {split.samples:,} samples" for name, split in sorted(manifest.splits.items())
     )
     console.print(
-        f"{where}: {len(manifest.parts)} parts, {manifest.tokens:,} tokens; {splits}",
+        f"{visible(where)}: {len(manifest.parts)} parts, {manifest.tokens:,} tokens; {splits}",
         markup=False,
         soft_wrap=True,
     )

@@ -1,17 +1,19 @@
 """This host's side of a run on several: the means to work for it, for as long as it lives."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
+from prefect.states import Crashed
 
 from streaming_ext.errors import StoppedError, StorageError
 from streaming_ext.manifest import from_json
 from tasks.core.config import ShardConfig
-from tasks.core.heartbeat import BEAT_SECONDS, SILENT_SECONDS, Pulse
+from tasks.core.heartbeat import BEAT_SECONDS, Pulse
 from tasks.core.jobs import PrepareJob
 from tasks.core.partition import ParentSign, SharedPlan, parent_path, partition_plan, read_plan
 from tasks.core.plan import scratch_base
@@ -53,6 +55,10 @@ class Guest:
 
     def why_superseded(self, sign: ParentSign) -> str | None:
         """Why the parent counts on this guest no more, though it lives."""
+        return None
+
+    def why_orphaned(self) -> str | None:
+        """Why nobody on this host would end this guest any more."""
         return None
 
     @contextmanager
@@ -123,7 +129,7 @@ class Guest:
             thread.join(BEAT_SECONDS)
 
     def _reason_to_stop(self, pulse: Pulse) -> str | None:
-        reason = self._told_by_storage(pulse)
+        reason = self.why_orphaned() or self._told_by_storage(pulse)
         if reason is None and self._looks % LOOKS_A_QUESTION == 0:
             reason = self._told_by_prefect()
         self._looks += 1
@@ -142,17 +148,30 @@ class Guest:
 
     def _told_by_storage(self, pulse: Pulse) -> str | None:
         path = parent_path(self.run)
+        began = time.monotonic()
         try:
             content = self.storage.read(path)
         except FileNotFoundError:
             return "the parent run is over"
         except StorageError:
+            pulse.listen_anew()
             return None  # nothing is known; the work itself meets what is wrong with the storage
+        if time.monotonic() - began > BEAT_SECONDS:
+            pulse.listen_anew()  # what kept this waiting keeps the parent run from giving signs
         sign = from_json(ParentSign, content, where=f"{self.storage}/{path}")
         if sign.stopped:
             return "the parent run was stopped"
         if (reason := self.why_superseded(sign)) is not None:
             return reason
-        if pulse.silent_for(content) > SILENT_SECONDS:
-            return f"the parent run is gone: no sign of life for {SILENT_SECONDS:.0f} s"
+        if pulse.silent_for(content) > pulse.limit:
+            self._record_death(f"No sign of life of its process for {pulse.limit:.0f} s.")
+            return f"the parent run is gone: no sign of life for {pulse.limit:.0f} s"
         return None
+
+    def _record_death(self, message: str) -> None:
+        """Have Prefect know that the parent run is gone: other guests that begin later ask it."""
+        run = UUID(self.run)
+        with asked_once(), suppress(ObjectNotFound), get_client(sync_client=True) as client:
+            state = client.read_flow_run(run).state
+            if state is not None and not state.is_final():
+                client.set_flow_run_state(run, Crashed(message=message), force=True)

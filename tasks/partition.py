@@ -1,5 +1,6 @@
 """One host's work on a partition of a run, and the signs of life that it gives meanwhile."""
 
+import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +31,7 @@ class Partition(Guest):
         self._ended = False
         self._given_up = False
         self._fault: Failure | None = None
+        self._worker = os.getppid()
         path = partition_path(run, number, attempt)
         self._heartbeat = Heartbeat(storage, path, self._sign)
 
@@ -41,6 +43,10 @@ class Partition(Guest):
         """Whether the partition was sent again meanwhile."""
         attempt = sign.attempts[self.number]
         return None if attempt == self.attempt else f"the parent run counts on attempt {attempt}"
+
+    def why_orphaned(self) -> str | None:
+        """Whether the worker that started this process is gone: none of Prefect's ends it then."""
+        return None if os.getppid() == self._worker else "the worker that started it is gone"
 
     def _sign(self, beat: int) -> bytes:
         _, results = self.progress.files()

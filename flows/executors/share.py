@@ -6,7 +6,7 @@ from uuid import UUID
 
 from prefect.client.schemas.objects import State
 
-from tasks.core.heartbeat import SILENT_SECONDS, Pulse
+from tasks.core.heartbeat import Pulse
 from tasks.core.partition import PartitionSign
 from tasks.core.progress import RunProgress
 from tasks.core.report import FailedFile, PartTimes
@@ -109,7 +109,7 @@ class Share:
             return f"a worker took it, but nothing began in {START_SECONDS:.0f} s" if late else None
         if self.sign.stopped:
             return f"it was stopped on host {self.sign.host}"
-        if silent > SILENT_SECONDS:
+        if silent > self._pulse.limit:
             return f"no sign of life from host {self.sign.host} for {silent:.0f} s"
         return None
 

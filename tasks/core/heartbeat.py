@@ -5,16 +5,37 @@ reads with what it read before, on its own clock, so that no clock of another ho
 right. It works alike on a shared disk and in an object store.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from streaming_ext.errors import StorageError
+from streaming_ext.errors import StorageError, UsageError
 from tasks.core.storage import Storage
 
 BEAT_SECONDS = 2.0
-SILENT_SECONDS = 20.0  # without another content: whoever should put it is gone
+SILENCE_VARIABLE = "SHARDMILL_SILENCE"
+_SILENT_SECONDS = 20.0
+
+
+def silent_seconds() -> float:
+    """How long a file may stay the same before whoever puts it counts as gone, in seconds.
+
+    Raises:
+        UsageError: the environment holds no such number.
+    """
+    text = os.environ.get(SILENCE_VARIABLE, "")
+    try:
+        seconds = float(text or _SILENT_SECONDS)
+    except ValueError:
+        seconds = -1
+    if not 3 * BEAT_SECONDS <= seconds < 3600:
+        raise UsageError(
+            f"{SILENCE_VARIABLE} is {text!r}, expected seconds from {3 * BEAT_SECONDS:.0f} on, "
+            "below 3600."
+        )
+    return seconds
 
 
 class Heartbeat:
@@ -62,11 +83,21 @@ class Heartbeat:
 
 
 class Pulse:
-    """Whether a file that somebody keeps putting still changes."""
+    """Whether a file that somebody keeps putting still changes.
+
+    Attributes:
+        last: what was read last.
+        limit: seconds without a change after which whoever puts it counts as gone.
+    """
 
     def __init__(self, now: float | None = None) -> None:
         self.last: bytes | None = None
+        self.limit = silent_seconds()
         self._changed = time.monotonic() if now is None else now
+
+    def listen_anew(self) -> None:
+        """Forget how long nothing was heard: nothing could be."""
+        self._changed = time.monotonic()
 
     def silent_for(self, content: bytes | None, now: float | None = None) -> float:
         """Seconds for which what is read has been the same; `content` is what was read now."""

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -57,6 +58,28 @@ class TestUsage:
         pq.write_table(pa.table({"text": [1, 2]}), own_sources / "numbers.parquet")
         ended = served.shard(own_sources.parent / "out", sources=own_sources)
         refused(ended, "numbers.parquet", "int64", "expected string")
+
+    def test_no_name_steers_the_terminal_or_stands_in_a_run_s(
+        self, served: CommandLine, own_sources: Path, api_url: str
+    ) -> None:
+        hostile = "\x1b[2J\x07\nx"
+        file, output = own_sources / f"{hostile}.parquet", own_sources.parent / f"out{hostile}"
+        pq.write_table(pa.table({hostile: ["a"]}), file)
+        spelled_out = r"\x1b[2J\x07\nx"
+        refusals = [served.shard(output, sources=own_sources)]
+        file.rename(own_sources / "zzz.parquet")
+        refusals.append(served.shard(output, sources=own_sources))
+        for ended, steering in zip(refusals, ("\x1b\x07\n", "\x1b\x07"), strict=True):
+            refused(ended, r"\x1b[2J\x07")  # an error may have several lines
+            assert not set(ended.stderr.rstrip()) & set(steering)
+        (own_sources / "zzz.parquet").unlink()
+
+        ended = served.shard(output, sources=own_sources)
+        assert ended.returncode == 0, ended.stderr
+        assert spelled_out in ended.stdout
+        assert not set(ended.stdout + ended.stderr) & set("\x1b\x07")
+        name = {"flow_runs": {"name": {"any_": [f"shard {output.parent}/out{spelled_out}"]}}}
+        assert len(httpx.post(f"{api_url}/flow_runs/filter", json=name).json()) == 1
 
     def test_config_file(self, served: CommandLine, tmp_path: Path) -> None:
         config = tmp_path / "config.yaml"

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tasks.core.synthetic import write_parquet_files
-from tests.command_line import CommandLine, wait_for
+from tests.command_line import CommandLine, wait_for, workers_of
 from tests.servers.browser import Page, browser_page, find_browser
 
 HOSTILE = "<img src=x onerror=alert(1)> [link](http:evil) $x$ `c` | d.parquet"
@@ -75,10 +75,10 @@ def page(tab: Page | None) -> Page:
 def watched(
     served: CommandLine, tab: Page | None, tmp_path_factory: pytest.TempPathFactory
 ) -> Watched:
-    """A run of some ten seconds, one of whose files is no Parquet file."""
+    """A run that stands still while it is looked at; one of its files is no Parquet file."""
     sources = tmp_path_factory.mktemp("watched_sources")
     for number in range(GOOD_FILES // 2):
-        write_parquet_files(sources / f"dump-{number}", 2, 4000, seed=number)
+        write_parquet_files(sources / f"dump-{number}", 2, 1000, seed=number)
     (sources / "dump-1" / HOSTILE).write_bytes(b"no such file")
     output = tmp_path_factory.mktemp("watched") / "out"
     api = served.env["PREFECT_API_URL"]
@@ -86,6 +86,10 @@ def watched(
         output, sources=f"{sources}/**/*.parquet", engine="reference", workers=1
     )
     running = served.start(*arguments)
+    wait_for(lambda: list(output.glob("parts/*.json")) or running.poll() is not None)
+    workers = workers_of(running.pid)
+    for worker in workers:
+        worker.suspend()
     run = ""
     live: dict[str, dict[str, Any]] = {}
 
@@ -95,12 +99,16 @@ def watched(
         live = artifacts_of(api, run) if run else {}
         return "shard-hosts" in live and live["shard-progress"]["data"] > 0
 
-    wait_for(work_is_shown)
-    assert running.poll() is None, "it ended too soon to be watched"
     seen = None
-    if tab is not None:
-        address = f"{api.removesuffix('/api')}/v2/runs/flow-run/{run}?tab=Artifacts"
-        seen = tab.open(address, "shard-progress", "left", "shard-files", "shard-hosts")
+    try:
+        wait_for(work_is_shown)
+        assert running.poll() is None, "it ended too soon to be watched"
+        if tab is not None:
+            address = f"{api.removesuffix('/api')}/v2/runs/flow-run/{run}?tab=Artifacts"
+            seen = tab.open(address, "shard-progress", "left", "shard-files", "shard-hosts")
+    finally:
+        for worker in workers:
+            worker.resume()
     out, err = running.communicate()
     ended = subprocess.CompletedProcess(running.args, running.returncode, out, err)
     return Watched(api, run, live, seen, output, ended)

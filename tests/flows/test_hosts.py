@@ -2,17 +2,17 @@
 
 import os
 import signal
-import time
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset, wait_for
+from tests.command_line import CommandLine, assert_same_dataset, is_alive, wait_for
 from tests.servers.prefect_worker import FINAL, PARENTS, Cluster, cluster
 
-END_SECONDS = 60.0
+END_SECONDS = 30.0  # for what a stop ends on all hosts; some seconds on an idle machine
 
 
 @pytest.fixture(scope="module")
@@ -20,75 +20,149 @@ def hosts(
     api_url: str, served: CommandLine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """Two hosts, and one for the parent runs."""
-    with cluster(api_url, served.env, tmp_path_factory.mktemp("hosts")) as made:
+    env = {**served.env, "SHARDMILL_SILENCE": "8"}
+    with cluster(api_url, env, tmp_path_factory.mktemp("hosts")) as made:
         made.start("planner", pool=PARENTS)
         made.start("one")
         made.start("two")
         yield made
 
 
-@pytest.fixture
-def parameters(served: CommandLine, tmp_path: Path) -> dict[str, Any]:
-    """Of a run on the hosts: five small files."""
-    return {
-        "config": {
-            "sources": [str(served.sources)],
-            "output": str(tmp_path / "out"),
-            "tokenizer": str(served.tokenizer),
+class Runs:
+    """Runs of five small files on the hosts, all of them on the same output.
+
+    Attributes:
+        hosts: that they run on.
+        output: of all of them.
+    """
+
+    def __init__(self, hosts: Cluster, command: CommandLine, output: Path) -> None:
+        self.hosts = hosts
+        self.output = output
+        self._command = CommandLine(hosts.env, command.tokenizer, command.sources)
+        self._config = {
+            "sources": [str(command.sources)],
+            "output": str(output),
+            "tokenizer": str(command.tokenizer),
             "pattern": "gpt2",
             "sequence_length": 128,
             "shard_size": "16KiB",
             "holdout_fraction": 0.1,
             "workers": 1,  # so that it is enough to freeze one
             "executor": "prefect://shard-partition/hosts",
-            "partitions": 3,
         }
-    }
+
+    def deployed(self) -> str:
+        """Have a worker take one; returns the id of the flow run."""
+        config = {**self._config, "partitions": 3}
+        return self.hosts.run("shard-dataset/demo", {"config": config})
+
+    def submitted(self) -> "subprocess.Popen[str]":
+        """`shardmill submit` one."""
+        settings = [f"{name}={value}" for name, value in self._config.items()]
+        return self._command.start("submit", "demo", *settings, "partitions=3")
+
+    def at_home(self, partitions: int) -> "subprocess.Popen[str]":
+        """`shardmill shard` one: its parent run is that process."""
+        options = {**self._config, "partitions": partitions, "sources": self._config["sources"][0]}
+        return self._command.start(*self._command.shard_arguments(**options))
+
+    def latest(self) -> str:
+        """The id of the latest flow run."""
+        name = {"name": {"any_": [f"shard {self.output}"]}}
+        found = self.hosts.ask("flow_runs/filter", flow_runs=name, sort="EXPECTED_START_TIME_DESC")
+        return str(found[0]["id"])
+
+    def end(self, work: list[psutil.Process]) -> None:
+        """Wait until the latest one has ended everywhere; nothing is published.
+
+        Args:
+            work: processes of it that were seen on the hosts.
+        """
+        assert work
+        wait_for(lambda: not [process for process in work if is_alive(process)],
+                 seconds=END_SECONDS)  # fmt: skip
+        wait_for(self.hosts.no_work_left, seconds=END_SECONDS)
+        run = self.latest()
+        wait_for(lambda: self.states(run) <= FINAL, seconds=END_SECONDS)
+        assert not (self.output / "manifest.json").exists()
+
+    def states(self, run: str) -> set[str]:
+        """Of a run and its partitions."""
+        runs = [self.hosts.flow_run(run), *self.hosts.partitions(run)]
+        assert len(runs) > 1
+        return {one["state_type"] for one in runs}
+
+    def assert_tidy(self) -> None:
+        """Nothing of what passed between the hosts is left on the storage; reports may be."""
+        left = [path for path in (self.output / "runs").iterdir()
+                if path.suffix not in {".json", ".html"}]  # fmt: skip
+        assert left == [self.output / "runs" / ".lock"]
 
 
-def test_stopped_again_and_again(
-    hosts: Cluster,
-    served: CommandLine,
-    parameters: dict[str, Any],
-    dataset: Path,
-    tmp_path: Path,
-) -> None:
-    """Ctrl+C on who submitted it, kill -9 of the parent run, kill -9 of a host; then to the end."""
-    output = tmp_path / "out"
-    settings = [f"{name}={value}" for name, value in parameters["config"].items()]
+@pytest.fixture(scope="module")
+def runs(hosts: Cluster, served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(hosts, served, tmp_path_factory.mktemp("runs") / "out")
 
-    submitted = CommandLine(hosts.env, served.tokenizer, served.sources).start(
-        "submit", "demo", *settings
-    )
-    hosts.frozen()
+
+def test_cancelled_in_all_ways(hosts: Cluster, runs: Runs) -> None:
+    """Nothing of it is left on any host."""
+    submitted = runs.submitted()
+    hosts.frozen(2)  # both, so that none gets done; the third partition waits
+    work = hosts.work()
     os.killpg(submitted.pid, signal.SIGINT)
-    began = time.monotonic()
-    wait_for(hosts.no_work_left, seconds=END_SECONDS)
     stdout, stderr = submitted.communicate(timeout=60)
     assert submitted.returncode == 130, stdout + stderr
     assert "The run ended as Cancelled" in stdout, stdout + stderr
-    assert time.monotonic() - began < END_SECONDS
-    assert not (output / "manifest.json").exists()
-    assert list((output / "runs").iterdir()) == [output / "runs" / ".lock"]
+    runs.end(work)
+    runs.assert_tidy()
 
-    run = hosts.run("shard-dataset/demo", parameters)
-    hosts.frozen()
+    run = runs.deployed()
+    hosts.frozen(2)
+    work = hosts.work()
+    hosts.prefect("flow-run", "cancel", run)
+    runs.end(work)
+    assert runs.states(run) == {"CANCELLED"}
+    runs.assert_tidy()
+
+    at_home = runs.at_home(partitions=3)
+    hosts.frozen(2)
+    work = hosts.work()
+    hosts.prefect("flow-run", "cancel", runs.latest())
+    _, stderr = at_home.communicate(timeout=60)
+    assert at_home.returncode == 143, stderr
+    assert "cancelled in Prefect" in stderr
+    runs.end(work)
+    assert runs.states(runs.latest()) == {"CANCELLED"}
+    runs.assert_tidy()
+
+
+def test_killed_again_and_again(hosts: Cluster, runs: Runs, dataset: Path) -> None:
+    """Nothing of it is left on any host; then, on the same output, to the end."""
+    runs.deployed()
+    hosts.frozen(2)
+    work = hosts.work()
     _, *parent = hosts.processes("planner")
     for process in parent:
         process.kill()
-    wait_for(hosts.no_work_left, seconds=END_SECONDS)
-    wait_for(lambda: {one["state_type"] for one in hosts.partitions(run)} <= FINAL)
-    assert not (output / "manifest.json").exists()
-    kept = {file.name for file in (output / "parts").glob("*")}
+    runs.end(work)  # its worker tells
 
-    run = hosts.run("shard-dataset/demo", parameters)
+    at_home = runs.at_home(partitions=3)
+    hosts.frozen(2)
+    work = hosts.work()
+    at_home.kill()
+    hosts.kill_worker("one")
+    at_home.communicate()
+    runs.end(work)  # nobody tells of the parent but the other host
+    assert hosts.flow_run(runs.latest())["state_type"] == "CRASHED"
+
+    hosts.start("one")
+    at_home = runs.at_home(partitions=2)
     hosts.kill(hosts.frozen()[0])
-    state = hosts.wait(run)
-    assert state["type"] == "COMPLETED", state
-    assert_same_dataset(dataset, output)
-    assert kept <= {file.name for file in (output / "parts").glob("*")}
-    states = [one["state_type"] for one in hosts.partitions(run)]
+    stdout, stderr = at_home.communicate(timeout=120)
+    assert at_home.returncode == 0, stdout + stderr
+    assert_same_dataset(dataset, runs.output)
+    states = [one["state_type"] for one in hosts.partitions(runs.latest())]
     assert "CRASHED" in states  # the one whose host was killed; it was sent again
     assert states.count("COMPLETED") == len(states) - states.count("CRASHED")
-    left = [path for path in (output / "runs").iterdir() if path.suffix not in {".json", ".html"}]
-    assert left == [output / "runs" / ".lock"]  # and reports
+    runs.assert_tidy()

@@ -64,6 +64,16 @@ def dask(served: CommandLine, tmp_path: Path) -> Iterator[DaskCluster]:
         yield DaskCluster(dict(served.env), tmp_path, stack)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unanswered(
+    served: CommandLine, tmp_path_factory: pytest.TempPathFactory
+) -> "subprocess.Popen[str]":
+    """A run on a cluster that is not there; it waits for one while other tests go on."""
+    output = tmp_path_factory.mktemp("unanswered") / "out"
+    where = f"dask://127.0.0.1:{free_port()}"
+    return served.start(*served.shard_arguments(output, executor=where))
+
+
 def test_ctrl_c_then_a_worker_dies(
     dask: DaskCluster, served: CommandLine, dataset: Path, tmp_path: Path
 ) -> None:
@@ -89,8 +99,7 @@ def test_ctrl_c_then_a_worker_dies(
     wait_for(lambda: not [process for process in left if is_alive(process)])
 
 
-def test_nobody_answers(served: CommandLine, tmp_path: Path) -> None:
-    where = f"dask://127.0.0.1:{free_port()}"
-    ended = served.shard(tmp_path / "out", executor=where)
-    assert ended.returncode == 2
-    assert "No Dask cluster" in ended.stderr
+def test_nobody_answers(unanswered: "subprocess.Popen[str]") -> None:
+    _, stderr = unanswered.communicate(timeout=60)
+    assert unanswered.returncode == 2, stderr
+    assert "No Dask cluster" in stderr

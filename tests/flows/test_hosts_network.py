@@ -37,7 +37,7 @@ def hosts(
     api_port = urlsplit(api_url).port
     assert api_port is not None
     with fault_proxy(api_port, wire.address) as api, fault_proxy(s3.port, wire.address) as store:
-        env = {**served.env, **aws_environment(store.url)}
+        env = {**served.env, **aws_environment(store.url), "SHARDMILL_SILENCE": "8"}
         with cluster(f"{api.url}/api", env, tmp_path) as made:
             made.start("planner", pool=PARENTS, prefix=wire.add("planner"))
             yield made

@@ -8,7 +8,7 @@ from flows.shard_dataset import require_absolute
 from streaming_ext.errors import UsageError
 from streaming_ext.manifest import to_json
 from tasks.core.config import ShardConfig
-from tasks.core.heartbeat import SILENT_SECONDS
+from tasks.core.heartbeat import SILENCE_VARIABLE, silent_seconds
 from tasks.core.partition import FileInHand, PartitionSign
 from tasks.core.progress import RunProgress
 from tasks.core.report import FailedFile, PartTimes
@@ -74,14 +74,29 @@ def test_waiting_for_a_worker_is_no_loss() -> None:
     assert "nothing began" in str(share.why_lost(Pending(), taken + START_SECONDS + 1))
 
 
-def test_silence_is_a_loss_whatever_the_server_says() -> None:
+@pytest.mark.parametrize("said", [None, "7.5"])
+def test_silence_is_a_loss_whatever_the_server_says(
+    said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if said is not None:
+        monkeypatch.setenv(SILENCE_VARIABLE, said)
+    limit = 20.0 if said is None else float(said)
     for state in (Running(), None):
         share = begun()
         hear(share, PartitionSign(beat=1, host="h7"), 10.0)
-        assert share.why_lost(state, 10.0 + SILENT_SECONDS) is None
-        assert "from host h7" in str(share.why_lost(state, 11.0 + SILENT_SECONDS))
-        hear(share, PartitionSign(beat=2, host="h7"), 11.0 + SILENT_SECONDS)
-        assert share.why_lost(state, 12.0 + SILENT_SECONDS) is None
+        assert share.why_lost(state, 10.0 + limit) is None
+        assert "from host h7" in str(share.why_lost(state, 11.0 + limit))
+        hear(share, PartitionSign(beat=2, host="h7"), 11.0 + limit)
+        assert share.why_lost(state, 12.0 + limit) is None
+
+
+@pytest.mark.parametrize("said", ["5", "nan", "soon", "-20"])
+def test_how_long_silence_may_last_is_a_number_of_beats(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SILENCE_VARIABLE, said)
+    with pytest.raises(UsageError, match=f"{SILENCE_VARIABLE} is '{said}', expected"):
+        silent_seconds()
 
 
 def test_what_ended_or_was_stopped_is_lost_at_once() -> None:

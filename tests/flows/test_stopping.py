@@ -1,10 +1,12 @@
-"""Ctrl+C, SIGTERM, kill -9 and a worker's death: what ends, what stays, and what is recorded."""
+"""Ctrl+C, SIGTERM, cancel, kill -9, a worker's death: what ends, what stays, what is recorded."""
 
 import os
 import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,40 +49,58 @@ def flow_run(api_url: str, output: Path) -> tuple[dict[str, Any], list[dict[str,
     return run, httpx.post(f"{api_url}/task_runs/filter", json=of_run).json()
 
 
-@pytest.mark.parametrize(
-    ("sent", "to_group", "code"),
-    [
-        (signal.SIGINT, True, 130),  # what a terminal does on Ctrl+C
-        (signal.SIGTERM, False, 143),
-    ],
-)
-def test_a_signal_ends_the_run_and_all_its_processes(
-    slow: CommandLine,
-    undisturbed: Path,
-    api_url: str,
-    tmp_path: Path,
-    sent: signal.Signals,
-    to_group: bool,
-    code: int,
+@dataclass(frozen=True)
+class Stop:
+    """A way to stop a run, and what must follow.
+
+    Attributes:
+        by: sends it, given the process and the URL of its flow run.
+        code: that the process exits with.
+        states: that Prefect may record.
+    """
+
+    by: Callable[["subprocess.Popen[str]", str], object]
+    code: int
+    states: set[str]
+
+
+def cancel_in_the_dashboard(_: "subprocess.Popen[str]", flow_run_url: str) -> None:
+    """The request of the button."""
+    cancelling = {"state": {"type": "CANCELLING", "name": "Cancelling"}, "force": True}
+    httpx.post(f"{flow_run_url}/set_state", json=cancelling).raise_for_status()
+
+
+STOPS = {
+    "Ctrl+C": Stop(  # a terminal sends it to the whole group
+        lambda run, _: os.killpg(run.pid, signal.SIGINT), 130, {"CRASHED", "CANCELLED"}
+    ),
+    "SIGTERM": Stop(lambda run, _: run.terminate(), 143, {"CRASHED", "CANCELLED"}),
+    "dashboard": Stop(cancel_in_the_dashboard, 143, {"CANCELLED"}),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS.keys())
+def test_a_stop_ends_the_run_and_all_its_processes(
+    slow: CommandLine, undisturbed: Path, api_url: str, tmp_path: Path, stop: Stop
 ) -> None:
     output = tmp_path / "out"
     run, processes = start_and_wait_for_work(slow, output)
+    found, _ = flow_run(api_url, output)
     began = time.monotonic()
-    (os.killpg if to_group else os.kill)(run.pid, sent)
+    stop.by(run, f"{api_url}/flow_runs/{found['id']}")
     _, stderr = run.communicate(timeout=END_SECONDS)
-    assert run.returncode == code, stderr
+    assert run.returncode == stop.code, stderr
     assert "Run the same command again" in stderr
     assert "Traceback" not in stderr
     assert not [process for process in processes if is_alive(process)]
     assert time.monotonic() - began < END_SECONDS
     assert not (output / "manifest.json").exists()
 
-    recorded, _ = flow_run(api_url, output)
-    assert recorded["state_type"] in {"CRASHED", "CANCELLED"}
+    assert flow_run(api_url, output)[0]["state_type"] in stop.states
     ended = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
     wait_for(lambda: {task["state_type"] for task in flow_run(api_url, output)[1]} <= ended)
 
-    assert slow.shard(output, engine="reference").returncode == 0
+    assert slow.shard(output).returncode == 0
     assert_same_dataset(undisturbed, output)
 
 

@@ -96,6 +96,10 @@ class Cluster:
         worker = psutil.Process(self.hosts[name].pid)
         return [worker, *worker.children(recursive=True)]
 
+    def work(self) -> list[psutil.Process]:
+        """All processes of all hosts but their workers."""
+        return [process for name in self.hosts for process in self.processes(name)[1:]]
+
     def frozen(self, count: int = 1) -> list[str]:
         """Wait until so many hosts have worker processes and stop these where they are: their work
         takes as long as a test needs. Returns the names of the hosts."""
@@ -130,6 +134,12 @@ class Cluster:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         self.hosts.pop(name).wait()
+
+    def kill_worker(self, name: str) -> None:
+        """kill -9 a host's worker; what it had started stays."""
+        worker = self.hosts.pop(name)
+        worker.kill()
+        worker.wait()
 
     def stop(self, name: str) -> None:
         """End a host as systemd does: SIGTERM to its worker, then to whatever is left."""
@@ -166,11 +176,6 @@ class Cluster:
         parent = {"parent_flow_run_id": {"any_": [run]}}
         found = self.ask("flow_runs/filter", flow_runs=parent, sort="START_TIME_ASC")
         return [dict(one) for one in found]
-
-    def cancel(self, run: str) -> None:
-        """What the dashboard's button does."""
-        state = {"type": "CANCELLING", "name": "Cancelling"}
-        self.ask(f"flow_runs/{run}/set_state", state=state)
 
     def wait(self, run: str, *, seconds: float = 300.0) -> dict[str, Any]:
         """Wait until a flow run has ended; returns its state."""
@@ -209,7 +214,14 @@ def cluster(api: str, env: Mapping[str, str], folder: Path) -> Iterator[Cluster]
         body = {"name": pool, "type": "process", "base_job_template": {}}
         answer = httpx.post(f"{api}/work_pools/", json=body, timeout=30)
         assert answer.status_code in {201, 409}, answer.text  # 409: another test made it
-    made.prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(DEPLOYMENTS))
+    if not all(_is_deployed(api, name) for name in ("shard-dataset/demo", "shard-partition/hosts")):
+        made.prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(DEPLOYMENTS))
     with ExitStack() as stack:
         stack.callback(lambda: [made.stop(name) for name in list(made.hosts)])
         yield made
+
+
+def _is_deployed(api: str, name: str) -> bool:
+    """Whether another test made the deployment, and its work pool is still there."""
+    answer = httpx.get(f"{api}/deployments/name/{name}", timeout=30)
+    return answer.is_success and answer.json()["work_pool_name"] is not None

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import closing
 from typing import Any
 
 from tasks.core.storage.dialects.base import ObjectInfo, OpenUpload
@@ -27,7 +28,8 @@ class _InThreads:
                 from botocore.session import get_session  # type: ignore[import-untyped]
 
                 self._made = get_session().create_client("s3", config=Config(**self._settings))
-        with self._made.get_object(Bucket=bucket, Key=key, **options)["Body"] as body:
+        # As a context manager it would give urllib3's stream, whose errors are not botocore's.
+        with closing(self._made.get_object(Bucket=bucket, Key=key, **options)["Body"]) as body:
             data: bytes = body.read()
         return data
 
