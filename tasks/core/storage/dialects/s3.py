@@ -28,8 +28,12 @@ class _InThreads:
                 from botocore.session import get_session  # type: ignore[import-untyped]
 
                 self._made = get_session().create_client("s3", config=Config(**self._settings))
+        try:
+            answer = self._made.get_object(Bucket=bucket, Key=key, **options)
+        except ValueError as error:  # half a date, say
+            raise ConnectionError(f"the answer was cut in its head: {error}") from error
         # As a context manager it would give urllib3's stream, whose errors are not botocore's.
-        with closing(self._made.get_object(Bucket=bucket, Key=key, **options)["Body"]) as body:
+        with closing(answer["Body"]) as body:
             data: bytes = body.read()
         return data
 

@@ -171,6 +171,16 @@ class TestPassingFaults:
             assert quick(bucket).read("x") == data
             assert proxy.struck == 1
 
+    def test_cuts_in_the_head_of_a_large_answer(self, bucket: str, proxy: FaultProxy) -> None:
+        storage = quick(bucket)
+        data = bytes(range(256)) * 5000
+        storage.put("x", data)
+        client = ObjectClient(scheme="s3", bucket=bucket, retry=storage._client.retry)
+        for cut in range(1, 500, 16):
+            proxy.inflict(Faults(cut_down=cut, times=1))
+            assert client.read("out/x", what="read x", span=(0, len(data))) == data
+            assert proxy.struck == 1
+
     def test_object_server_killed_and_started_again(self, bucket: str, s3: SwiftServer) -> None:
         storage = quick(bucket, attempts=8)
         storage.put("x", b"before")
