@@ -92,19 +92,18 @@ def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict
 
 @pytest.mark.parametrize("number", [0, 1], ids=["shardmill's reader", "the stock reader"])
 def test_readme_python(
-    folder: Path, vocabulary: Path, shell_environment: dict[str, str], number: int
+    folder: Path, vocabulary: Path, shell_environment: dict[str, str], api_url: str, number: int
 ) -> None:
+    environment = shell_environment | {"PREFECT_API_URL": api_url}
     script = blocks("README.md", "python")[number]
     make = "shardmill shard fineweb-edu --output fineweb-edu-gpt2 --tokenizer gpt2"
-    subprocess.run(
-        ["bash", "-c", here(make, vocabulary)], cwd=folder, env=shell_environment, check=True
-    )
+    subprocess.run(["bash", "-c", here(make, vocabulary)], cwd=folder, env=environment, check=True)
     # Where torchvision does not load, as beside a CPU-only torch, the import needs a hand.
     stand_in = "import streaming_ext.stock\n"
     ended = subprocess.run(
         [sys.executable, "-c", stand_in + script + "    print(batch['tokens'].shape)\n"],
         cwd=folder,
-        env=shell_environment,
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
