@@ -1,6 +1,5 @@
 """The Prefect server killed and started again, and its database, while hosts are at work."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,6 @@ from tests.command_line import CommandLine, assert_same_dataset
 from tests.servers.postgres import PostgresServer, postgres_server, programs
 from tests.servers.prefect_server import PrefectServer
 from tests.servers.prefect_worker import PARENTS, Cluster, cluster
-
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("SHARDMILL_SLOW_TESTS"), reason="SHARDMILL_SLOW_TESTS is not set"
-)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

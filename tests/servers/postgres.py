@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.servers.prefect_server import free_port
 
 _NOBODY = 65534
+_SHORT = Path("/tmp")  # noqa: S108  mkdtemp makes a folder of its own there
 
 
 def programs() -> Path | None:
@@ -82,7 +83,9 @@ class PostgresServer:
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
     """Run PostgreSQL in a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="shardmill-postgres-") as folder:
+    # Not in the folder that tests have for temporary files: no other user comes that far, and the
+    # path of a socket must be short.
+    with tempfile.TemporaryDirectory(prefix="shardmill-postgres-", dir=_SHORT) as folder:
         Path(folder).chmod(0o755)
         server = PostgresServer(Path(folder))
         try:
