@@ -27,12 +27,14 @@ def ending_without_a_worker() -> Iterator[None]:
     """End the block as SIGTERM does when its run is cancelled, or the worker that started it dies.
 
     Raises:
-        StoppedError: for what the block raised then.
+        StoppedError: for what the block raised then; or at its end, where a cancel came so late
+            that all was done: for Prefect, a run that is to be cancelled can end in no other way.
     """
     if threading.current_thread() is not threading.main_thread():  # only that one gets signals
         yield
         return
-    watch = _Watch(_worker_dead() if deployment.id else _cancelled())
+    by_a_worker = bool(deployment.id)
+    watch = _Watch(_worker_dead() if by_a_worker else _cancelled())
     # The thread talks to the API that this run talks to, which a context may have set.
     context = copy_context()
     threading.Thread(target=lambda: context.run(watch.keep), daemon=True).start()
@@ -44,6 +46,8 @@ def ending_without_a_worker() -> Iterator[None]:
         raise
     finally:
         watch.end()
+    if not by_a_worker and (reason := watch.why_over()) is not None:
+        raise StoppedError(reason)
 
 
 class _Watch:
@@ -51,18 +55,19 @@ class _Watch:
 
     Attributes:
         reason: why the block was ended, once it was.
+        why_over: why the run is over, if it is.
     """
 
     def __init__(self, why_over: Callable[[], str | None]) -> None:
         self.reason: str | None = None
-        self._why_over = why_over
+        self.why_over = why_over
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
     def keep(self) -> None:
         """Look every few seconds; send this process SIGTERM, once, when the run is over."""
         while not self._ended.wait(POLL_SECONDS):
-            if (reason := self._why_over()) is None:
+            if (reason := self.why_over()) is None:
                 continue
             with self._lock:
                 if not self._ended.is_set():

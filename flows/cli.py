@@ -89,7 +89,7 @@ def run_shard(config: ShardConfig) -> int:
     with watch() as progress:
         with shown(progress, _err), prefect_api():
             state = shard_dataset(config, return_state=True)
-        if state.is_cancelled():
+        if state.is_cancelled() or state.is_cancelling():
             _err.print("shardmill: cancelled in Prefect. Run the same command again to go on.")
             return EXIT_TERMINATED
         if progress.report is not None:

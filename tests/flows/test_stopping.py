@@ -85,6 +85,8 @@ def test_a_stop_ends_the_run_and_all_its_processes(
 ) -> None:
     output = tmp_path / "out"
     run, processes = start_and_wait_for_work(slow, output)
+    for worker in workers_of(run.pid):
+        worker.suspend()  # it will not be done before it is stopped
     found, _ = flow_run(api_url, output)
     began = time.monotonic()
     stop.by(run, f"{api_url}/flow_runs/{found['id']}")
@@ -102,6 +104,22 @@ def test_a_stop_ends_the_run_and_all_its_processes(
 
     assert slow.shard(output).returncode == 0
     assert_same_dataset(undisturbed, output)
+
+
+def test_a_cancel_that_comes_too_late_is_recorded(
+    served: CommandLine, dataset: Path, api_url: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    run = served.start(*served.shard_arguments(output))
+    wait_for((output / "parts").exists)  # a moment's work is left
+    found, _ = flow_run(api_url, output)
+    cancel_in_the_dashboard(run, f"{api_url}/flow_runs/{found['id']}")
+    _, stderr = run.communicate(timeout=END_SECONDS)
+    assert run.returncode == 143, stderr
+    assert "Traceback" not in stderr
+    assert flow_run(api_url, output)[0]["state_type"] == "CANCELLED"
+    assert served.shard(output).returncode == 0
+    assert_same_dataset(dataset, output)
 
 
 def test_kill_9_of_the_parent_leaves_no_orphan(
