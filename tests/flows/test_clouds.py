@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.manifest import Manifest
-from tests.command_line import CommandLine, wait_for, workers_of
+from tests.command_line import CommandLine, wait_for
 from tests.servers.azurite import container_client, download_container, make_container
 
 READ_BOTH = """
@@ -76,8 +75,8 @@ def test_killed_resumed_verified(
     output = f"{cloud.url}/some/out"
     arguments = command.shard_arguments(output, sources=f"{cloud.url}/raw", engine="reference")
     run = command.start(*arguments)
-    wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
-    time.sleep(3)
+    # Two files are in hand; there are four.
+    wait_for(lambda: len(list(tmp_path.rglob("documents/*.parquet"))) >= 2)
     os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
     before = cloud.download("some/out", tmp_path / "before")
