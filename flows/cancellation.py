@@ -19,7 +19,7 @@ from prefect.runtime import deployment, flow_run
 from streaming_ext.errors import StoppedError
 from tasks.prefect_api import asked_once
 
-POLL_SECONDS = 2.0
+POLL_SECONDS = 3.0
 
 
 @contextmanager

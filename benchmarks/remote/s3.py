@@ -41,6 +41,8 @@ def main() -> None:
     data = os.urandom(SHARD)
     with tempfile.TemporaryDirectory() as folder, swift_server(Path(folder) / "swift") as server:
         os.environ.update(aws_environment(server.url))
+        shard = Path(folder) / "shard"
+        shard.write_bytes(data)
         bucket = make_bucket(server.url)
         client = s3_client(server.url)
         storage = ObjectStorage(f"s3://{bucket}/ours")
@@ -55,7 +57,7 @@ def main() -> None:
         def our_put() -> None:
             with uploads(storage) as put:
                 for number in range(count):
-                    put(str(number), data)
+                    put(str(number), shard)
 
         def bare_get() -> None:
             with ThreadPoolExecutor(AT_ONCE) as threads:

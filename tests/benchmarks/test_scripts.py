@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,10 @@ def test_dashboard(cache: Path, tmp_path: Path) -> None:
     assert measured["rows"]["log"] < 4
     assert measured["calls"]["flow_runs"] > 2
     assert measured["bytes"] > 0
+
+
+def test_remote_s3(cache: Path) -> None:
+    printed = run_script("remote.s3", "--megabytes", 40, cache=cache)
+    assert re.findall(r"^(\w+)  (\w+) +[\d.]+ MB/s$", printed, re.MULTILINE) == [
+        (what, who) for what in ("put", "get", "file") for who in ("boto3", "shardmill")
+    ]

@@ -15,7 +15,7 @@ Resource = Literal["network", "cpu", "disk", "requests"]
 
 # What Prefect takes for a file's tasks, in seconds of one process a host: many_files.py in
 # benchmarks/ told 2,400 files of 1 MB from 8 of 300 MB when a local file had three; it has two.
-SECONDS_A_FILE = 0.034
+SECONDS_A_FILE = 0.017
 PARTS_AHEAD = 2  # files a host has in hand beside one a worker
 AHEAD_BYTES = 8 * 2**30  # of downloaded files that no worker has begun, at most
 REQUESTS_A_PART = 2  # its record and its table of documents; each shard is one more
