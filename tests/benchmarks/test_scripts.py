@@ -84,6 +84,6 @@ def test_dashboard(cache: Path, tmp_path: Path) -> None:
 
 def test_remote_s3(cache: Path) -> None:
     printed = run_script("remote.s3", "--megabytes", 40, cache=cache)
-    assert re.findall(r"^(\w+)  (\w+) +[\d.]+ MB/s$", printed, re.MULTILINE) == [
+    assert re.findall(r"^(\w+) +(\w+) +[\d.]+ MB/s$", printed, re.MULTILINE) == [
         (what, who) for what in ("put", "get", "file") for who in ("boto3", "shardmill")
     ]
