@@ -170,9 +170,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
         for position in range(start, end, _PIECE):
             piece = data[position : min(position + _PIECE, end)]
-            self.wfile.write(piece)
-            with hub.lock:
+            with hub.lock:  # before it is sent: who has all of it may look at once
                 hub.sent[path] += len(piece)
+            self.wfile.write(piece)
 
     def _json(self, value: object, headers: Mapping[str, str] | None = None) -> None:
         kind = {"Content-Type": "application/json"}
