@@ -30,6 +30,7 @@ from tasks.core.storage import open_storage
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_TERMINATED = 128 + signal.SIGTERM
 
 _out = Console(highlight=False)
@@ -361,7 +362,7 @@ def _guarded(command: Callable[[], Any]) -> int:
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     except (KeyboardInterrupt, _Terminated) as stop:
         _err.print("shardmill: stopped. Run the same command again to go on.")
-        return 128 + (signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT)
+        return EXIT_TERMINATED if isinstance(stop, _Terminated) else EXIT_INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from streaming_ext.errors import StorageError
 from streaming_ext.order import Ints
+from streaming_ext.windows import windows
 
 _MAP_FIXED: Final = 0x10  # the same on Linux and macOS; the `mmap` module does not name it
 _RESERVED: Final = mmap.MAP_PRIVATE | mmap.MAP_ANON | getattr(mmap, "MAP_NORESERVE", 0)
@@ -95,7 +96,6 @@ class Arena:
         if width not in self._windows:
             # One void element starts at every byte: taking elements copies whole rows.
             buffer: Any = (ctypes.c_uint8 * self._bytes).from_address(self._address)
-            shape = (self._bytes - width + 1,)
-            self._windows[width] = np.ndarray(shape, f"V{width}", buffer, strides=(1,))
+            self._windows[width] = windows(np.frombuffer(buffer, np.uint8), width)
         taken = self._windows[width][addresses]
         return taken.view(np.uint8).reshape(len(addresses), width)

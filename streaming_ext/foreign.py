@@ -16,6 +16,7 @@ from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.format import COLUMN, decompress
 from streaming_ext.order import Ints
 from streaming_ext.remote import Remote
+from streaming_ext.windows import windows
 
 _TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
 ID_TYPES: Final = tuple(_TYPE_CODES.values())
@@ -110,7 +111,7 @@ class SampleLayout:
         if begin[0] < head or behind[-1] != len(raw) or (behind - begin < 4 * len(own)).any():
             raise CorruptDatasetError(f"{where}: its samples do not lie within it.")
         # sizes that each sample says, then those of all columns: (samples, columns)
-        said = _windows(raw, begin, 4 * len(own)).view("<u4").astype(np.int64)
+        said = _cut_out(raw, begin, 4 * len(own)).view("<u4").astype(np.int64)
         sizes = np.empty((samples, len(self.sizes)), np.int64)
         for number, size in enumerate(self.sizes):
             sizes[:, number] = said[:, own.index(number)] if size is None else size
@@ -128,7 +129,7 @@ class SampleLayout:
                 "pack them to one first."
             )
         starts = begin + 4 * len(own) + sizes[:, : self.column].sum(axis=1)
-        return _windows(raw, starts, int(sizes[0, self.column]))
+        return _cut_out(raw, starts, int(sizes[0, self.column]))
 
     def _header(self, cells: Bytes, where: str) -> tuple[str, int]:
         """Type of an id, and the bytes that stand before a sample's ids."""
@@ -170,9 +171,8 @@ def first_sample(
     return ids.dtype.name, ids.shape[1]
 
 
-def _windows(raw: Bytes, starts: Ints, width: int) -> Bytes:
+def _cut_out(raw: Bytes, starts: Ints, width: int) -> Bytes:
     """Copies of `width` bytes from each start: (starts, width)."""
     if width == 0 or len(starts) == 0:
         return np.empty((len(starts), 0), np.uint8)
-    every: npt.NDArray[Any] = np.ndarray((len(raw) - width + 1,), f"V{width}", raw, strides=(1,))
-    return every[starts].view(np.uint8).reshape(len(starts), width)
+    return windows(raw, width)[starts].view(np.uint8).reshape(len(starts), width)

@@ -15,10 +15,9 @@ import numpy.typing as npt
 from streaming_ext.buffers import Buffers
 from streaming_ext.masks import IGNORED, Boundaries, Small
 from streaming_ext.order import Ints
+from streaming_ext.windows import windows
 
 _GRANULE: Final = 128  # tokens copied at once
-_COPIED: Final = np.dtype(f"V{_GRANULE * 4}")  # a granule as one element
-_Windows = npt.NDArray[np.void]  # a granule begins at every token
 
 
 class Spread:
@@ -101,7 +100,7 @@ class Spread:
         counting = _counting(length)
         positions: Small = counting[self._granules[step]].view(np.int32)
         # In their order: what one runs beyond its segment, those of the next ones put right.
-        _windows(positions)[starts] = counting[0]
+        windows(positions, _GRANULE)[starts] = counting[0]
         return positions[: rows * length].reshape(self.shape)
 
     def _positions_of_granules(self) -> Ints:
@@ -122,13 +121,8 @@ class Spread:
 
 
 @lru_cache(maxsize=4)
-def _counting(length: int) -> _Windows:
-    """The numbers from 0, as far as a granule that begins in a row of `length` tokens may go."""
+def _counting(length: int) -> npt.NDArray[np.void]:
+    """Granules from each number on, as far as one that begins in a row of `length` tokens goes."""
     numbers = np.arange(length + 2 * _GRANULE, dtype=np.int32)
     numbers.flags.writeable = False
-    return _windows(numbers)
-
-
-def _windows(numbers: Small) -> _Windows:
-    count = numbers.size - _GRANULE + 1
-    return np.ndarray((count,), _COPIED, numbers, strides=(4,))
+    return windows(numbers, _GRANULE)

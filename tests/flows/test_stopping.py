@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ def test_a_cancel_that_comes_too_late_is_recorded(
 def test_kill_9_of_the_parent_leaves_no_orphan(
     embedded: CommandLine, slow: CommandLine, tmp_path: Path
 ) -> None:
-    alone = CommandLine(embedded.env, slow.tokenizer, slow.sources)
+    alone = replace(slow, env=embedded.env)
     run, processes = start_and_wait_for_work(alone, tmp_path / "out")
     assert len(processes) >= 3  # two workers and Prefect's embedded API
     os.kill(run.pid, signal.SIGKILL)

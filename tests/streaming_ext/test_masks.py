@@ -119,6 +119,33 @@ def test_unknown_extras_are_refused(raw: Built) -> None:
         batches_of(raw, extras=["labels"])
 
 
+def take_repeated_ends_for_padding(reference: Reference) -> None:
+    """But for the first token of a shard, which never is."""
+    shard_starts = {0, *(end + 1 for end in reference.last_of_shard)}
+    stream = reference.stream
+    for at in range(len(stream)):
+        both = at > 0 and stream[at] == EOT == stream[at - 1]
+        reference.padding[at] = both and at not in shard_starts
+
+
+def assert_as_reference(batch, reference: Reference, length: int) -> list[int]:
+    """Compare all masks of a batch; returns where its segments begin, and its end."""
+    bounds = [0]
+    for row, sequence in enumerate(batch["sequence_ids"].tolist()):
+        start = sequence * length
+        begins = reference.segments(start, length)
+        targets = [reference.target(start + i, row_end=i == length - 1) for i in range(length)]
+        assert batch["targets"][row].tolist() == targets
+        number = np.searchsorted(begins, np.arange(length), side="right") - 1
+        assert batch["document_ids"][row].tolist() == number.tolist()
+        positions = np.arange(length) - np.array(begins)[number]
+        assert batch["position_ids"][row].tolist() == positions.tolist()
+        bounds += [row * length + end for end in [*begins[1:], length]]
+    assert batch["cu_seqlens"].tolist() == bounds
+    assert batch["max_seqlen"] == max(np.diff(bounds))
+    return bounds
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_documents_of_a_token_and_padding_within(tmp_path, workers) -> None:
     """More boundaries than a message has room for; padding that no part of ours would have."""
@@ -132,24 +159,11 @@ def test_documents_of_a_token_and_padding_within(tmp_path, workers) -> None:
     )
     length = 40
     reference = Reference(built, "train")
-    shard_starts = {0, *(end + 1 for end in reference.last_of_shard)}
-    stream = reference.stream
-    for at in range(len(stream)):  # the first token of a shard is never padding
-        both = at > 0 and stream[at] == EOT == stream[at - 1]
-        reference.padding[at] = both and at not in shard_starts
+    take_repeated_ends_for_padding(reference)
     seen = 0
     for batch in batches_of(built, sequence_length=length, workers=workers):
-        bounds = [0]
-        for row, sequence in enumerate(batch["sequence_ids"].tolist()):
-            start = sequence * length
-            begins = reference.segments(start, length)
-            targets = [reference.target(start + i, row_end=i == length - 1) for i in range(length)]
-            assert batch["targets"][row].tolist() == targets
-            number = np.searchsorted(begins, np.arange(length), side="right") - 1
-            assert batch["document_ids"][row].tolist() == number.tolist()
-            bounds += [row * length + end for end in [*begins[1:], length]]
-            seen += 1
-        assert batch["cu_seqlens"].tolist() == bounds
+        assert_as_reference(batch, reference, length)
+        seen += len(batch["sequence_ids"])
     assert seen > 40
 
 
@@ -168,26 +182,10 @@ def test_long_documents(tmp_path, length, workers) -> None:
                                       [("train", ids[17_500:].tolist())]],
                   compression="none", shard_samples=600)  # fmt: skip
     reference = Reference(built, "train")
-    shard_starts = {0, *(end + 1 for end in reference.last_of_shard)}
-    stream = reference.stream
-    for at in range(len(stream)):
-        both = at > 0 and stream[at] == EOT == stream[at - 1]
-        reference.padding[at] = both and at not in shard_starts
+    take_repeated_ends_for_padding(reference)
     tokens = segments = 0
     for batch in batches_of(built, sequence_length=length, workers=workers):
-        bounds = [0]
-        for row, sequence in enumerate(batch["sequence_ids"].tolist()):
-            start = sequence * length
-            begins = reference.segments(start, length)
-            targets = [reference.target(start + i, row_end=i == length - 1) for i in range(length)]
-            assert batch["targets"][row].tolist() == targets
-            number = np.searchsorted(begins, np.arange(length), side="right") - 1
-            assert batch["document_ids"][row].tolist() == number.tolist()
-            positions = np.arange(length) - np.array(begins)[number]
-            assert batch["position_ids"][row].tolist() == positions.tolist()
-            bounds += [row * length + end for end in [*begins[1:], length]]
-        assert batch["cu_seqlens"].tolist() == bounds
-        assert batch["max_seqlen"] == max(np.diff(bounds))
+        bounds = assert_as_reference(batch, reference, length)
         tokens += bounds[-1]
         segments += len(bounds) - 1
     assert tokens > 25_000

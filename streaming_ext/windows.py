@@ -1,0 +1,12 @@
+"""Runs of neighbouring values as single elements, which numpy then moves whole."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def windows(values: npt.NDArray[Any], width: int) -> npt.NDArray[np.void]:
+    """Every run of `width` values, in the memory of `values`: (values - width + 1,)."""
+    runs = values.size - width + 1
+    return np.ndarray((runs,), f"V{width * values.itemsize}", values, strides=(values.itemsize,))
