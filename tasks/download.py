@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from tasks.core.jobs import FetchJob
-from tasks.run import Part, Run, is_transient, retry_pauses
+from tasks.retrying import OURS, retry_pauses
+from tasks.run import Part, Run
 
 
 @task(
@@ -14,9 +14,7 @@ from tasks.run import Part, Run, is_transient, retry_pauses
     task_run_name="download {part}",
     retries=4,
     retry_delay_seconds=retry_pauses,
-    retry_condition_fn=is_transient,
-    cache_policy=NO_CACHE,
-    persist_result=False,
+    **OURS,
 )
 def download(run: Run, part: Part) -> Path:
     """The path of the file's bytes on this machine.

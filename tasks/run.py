@@ -3,20 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from streaming_ext.errors import ShardmillError, StoppedError, UsageError
+from streaming_ext.errors import StoppedError
 from tasks.core.jobs import FetchedFile, Progress
 from tasks.core.plan import Plan
 from tasks.core.pool import WorkerPool
 from tasks.core.progress import RunProgress
 from tasks.core.sources import SourceFile
 from tasks.core.storage import Storage
-from tasks.core.storage.client import patience
 from tasks.room import Room
-
-if TYPE_CHECKING:
-    from prefect.client.schemas.objects import State, TaskRun
 
 # Tokenizing takes most of a part's time, putting it in place the rest: for the progress bar.
 _TOKENIZE_SHARE = 0.95
@@ -109,26 +104,3 @@ class Run(Planned):
             )
 
         return listen
-
-
-def retry_pauses(count: int) -> list[float]:
-    """Seconds before each retry of a task: `retry_delay_seconds` of those that storage may fail.
-
-    They go with the time-out of storage, so that whoever asks for little patience gets little.
-    """
-    try:
-        factor = patience()
-    except UsageError:  # told when the first request is made
-        factor = 1.0
-    return [pause * factor for pause in (1, 5, 20, 60)[:count]]
-
-
-def is_transient(task: Any, task_run: "TaskRun", state: "State[Any]") -> bool:
-    """Prefect's question whether to try again: only where that may help, never while stopping."""
-    try:
-        state.result()
-    except ShardmillError as error:
-        return error.transient
-    except Exception:  # noqa: BLE001  whatever else it was, trying again does not help
-        return False
-    return False

@@ -5,14 +5,14 @@ import threading
 from contextlib import ExitStack
 
 from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from streaming_ext.errors import ShardmillError, StoppedError
 from tasks.core.report import FailedFile, PartTimes
 from tasks.core.storage import open_storage
 from tasks.download import download
 from tasks.guest import Guest
-from tasks.run import Part, Run, is_transient
+from tasks.retrying import OURS
+from tasks.run import Part, Run
 from tasks.tokenize import tokenize
 from tasks.write import write
 
@@ -53,9 +53,7 @@ def is_at_work(run: str) -> bool:
     task_run_name="shard {number:05}",
     retries=3,
     retry_delay_seconds=[1, 5, 20],
-    retry_condition_fn=is_transient,
-    cache_policy=NO_CACHE,
-    persist_result=False,
+    **OURS,
 )
 def shard_part(output: str, run: str, number: int) -> PartTimes | FailedFile:
     """Download, tokenize and write a source file; see the tasks of these names.

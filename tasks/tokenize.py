@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from tasks.core.jobs import TokenizedPart, TokenizeJob
-from tasks.run import Part, Run, is_transient
+from tasks.retrying import OURS
+from tasks.run import Part, Run
 
 
 @task(
@@ -14,9 +14,7 @@ from tasks.run import Part, Run, is_transient
     task_run_name="tokenize {part}",
     retries=2,
     retry_delay_seconds=[1, 5],
-    retry_condition_fn=is_transient,
-    cache_policy=NO_CACHE,
-    persist_result=False,
+    **OURS,
 )
 def tokenize(run: Run, part: Part, local: Path) -> TokenizedPart:
     """Tokenize the file at `local`; the shards stay on scratch, only their counts come back.

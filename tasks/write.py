@@ -4,11 +4,11 @@ import platform
 import shutil
 
 from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from tasks.core.jobs import TokenizedPart, WriteJob
 from tasks.core.report import PartTimes
-from tasks.run import Part, Run, is_transient, retry_pauses
+from tasks.retrying import OURS, retry_pauses
+from tasks.run import Part, Run
 
 
 @task(
@@ -16,9 +16,7 @@ from tasks.run import Part, Run, is_transient, retry_pauses
     task_run_name="write {part}",
     retries=3,
     retry_delay_seconds=retry_pauses,
-    retry_condition_fn=is_transient,
-    cache_policy=NO_CACHE,
-    persist_result=False,
+    **OURS,
 )
 def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
     """Put the part's files and its record in place, then free its scratch space.

@@ -103,13 +103,24 @@ def wait_for(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
 
 def assert_same_dataset(one: Path, other: Path) -> None:
     """Both folders hold the same files with the same bytes, `runs/` aside; and they hold some."""
-    ours, theirs = _files(one), _files(other)
+    _assert_same_files(one, other, lambda path: path.parts[0] != "runs")
+    assert (one / "manifest.json").exists()
+
+
+def assert_same_text(one: Path, other: Path) -> None:
+    """The same shards and lists of documents, from sources that may have lain elsewhere."""
+    for folder in ("train", "holdout", "documents"):
+        _assert_same_files(one / folder, other / folder, lambda _: True)
+
+
+def _assert_same_files(one: Path, other: Path, chosen: Callable[[Path], bool]) -> None:
+    ours, theirs = _files(one, chosen), _files(other, chosen)
     assert ours == theirs
-    assert "manifest.json" in ours
+    assert ours
     _, different, errors = filecmp.cmpfiles(one, other, ours, shallow=False)
     assert (different, errors) == ([], [])
 
 
-def _files(root: Path) -> list[str]:
+def _files(root: Path, chosen: Callable[[Path], bool]) -> list[str]:
     files = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
-    return sorted(str(file) for file in files if file.parts[0] != "runs")
+    return sorted(str(file) for file in files if chosen(file))

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.command_line import CommandLine, assert_same_dataset, is_alive, wait_for
+from tests.servers.browser import browser_page, find_browser
 from tests.servers.prefect_worker import FINAL, PARENTS, Cluster, cluster
 
 END_SECONDS = 30.0  # for what a stop ends on all hosts; some seconds on an idle machine
@@ -105,7 +106,21 @@ def runs(hosts: Cluster, served: CommandLine, tmp_path_factory: pytest.TempPathF
     return Runs(hosts, served, tmp_path_factory.mktemp("runs") / "out")
 
 
-def test_cancelled_in_all_ways(hosts: Cluster, runs: Runs) -> None:
+def cancel_in_the_browser(hosts: Cluster, run: str, home: Path) -> None:
+    """Click what the dashboard has for it; without a browser, on the command line."""
+    program = find_browser()
+    if program is None:
+        hosts.prefect("flow-run", "cancel", run)
+        return
+    with browser_page(program, home) as page:
+        page.open(f"{hosts.api.removesuffix('/api')}/v2/runs/flow-run/{run}", "Running")
+        page.click("button", "Open menu")
+        page.click("[role=menuitem]", "Cancel")
+        page.click("button", "Cancel Flow Run")
+        wait_for(lambda: hosts.flow_run(run)["state_type"] != "RUNNING")
+
+
+def test_cancelled_in_all_ways(hosts: Cluster, runs: Runs, tmp_path: Path) -> None:
     """Nothing of it is left on any host."""
     submitted = runs.submitted()
     hosts.frozen(2)  # both, so that none gets done; the third partition waits
@@ -120,7 +135,7 @@ def test_cancelled_in_all_ways(hosts: Cluster, runs: Runs) -> None:
     run = runs.deployed()
     hosts.frozen(2)
     work = hosts.work()
-    hosts.prefect("flow-run", "cancel", run)
+    cancel_in_the_browser(hosts, run, tmp_path)
     runs.end(work)
     assert runs.states(run) == {"CANCELLED"}
     runs.assert_tidy()

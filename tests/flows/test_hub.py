@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.manifest import Manifest
-from tests.command_line import CommandLine, wait_for, workers_of
+from tests.command_line import CommandLine, assert_same_text, wait_for, workers_of
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.swift import OWNER, SwiftServer, aws_environment, download_all
 from tests.test_readme import blocks, here
@@ -80,11 +80,7 @@ def test_the_whole_story(
         and part.source.version.startswith("sha256:")
         for part in manifest.parts
     )
-    for folder in ("train", "holdout", "documents"):  # the same bytes as from local files
-        ours = {f.relative_to(copy): f.read_bytes() for f in (copy / folder).rglob("*.*")}
-        theirs = {f.relative_to(dataset): f.read_bytes() for f in (dataset / folder).rglob("*.*")}
-        assert ours == theirs
-        assert ours
+    assert_same_text(copy, dataset)
 
     hub.reset()
     again = online.shard(url, **OPTIONS)

@@ -65,7 +65,7 @@ class Stop:
 
 
 def cancel_in_the_dashboard(_: "subprocess.Popen[str]", flow_run_url: str) -> None:
-    """The request of the button."""
+    """The request of the button, and of `prefect flow-run cancel`."""
     cancelling = {"state": {"type": "CANCELLING", "name": "Cancelling"}, "force": True}
     httpx.post(f"{flow_run_url}/set_state", json=cancelling).raise_for_status()
 

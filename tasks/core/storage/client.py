@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 TIMEOUT_VARIABLE = "SHARDMILL_STORAGE_TIMEOUT"
 _TIMEOUT_SECONDS = 30.0
-_SLOWEST_BYTES_PER_SECOND = 2**20  # a transfer that is slower than this is given up
+_SLOWEST_BYTES_PER_SECOND = 2**18  # a transfer that is slower than this is given up
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

@@ -1,0 +1,31 @@
+"""A sound dataset of three parts, and a copy of it to damage."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tasks.core.synthetic import make_documents
+from tests.tasks.core.build_dataset import build_dataset
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[list[str | None]]:
+    """Three files: ordinary, with nulls and empty texts, and of one document."""
+    made = [text[:600] for text in make_documents(40, seed=5)]
+    mixed: list[str | None] = [*made[20:39]]
+    mixed[3:3] = [None, ""]
+    return [[*made[:20]], [*mixed, None], ["One document.", None]]
+
+
+@pytest.fixture(scope="session")
+def sound(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]], rank_path: Path
+) -> Path:
+    folder = tmp_path_factory.mktemp("sound")
+    return build_dataset(folder, texts, tokenizer=str(rank_path))
+
+
+@pytest.fixture
+def copy(sound: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sound, tmp_path / "dataset"))

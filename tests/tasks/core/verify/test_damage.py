@@ -1,0 +1,106 @@
+"""`verify` names the file that disks or hands have damaged."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import NotADatasetError
+from tests.tasks.core.verify.damage import (
+    DOCUMENTS,
+    RECORD,
+    check,
+    files_named,
+    flip,
+    lengthen,
+    listing,
+)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+KINDS = [
+    "train/00001/shard.00000.mds.zstd",
+    "holdout/00000/shard.00000.mds.zstd",
+    DOCUMENTS,
+    RECORD,
+    "train/index.json",
+    "holdout/index.json",
+    "tokenizer/ranks.tiktoken",
+    "tokenizer/tokenizer_spec.json",
+]
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, lengthen, Path.unlink])
+@pytest.mark.parametrize("file", KINDS)
+def test_damage_names_the_file_and_no_other(
+    file: str, damage: Callable[[Path], None], copy: Path
+) -> None:
+    damage(copy / file)
+    assert files_named(check(copy)) == {file}
+
+
+def test_two_shards_in_each_others_place(copy: Path) -> None:
+    first, second = "train/00000/shard.00000.mds.zstd", "train/00001/shard.00000.mds.zstd"
+    (copy / first).rename(copy / "aside")
+    (copy / second).rename(copy / first)
+    (copy / "aside").rename(copy / second)
+    assert files_named(check(copy)) == {first, second}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "train/00001/shard.99999.mds.zstd",
+        "train/00099/shard.00000.mds.zstd",
+        "train/00001/shard.00000.mds",
+        "documents/00099.parquet",
+        "parts/00099.json",
+        "notes.txt",
+        ".incoming/0123456789abcdef",
+        "tokenizer/tokenizer.json",
+    ],
+)
+def test_a_file_that_nothing_lists(extra: str, copy: Path) -> None:
+    (copy / extra).parent.mkdir(exist_ok=True)
+    (copy / extra).write_bytes(b"?")
+    assert files_named(check(copy)) == {extra}
+
+
+def test_every_byte_counts(sound: Path, tmp_path: Path) -> None:
+    rng = random.Random(0)
+    for file in sorted(listing(sound)):
+        size = (sound / file).stat().st_size
+        for position in rng.sample(range(size), min(size, 6)):
+            root = Path(shutil.copytree(sound, tmp_path / f"{len(list(tmp_path.iterdir()))}"))
+            flip(root / file, position)
+            findings = check(root, workers=1).findings
+            assert findings, f"{file}, byte {position}"
+            assert any(file in str(finding) for finding in findings), f"{file}, byte {position}"
+            shutil.rmtree(root)
+
+
+def test_one_damage_hides_no_other(copy: Path) -> None:
+    damaged = {*KINDS, "manifest.json", "documents/00002.parquet"} - {"train/index.json"}
+    for file in damaged:
+        truncate(copy / file)
+    (copy / "manifest.json").write_bytes(b"{}")
+    # Without the manifest nothing says which tokenizer files and index there should be.
+    expected = damaged - {"holdout/index.json", "tokenizer/ranks.tiktoken"}
+    named = files_named(check(copy))
+    assert {"manifest.json", "documents/00002.parquet", RECORD} <= named
+    assert expected - named <= {KINDS[0], DOCUMENTS, "tokenizer/tokenizer_spec.json"}
+    assert check(copy, workers=1).findings == check(copy, workers=4).findings
+
+
+def test_no_manifest(copy: Path, tmp_path: Path) -> None:
+    (copy / "manifest.json").unlink()
+    with pytest.raises(NotADatasetError, match=r"unfinished.*3 parts are recorded"):
+        check(copy)
+    for nothing in (tmp_path / "missing", tmp_path):
+        with pytest.raises(NotADatasetError, match="no dataset"):
+            check(nothing / "x")
