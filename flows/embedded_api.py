@@ -19,11 +19,13 @@ from contextlib import contextmanager, suppress
 
 START_SECONDS = 60.0
 # Nobody looks at it or automates it while it lives: the states of runs are all that it records.
+# One at a time, it falls behind many small files; what makes no whole batch is written in the end.
 _SERVER_SETTINGS = {
     "PREFECT_UI_ENABLED": "0",
     "PREFECT__SERVER_EPHEMERAL": "1",
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
 }
 _QUIET_SECONDS = 0.6  # without a new record: the server writes in batches, several a second
 _DRAIN_SECONDS = 60.0

@@ -66,9 +66,9 @@ def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict
     script = "set -euxo pipefail\n" + "\n".join(commands)
     # The server that the README starts in the background answers some seconds later.
     script = script.replace(
-        "prefect config set",
+        "prefect config set PREFECT_API_URL",
         f"for i in $(seq 300); do curl -sf http://127.0.0.1:{port}/api/health && break; "
-        "sleep 0.2; done\nprefect config set",
+        "sleep 0.2; done\nprefect config set PREFECT_API_URL",
     )
     log = folder / "output.log"  # no pipe: the server in the background would keep it open
     with log.open("wb") as out:
