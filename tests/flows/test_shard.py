@@ -1,6 +1,8 @@
 """The main job from the command line, undisturbed."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -18,6 +20,14 @@ def test_needs_no_server(embedded: CommandLine, dataset: Path, tmp_path: Path) -
     assert f"{NUM_FILES} done, 0 done before" in ended.stdout
     assert_same_dataset(dataset, tmp_path / "out")
     assert not (tmp_path / ".out.scratch").exists()
+    # What the next server on this home shows: all of it, though that was written in batches.
+    with closing(sqlite3.connect(Path(embedded.env["PREFECT_HOME"]) / "prefect.db")) as records:
+        states = records.execute(
+            "SELECT f.state_type, t.state_type, count(*) FROM flow_run f, task_run t "
+            "WHERE t.flow_run_id = f.id AND f.name = ? GROUP BY 1, 2",
+            [f"shard {tmp_path / 'out'}"],
+        ).fetchall()
+    assert states == [("COMPLETED", "COMPLETED", 2 * NUM_FILES + 1)]
 
 
 @pytest.mark.parametrize(
