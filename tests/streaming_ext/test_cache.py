@@ -103,7 +103,8 @@ def test_jobs_of_two_users_do_not_meet(
 ) -> None:
     """At once, in one temporary folder, of one dataset; and nothing of them is left."""
     start = multiprocessing.get_context("fork").Barrier(2)
-    open_to_all = tmp_path_factory.getbasetemp().parents[1]  # pytest's own folder is not
+    above = tmp_path_factory.getbasetemp().parents
+    open_to_all = next(folder for folder in above if folder.stat().st_mode & 0o007 == 0o007)
     with tempfile.TemporaryDirectory(dir=open_to_all) as name:
         everyone = Path(name)
         for folder in (everyone, everyone / "tmp", everyone / "caches"):

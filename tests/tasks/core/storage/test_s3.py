@@ -258,12 +258,13 @@ class TestLease:
     def test_a_live_holder_elsewhere_is_seen(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(lease_module, "LEASE_SECONDS", 15.0)
         self._elsewhere(monkeypatch)
         with quick(bucket).exclusive():
             began = time.monotonic()
             with pytest.raises(UsageError, match="Another run"), quick(bucket).exclusive():
                 pytest.fail("held twice")
-            assert time.monotonic() - began < 1.4
+            assert time.monotonic() - began < 12
 
     def test_a_dead_holder_elsewhere_is_followed_after_the_lease(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
@@ -276,14 +277,17 @@ class TestLease:
             assert 1.4 < time.monotonic() - began < 10
             assert list(quick(bucket).list("runs")) == ["runs/.lock-00000005"]
 
-    def test_a_dead_holder_here_is_followed_at_once(self, bucket: str) -> None:
+    def test_a_dead_holder_here_is_followed_at_once(
+        self, bucket: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lease_module, "LEASE_SECONDS", 15.0)
         content = (
             f'{{"machine": "{lease_module.this_machine()}", "pid": 999999999, "started": "1"}}'
         )
         quick(bucket).put("runs/.lock-00000001", content.encode())
         began = time.monotonic()
         with quick(bucket).exclusive():
-            assert time.monotonic() - began < 1.4
+            assert time.monotonic() - began < 12
 
     def test_who_was_taken_over_stops(self, bucket: str) -> None:
         storage = quick(bucket)
