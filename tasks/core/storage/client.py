@@ -23,6 +23,7 @@ Result = TypeVar("Result")
 TIMEOUT_VARIABLE = "SHARDMILL_STORAGE_TIMEOUT"
 _TIMEOUT_SECONDS = 30.0
 _SLOWEST_BYTES_PER_SECOND = 2**18  # a transfer that is slower than this is given up
+_UNKNOWN_BYTES = 64 * 2**20  # to expect of an object that is read whole, such as a shard
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -131,12 +132,14 @@ class ObjectClient:
         limit = self.timeout + 1 + size / _SLOWEST_BYTES_PER_SECOND
         attempt = silences = 0
         while True:
+            began = time.monotonic()
             try:
                 return self._once(request, limit)
             except client_errors() as error:
                 if is_missing(error):
                     raise FileNotFoundError(what) from error
-                told = explained(error, what=what, bucket=self.bucket, seconds=limit)
+                waited = time.monotonic() - began
+                told = explained(error, what=what, bucket=self.bucket, seconds=waited)
                 if isinstance(told, FileExistsError):
                     raise told from error
                 attempt += 1
@@ -173,7 +176,7 @@ class ObjectClient:
             span: start and end within the object; all of it by default.
             version: `FileExistsError` where the object is another one.
         """
-        size = 0 if span is None else span[1] - span[0]
+        size = _UNKNOWN_BYTES if span is None else span[1] - span[0]
 
         async def read(fs: Any) -> bytes:
             data = await self.dialect.read(fs, self.bucket, key, span, version)

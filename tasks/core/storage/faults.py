@@ -100,7 +100,7 @@ def is_missing(error: BaseException) -> bool:
 def explained(
     error: BaseException, *, what: str, bucket: str, seconds: float
 ) -> StorageError | FileExistsError:
-    """The error to raise instead; `what` is what was being done, `seconds` how long it might."""
+    """The error to raise instead; `what` is what was being done, `seconds` how long it took."""
     code, status = _answer(error)
     code = _ALIASES.get(code, code)
     kinds = _kinds(error)

@@ -142,6 +142,14 @@ class TestPassingFaults:
             storage.put("x", b"1")
         assert time.monotonic() - began < 10
 
+    def test_a_slow_link_is_no_silence(self, bucket: str, proxy: FaultProxy) -> None:
+        """One of a home, or a share of one."""
+        data = bytes(2 * 2**20)
+        storage = quick(bucket, attempts=1, timeout=1.0)
+        storage.put("x", data)
+        proxy.inflict(Faults(bytes_per_second=400_000))
+        assert storage.read("x") == data
+
     def test_endpoint_down(self, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         for said in said_by(quick(bucket)):
