@@ -65,10 +65,11 @@ def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict
     assert len(commands) >= 6
     script = "set -euxo pipefail\n" + "\n".join(commands)
     # The server that the README starts in the background answers some seconds later.
+    first_use = "prefect config set PREFECT_API_URL"
     script = script.replace(
-        "prefect config set PREFECT_API_URL",
+        first_use,
         f"for i in $(seq 300); do curl -sf http://127.0.0.1:{port}/api/health && break; "
-        "sleep 0.2; done\nprefect config set PREFECT_API_URL",
+        f"sleep 0.2; done\n{first_use}",
     )
     log = folder / "output.log"  # no pipe: the server in the background would keep it open
     with log.open("wb") as out:

@@ -75,8 +75,8 @@ class Page:
             text: all that it shows.
             seconds: until this fails.
         """
-        texts = f"[...document.querySelectorAll({json.dumps(kind)})]"
-        one = f"{texts}.find(e => e.innerText.trim() === {json.dumps(text)})"
+        elements = f"[...document.querySelectorAll({json.dumps(kind)})]"
+        one = f"{elements}.find(e => e.innerText.trim() === {json.dumps(text)})"
         middle = "(r => r && [r.x + r.width / 2, r.y + r.height / 2])"
         where, deadline = None, time.monotonic() + seconds
         while True:

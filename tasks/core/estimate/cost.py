@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 Resource = Literal["network", "cpu", "disk", "requests"]
 
 # What Prefect takes for a file's tasks, in seconds of one process a host: many_files.py in
-# benchmarks/ told 2,400 files of 1 MB from 8 of 300 MB when a local file had three; it has two.
+# benchmarks/ tells 2,400 files of 1 MB from 8 of 300 MB; a local file has two.
 SECONDS_A_FILE = 0.017
 PARTS_AHEAD = 2  # files a host has in hand beside one a worker
 AHEAD_BYTES = 8 * 2**30  # of downloaded files that no worker has begun, at most
