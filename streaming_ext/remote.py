@@ -1,5 +1,6 @@
 """Reading the files of a dataset from where it is published, and saying truly why one cannot be."""
 
+import os
 import random
 import sys
 import threading
@@ -24,10 +25,6 @@ _S3_CONFIG = {"connect_timeout": 10, "read_timeout": 20, "retries": {"max_attemp
 _REFUSED = ("AccessDenied", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403",
             "Unable to locate credentials", "NoCredentials")  # fmt: skip
 _NO_BUCKET = ("NoSuchBucket", "BucketNotFound")
-# Every client ever used, those of a parent process too. A forked worker that lets go of its copy
-# of one closes connections, and with them takes those of the parent out of the poll set that both
-# share: the parent's next read would wait for its time-out.
-_KEPT: dict[int, Any] = {}
 
 
 class FileMissingError(DatasetError):
@@ -71,6 +68,39 @@ def within(
     return outcome[0]
 
 
+class _Clients:
+    """One client for each dataset, whatever thread asks: to make one takes longer than a shard."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._made: dict[tuple[str, str], tuple[Any, str]] = {}
+
+    def of(self, url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+        """The client for a URL, and how it calls the place there."""
+        with self._guard:
+            key = url, repr(options)
+            if key not in self._made:
+                self._made[key] = self._make(url, options)
+            return self._made[key]
+
+    def _make(self, url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+        import fsspec
+
+        # fsspec's own memory of instances knows each thread apart.
+        client, path = fsspec.core.url_to_fs(url, skip_instance_cache=True, **options)
+        if hasattr(client, "set_session"):  # s3fs
+            client.retries = 1  # by itself it tries five times, in silence
+            client.connect()  # else threads that ask together make a connection pool each
+        return client, path
+
+
+# Those of this process are the last ones. Those of its parents are kept: a forked worker that lets
+# go of its copy of a client closes connections, and with them takes those of the parent out of the
+# poll set that both share: the parent's next read would wait for its time-out.
+_clients = [_Clients()]
+os.register_at_fork(after_in_child=lambda: _clients.append(_Clients()))
+
+
 @dataclass(kw_only=True)
 class Remote:
     """The root of a published dataset on a disk or an object store.
@@ -103,17 +133,19 @@ class Remote:
             StorageError: the storage refuses.
             TransientStorageError: it fails again after all retries.
         """
-        where = f"{self.url.rstrip('/')}/{name}"
         failures: list[TransientStorageError] = []
-        return within(self.timeout, lambda: self._with_retries(where, limit, failures),
-                      what=where, failures=failures)  # fmt: skip
+        return within(self.timeout, lambda: self._with_retries(name, limit, failures),
+                      what=self._label(name), failures=failures)  # fmt: skip
 
-    def _with_retries(self, where: str, limit: int, failures: list[TransientStorageError]) -> bytes:
+    def _label(self, name: str) -> str:
+        return f"{self.url.rstrip('/')}/{name}"
+
+    def _with_retries(self, name: str, limit: int, failures: list[TransientStorageError]) -> bytes:
         deadline = time.monotonic() + self.timeout
         attempt = 0
         while True:
             try:
-                return self._read_once(where, limit)
+                return self._read_once(name, limit)
             except TransientStorageError as error:
                 failures.append(error)
                 # Jitter keeps the ranks of a job from asking again at the same moment.
@@ -123,22 +155,14 @@ class Remote:
                 time.sleep(pause)
                 attempt += 1
 
-    def _read_once(self, where: str, limit: int) -> bytes:
-        if (root := self.path) is not None:
-            name = where[len(self.url.rstrip("/")) + 1 :]
-            try:
+    def _read_once(self, name: str, limit: int) -> bytes:
+        where = self._label(name)
+        try:
+            if (root := self.path) is not None:
                 with (root / name).open("rb") as file:
                     return file.read(limit + 1)
-            except OSError as error:
-                raise _translated(error, where) from error
-        try:
-            import fsspec
-
-            filesystem, path = fsspec.core.url_to_fs(where, **self._options())
-            _KEPT[id(filesystem)] = filesystem
-            if hasattr(filesystem, "retries"):  # s3fs tries five times on its own, in silence
-                filesystem.retries = 1
-            return bytes(filesystem.cat_file(path, start=0, end=limit + 1))
+            client, path = _clients[-1].of(self.url, self._options())
+            return bytes(client.cat_file(f"{path.rstrip('/')}/{name}", start=0, end=limit + 1))
         except ImportError as error:
             raise StorageError(
                 f"Reading {where} needs a package that is not installed: {error}. "

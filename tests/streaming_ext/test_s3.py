@@ -1,5 +1,6 @@
 """Reading from a real S3 server: what comes, and the true reason when nothing does."""
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -72,6 +73,17 @@ def test_an_epoch(open_s3: Open, proxy: FaultProxy, expected: list[Any], workers
     assert len(shards_asked(proxy)) == dataset.reader.num_shards  # all from the cache
 
 
+def test_all_threads_share_one_client(open_s3: Open) -> None:
+    """To make one takes a good part of a second, and a dozen threads read."""
+
+    def clients() -> int:
+        return sum(type(thing).__name__ == "S3FileSystem" for thing in gc.get_objects())
+
+    before = clients()
+    tokens(open_s3())
+    assert clients() == before + 1
+
+
 def test_workers_leave_the_connections_of_their_parent_alone(open_s3: Open, tmp_path: Any) -> None:
     """They inherit its event loop, whose poll set both share."""
     tokens(open_s3(), workers=1)
@@ -95,9 +107,9 @@ class TestFaults:
             (Faults(answer=(400, "BadRequest")), TransientStorageError, "BadRequest", 0),
             (Faults(answer=(400, "BadRequest")), TransientStorageError, "BadRequest", 2),
             (Faults(cut_down=100), TransientStorageError, "(?i:connection)", 0),
-            (Faults(hang=True), TransientStorageError, "did not come within 6 s", 0),
-            (Faults(hang=True), TransientStorageError, "did not come within 6 s", 2),
-            (Faults(bytes_per_second=60), TransientStorageError, "did not come within 6 s", 2),
+            (Faults(hang=True), TransientStorageError, "did not come within 4 s", 0),
+            (Faults(hang=True), TransientStorageError, "did not come within 4 s", 2),
+            (Faults(bytes_per_second=60), TransientStorageError, "did not come within 4 s", 2),
             (None, TransientStorageError, "(?i:connect)", 0),
             (None, TransientStorageError, "(?i:connect)", 2),
         ],
@@ -112,7 +124,7 @@ class TestFaults:
         workers: int,
     ) -> None:
         loader = StreamingTokenLoader(open_s3(), num_workers=workers)
-        loader.dataset.reader.caches[0].source.timeout = 6
+        loader.dataset.reader.caches[0].source.timeout = 4
         proxy.close() if faults is None else proxy.inflict(faults)
         started = time.monotonic()
         with pytest.raises(error, match=rf"(?s)shard\.\d+\.mds\.zstd.*{cause}"):
