@@ -13,7 +13,7 @@ from tests.command_line import CommandLine, assert_same_dataset, is_alive, wait_
 from tests.servers.browser import browser_page, find_browser
 from tests.servers.prefect_worker import FINAL, PARENTS, Cluster, cluster
 
-END_SECONDS = 30.0  # for what a stop ends on all hosts; some seconds on an idle machine
+END_SECONDS = 90.0  # for what a stop ends on all hosts; some seconds on an idle machine
 
 
 @pytest.fixture(scope="module")

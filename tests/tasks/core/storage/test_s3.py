@@ -315,15 +315,16 @@ class TestLease:
         assert quick(bucket).read("runs/.lock-00000002") == b"{}"
 
     def test_who_cannot_renew_stops_before_another_may_begin(
-        self, bucket: str, proxy: FaultProxy
+        self, bucket: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(lease_module, "LEASE_SECONDS", 5.0)
         storage = quick(bucket, attempts=1)
         with storage.exclusive():
             proxy.inflict(Faults(answer=(503, "SlowDown"), times=2))
-            time.sleep(0.6)
+            wait_for(lambda: proxy.struck == 2)
             storage.require_held()  # a burst passes
             proxy.inflict(Faults(answer=(503, "SlowDown")))
-            time.sleep(2.0)
+            time.sleep(5.0)
             with pytest.raises(StorageError, match="could not be renewed"):
                 storage.require_held()
             proxy.inflict(Faults())
