@@ -17,9 +17,10 @@ import xxhash
 from streaming_ext.arena import Arena
 from streaming_ext.cache import ShardCache
 from streaming_ext.ends import DocumentEnds
-from streaming_ext.errors import CorruptDatasetError, TransientStorageError, UsageError
+from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.masks import Boundaries, Pieces
 from streaming_ext.order import Ints
+from streaming_ext.single_flight import SingleFlight
 
 Tokens = npt.NDArray[np.integer[Any]]
 Flags = npt.NDArray[np.bool_]
@@ -84,7 +85,7 @@ class TokenReader:
     def _start_process(self) -> None:
         self._process = os.getpid()
         self._guard = threading.Lock()
-        self._opening: dict[int, threading.Lock] = {}
+        self._opening = SingleFlight()
         self.ready[:] = False
         self._mapped: dict[int, None] = {}  # in the order of their mapping
         self._arena = Arena(self.raw_sizes)
@@ -143,19 +144,14 @@ class TokenReader:
 
     def open(self, shard: int) -> None:
         """Have one shard verified and mapped; any thread may ask."""
-        with self._guard:
-            lock = self._opening.setdefault(shard, threading.Lock())
         cache, number = self._cache_of(shard)
-        patience = 3 * cache.source.timeout + 20
-        if not lock.acquire(timeout=patience):
-            raise TransientStorageError(
-                f"Shard {cache.label(number)} did not come within {patience:g} s."
-            )
-        try:
-            if not self.ready[shard]:
-                self._open_locked(shard, cache, number)
-        finally:
-            lock.release()
+        self._opening.run(
+            shard,
+            lambda: self._open(shard, cache, number),
+            done=lambda: bool(self.ready[shard]),
+            patience=3 * cache.source.timeout + 20,
+            what=f"Shard {cache.label(number)}",
+        )
 
     def gather(self, located: Located, rows: slice, length: int) -> Tokens:
         """Copy rows out of the shards, which `ensure` made ready: (rows, length)."""
@@ -255,7 +251,7 @@ class TokenReader:
         stream = int(np.searchsorted(self._stream_shards, shard, side="right")) - 1
         return self.caches[stream], shard - int(self._stream_shards[stream])
 
-    def _open_locked(self, shard: int, cache: ShardCache, number: int) -> None:
+    def _open(self, shard: int, cache: ShardCache, number: int) -> None:
         cause = ""
         for _ in range(2):
             cache.fetch(number)

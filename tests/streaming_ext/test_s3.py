@@ -3,6 +3,7 @@
 import gc
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -150,6 +151,20 @@ class TestFaults:
         proxy.inflict(faults)
         assert tokens(dataset, workers=workers) == expected
         assert proxy.struck == 2
+
+    def test_threads_that_wait_for_a_shard_share_its_failure(
+        self, open_s3: Open, proxy: FaultProxy
+    ) -> None:
+        reader = open_s3(download_retry=0).reader
+        reader.caches[0].source.timeout = 4
+        proxy.inflict(Faults(hang=True))
+        with ThreadPoolExecutor(6) as threads:
+            opened = [threads.submit(reader.open, 0) for _ in range(6)]
+        for outcome in opened:
+            assert isinstance(outcome.exception(), TransientStorageError)
+        assert proxy.struck == 1
+        proxy.inflict(Faults())
+        reader.open(0)  # who comes later tries again
 
     def test_a_server_whose_disks_are_gone_for_a_while(
         self, open_s3: Open, s3: SwiftServer, expected: list[Any]
