@@ -324,7 +324,7 @@ class TestLease:
             wait_for(lambda: proxy.struck == 2)
             storage.require_held()  # a burst passes
             proxy.inflict(Faults(answer=(503, "SlowDown")))
-            time.sleep(5.0)
+            time.sleep(5.5)
             with pytest.raises(StorageError, match="could not be renewed"):
                 storage.require_held()
             proxy.inflict(Faults())
