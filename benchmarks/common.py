@@ -26,7 +26,7 @@ from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet
 ROOT = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("SHARDMILL_BENCH_CACHE", "~/.cache/shardmill-bench")).expanduser()
 SHARED = Path(os.environ["SHARDMILL_SHARED"]) if "SHARDMILL_SHARED" in os.environ else None
-_WORKER = "tasks.core.worker"
+_WORKER = "tasks.core.workers.worker"
 _WATCH_SECONDS = 0.25
 
 

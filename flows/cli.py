@@ -20,12 +20,12 @@ from cyclopts.config import Yaml
 from rich.console import Console
 from rich.progress import Progress
 
-from flows.visible import visible
+from flows.terminal.visible import visible
+from streaming_ext.dataset.layout import Split
 from streaming_ext.errors import ShardmillError, UsageError
-from streaming_ext.layout import Split
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.config import EstimateConfig
-from tasks.core.publish import read_manifest
+from tasks.core.outputs.publish import read_manifest
 from tasks.core.storage import open_storage
 
 EXIT_FAILED = 1
@@ -78,14 +78,14 @@ def shard(
 
 def run_shard(config: ShardConfig) -> int:
     """Run the flow in this process, with its progress in the terminal; returns the exit code."""
-    from tasks.core.plan import check_sources
+    from tasks.core.planning.plan import check_sources
 
     check_sources(config)  # a slip of the pen is told at once, before Prefect is even loaded
     _quiet_prefect()
-    from flows.embedded_api import prefect_api
+    from flows.prefect_api.embedded_api import prefect_api
     from flows.shard_dataset import shard_dataset
-    from flows.terminal import show_published, show_report, shown
-    from tasks.core.progress import watch
+    from flows.terminal.run_progress import show_published, show_report, shown
+    from tasks.core.reporting.progress import watch
 
     with watch() as progress:
         with shown(progress, _err), prefect_api():
@@ -127,9 +127,9 @@ def plan(
     config_file
         YAML file with any of these options; what the command line says goes first.
     """
-    from flows.show_estimate import show_estimate
+    from flows.terminal.show_estimate import show_estimate
+    from streaming_ext.text.memory import limit_memory
     from tasks.core.estimate.estimate import estimate
-    from tasks.core.memory import limit_memory
 
     limit_memory()  # files of unknown origin are read in this process
     with _err.status("starting") as status:
@@ -182,7 +182,7 @@ def verify(
     workers
         Threads.
     """
-    from flows.show_verify import show_report
+    from flows.terminal.show_verify import show_report
     from tasks.core.verify.verify import verify as check
 
     with Progress(transient=True, console=_err) as bar:
@@ -217,7 +217,7 @@ def inspect(
     split
         The split that those samples are of.
     """
-    from flows.show_inspect import show_dataset, show_samples
+    from flows.terminal.show_inspect import show_dataset, show_samples
     from tasks.core.inspect.decode import decode_samples
     from tasks.core.inspect.inspect import describe
 
@@ -275,10 +275,10 @@ def trace(
         Lanes through the data.
     """
     try:
-        from streaming_ext.dataset import StreamingTokenDataset
+        from streaming_ext.token_dataset import StreamingTokenDataset
     except ImportError as error:
         raise UsageError(f"`shardmill trace` needs the extra `train`: {error}.") from error
-    from flows.show_trace import show_trace
+    from flows.terminal.show_trace import show_trace
     from streaming_ext.trace import trace_step
 
     with tempfile.TemporaryDirectory() as cache:  # nothing is unpacked for this

@@ -35,7 +35,7 @@ def make_demo(folder: Path, console: Console) -> ShardConfig:
 
 def read_back(config: ShardConfig, console: Console) -> int:
     """Show a sample of the dataset, and read a batch as training does; returns the exit code."""
-    from flows.show_inspect import show_samples
+    from flows.terminal.show_inspect import show_samples
     from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
     root = Path(config.output)

@@ -13,19 +13,25 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.cancellation import ending_without_a_worker
-from flows.dashboard import dashboard, leave_report, name_the_failure
+from flows.dashboard.updates import dashboard, leave_report, name_the_failure
 from flows.executors import Executor, open_executor
-from flows.look_ahead import MAX_THREADS
-from flows.visible import visible
+from flows.executors.look_ahead import MAX_THREADS
+from flows.prefect_api.cancellation import ending_without_a_worker
+from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError, UsageError
 from tasks.core.config import ShardConfig
-from tasks.core.plan import Plan, check_sources, make_plan, remove_scratch
-from tasks.core.progress import RunProgress, watched
-from tasks.core.report import FailedFile, PartTimes, RunReport, installed_versions, save_report
+from tasks.core.planning.plan import Plan, check_sources, make_plan, remove_scratch
+from tasks.core.reporting.progress import RunProgress, watched
+from tasks.core.reporting.report import (
+    FailedFile,
+    PartTimes,
+    RunReport,
+    installed_versions,
+    save_report,
+)
 from tasks.core.storage import Storage, open_storage
 from tasks.publish import publish
-from tasks.run import Planned
+from tasks.running.run import Planned
 
 
 def _run_name() -> str:

@@ -8,13 +8,13 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.look_ahead import MAX_THREADS
-from flows.parts import finished_parts
-from flows.visible import visible
+from flows.executors.look_ahead import MAX_THREADS
+from flows.executors.parts import finished_parts
+from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError
-from tasks.core.report import FailedFile
+from tasks.core.reporting.report import FailedFile
 from tasks.core.storage import open_storage
-from tasks.partition import Partition
+from tasks.hosts.partition_guest import Partition
 
 
 def _run_name() -> str:

@@ -19,7 +19,7 @@ from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Cancelling
 from rich.console import Console
 
-from flows.visible import visible
+from flows.terminal.visible import visible
 from streaming_ext.errors import ShardmillError, UsageError
 from tasks.core.config import ShardConfig
 

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streaming_ext.dataset import StreamingTokenDataset
     from streaming_ext.loader import StreamingTokenLoader
     from streaming_ext.streams import TokenStream
+    from streaming_ext.token_dataset import StreamingTokenDataset
 
 __all__ = ["StreamingTokenDataset", "StreamingTokenLoader", "TokenStream"]
 
 _HOMES = {
-    "StreamingTokenDataset": "streaming_ext.dataset",
+    "StreamingTokenDataset": "streaming_ext.token_dataset",
     "StreamingTokenLoader": "streaming_ext.loader",
     "TokenStream": "streaming_ext.streams",
 }

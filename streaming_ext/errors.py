@@ -65,3 +65,9 @@ class NotADatasetError(DatasetError):
 
 class CorruptDatasetError(DatasetError):
     """A file of a published dataset is not the one that its manifest describes."""
+
+
+def one_line(error: BaseException, *, limit: int = 400) -> str:
+    """The message of an error without line breaks, cut where it is long."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return text if len(text) <= limit else f"{text[:limit]} ..."

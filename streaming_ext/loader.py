@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from streaming_ext.batches import PLANNED_ROWS, Batch, Blocks
-from streaming_ext.dataset import StreamingTokenDataset
+from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, Blocks
+from streaming_ext.batches.tensors import Message, Slots, to_tensors
 from streaming_ext.errors import DatasetError, TransientStorageError, UsageError, WorkerDiedError
-from streaming_ext.plan import Cursor
-from streaming_ext.tensors import Message, Slots, to_tensors
+from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.token_dataset import StreamingTokenDataset
 from streaming_ext.trace import SequenceTrace, trace_step
 
 CACHED_BYTES = 1 << 19  # ids gathered at once: no more than a core's own cache holds

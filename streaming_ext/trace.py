@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streaming_ext.cache import ShardCache
+from streaming_ext.dataset.formats.mds import content_hash
+from streaming_ext.dataset.manifest import FileRecord, Manifest, PartRecord, from_json
 from streaming_ext.errors import CorruptDatasetError, UsageError
-from streaming_ext.format import content_hash
-from streaming_ext.manifest import FileRecord, Manifest, PartRecord, from_json
-from streaming_ext.order import Ints
-from streaming_ext.plan import Cursor
+from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.sampler.order import Ints
+from streaming_ext.shards.cache import ShardCache
 
 if TYPE_CHECKING:
-    from streaming_ext.dataset import StreamingTokenDataset
+    from streaming_ext.token_dataset import StreamingTokenDataset
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

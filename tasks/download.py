@@ -4,9 +4,9 @@ from pathlib import Path
 
 from prefect import task
 
-from tasks.core.jobs import FetchJob
-from tasks.retrying import OURS, retry_pauses
-from tasks.run import Part, Run
+from tasks.core.workers.jobs import FetchJob
+from tasks.running.retrying import OURS, retry_pauses
+from tasks.running.run import Part, Run
 
 
 @task(

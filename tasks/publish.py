@@ -2,10 +2,10 @@
 
 from prefect import task
 
-from streaming_ext.manifest import Manifest
-from tasks.core import publish as core
-from tasks.retrying import OURS, retry_pauses
-from tasks.run import Planned
+from streaming_ext.dataset.manifest import Manifest
+from tasks.core.outputs import publish as core
+from tasks.running.retrying import OURS, retry_pauses
+from tasks.running.run import Planned
 
 
 @task(

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from prefect import task
 
 from streaming_ext.errors import ShardmillError, StoppedError
-from tasks.core.report import FailedFile, PartTimes
+from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import open_storage
 from tasks.download import download
-from tasks.guest import Guest
-from tasks.retrying import OURS
-from tasks.run import Part, Run
+from tasks.hosts.guest import Guest
+from tasks.running.retrying import OURS
+from tasks.running.run import Part, Run
 from tasks.tokenize import tokenize
 from tasks.write import write
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from prefect import task
 
-from tasks.core.jobs import TokenizedPart, TokenizeJob
-from tasks.retrying import OURS
-from tasks.run import Part, Run
+from tasks.core.workers.jobs import TokenizedPart, TokenizeJob
+from tasks.running.retrying import OURS
+from tasks.running.run import Part, Run
 
 
 @task(

@@ -5,10 +5,10 @@ import shutil
 
 from prefect import task
 
-from tasks.core.jobs import TokenizedPart, WriteJob
-from tasks.core.report import PartTimes
-from tasks.retrying import OURS, retry_pauses
-from tasks.run import Part, Run
+from tasks.core.reporting.report import PartTimes
+from tasks.core.workers.jobs import TokenizedPart, WriteJob
+from tasks.running.retrying import OURS, retry_pauses
+from tasks.running.run import Part, Run
 
 
 @task(

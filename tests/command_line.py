@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-WORKER = "tasks.core.worker"
+WORKER = "tasks.core.workers.worker"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from tests.servers.gcs import GcsServer, gcs_server
 from tests.servers.prefect_server import prefect_server
 from tests.servers.swift import SwiftServer, aws_environment, make_bucket, swift_server
 
+pytest_plugins = ["tests.tokenizers"]
+
 NUM_FILES = 5
 DOCUMENTS_A_FILE = 60
 

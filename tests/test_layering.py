@@ -49,7 +49,7 @@ def imports_of(module: str) -> Iterator[str]:
 def allowed_in_core(name: str) -> bool:
     parts = name.split(".")
     if parts[0] == "streaming_ext":
-        return parts[1] in {"manifest", "format", "errors", "layout"}
+        return parts[1] in {"dataset", "errors", "storage", "text"}
     if parts[0] == "tasks":
         return parts[1] == "core"
     return parts[0] not in {"flows", "prefect", *TRAINING, *COMMAND_LINE}
@@ -60,7 +60,9 @@ def test_streaming_ext_alone_is_light() -> None:
 
 
 def test_format_and_manifest_are_light() -> None:
-    loaded = loaded_by(*(f"streaming_ext.{name}" for name in ("format", "manifest", "layout")))
+    loaded = loaded_by(
+        *(f"streaming_ext.dataset.{name}" for name in ("formats.mds", "manifest", "layout"))
+    )
     assert "pydantic" in loaded
     assert not loaded & (PREFECT | TRAINING | COMMAND_LINE | {"tasks", "flows"})
 
@@ -74,13 +76,13 @@ def test_all_of_streaming_ext_does_without_prefect() -> None:
 
 def test_all_of_core_does_without_prefect_and_torch() -> None:
     modules = modules_of("tasks/core")
-    assert {"tasks.core.plan", "tasks.core.worker"} <= set(modules)
+    assert {"tasks.core.planning.plan", "tasks.core.workers.worker"} <= set(modules)
     assert len(modules) > 15
     assert not loaded_by(*modules) & (PREFECT | TRAINING | {"flows"})
 
 
 def test_a_worker_is_light() -> None:
-    loaded = loaded_by("tasks.core.worker")
+    loaded = loaded_by("tasks.core.workers.worker")
     assert {"tasks", "pyarrow", "pydantic"} <= loaded
     assert not loaded & (PREFECT | TRAINING | COMMAND_LINE | {"flows", "pandas"})
 
@@ -106,11 +108,17 @@ def test_core_imports_downwards_only(module: str) -> None:
 
 
 def test_the_check_sees_imports_everywhere() -> None:
-    seen = set(imports_of("tasks.core.plan"))
-    assert "streaming_ext.manifest.DatasetSpec" in seen
+    seen = set(imports_of("tasks.core.planning.plan"))
+    assert "streaming_ext.dataset.manifest.DatasetSpec" in seen
     assert "shutil" in seen
-    assert any(name.startswith("prefect") for name in imports_of("tasks.retrying"))
-    for_types_only = "streaming_ext.dataset.StreamingTokenDataset"
+    assert any(name.startswith("prefect") for name in imports_of("tasks.running.retrying"))
+    for_types_only = "streaming_ext.token_dataset.StreamingTokenDataset"
     assert for_types_only in imports_of("streaming_ext.trace")
-    for name in ("flows.cli", "prefect.task", "torch", "streaming_ext.dataset.x", "tasks.run.Run"):
+    for name in (
+        "flows.cli",
+        "prefect.task",
+        "torch",
+        "streaming_ext.token_dataset.x",
+        "tasks.running.run.Run",
+    ):
         assert not allowed_in_core(name)

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from streaming_ext import StreamingTokenDataset
-from streaming_ext.format import Shard, ShardFormat, index_json, shard_name
-from streaming_ext.layout import MANIFEST
-from streaming_ext.manifest import (
+from streaming_ext.dataset.formats.mds import Shard, ShardFormat, index_json, shard_name
+from streaming_ext.dataset.layout import MANIFEST
+from streaming_ext.dataset.manifest import (
     DatasetSpec,
     FileRecord,
     Manifest,

@@ -21,9 +21,15 @@ import numpy as np
 import torch
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.format import Shard, ShardFormat, content_hash, index_json, shard_name
-from streaming_ext.layout import MANIFEST
-from streaming_ext.manifest import (
+from streaming_ext.dataset.formats.mds import (
+    Shard,
+    ShardFormat,
+    content_hash,
+    index_json,
+    shard_name,
+)
+from streaming_ext.dataset.layout import MANIFEST
+from streaming_ext.dataset.manifest import (
     DatasetSpec,
     FileRecord,
     Manifest,

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.core.sources import columns
-from tasks.core.sources.fetch import fetch
-from tasks.core.sources.listing import list_sources
+from streaming_ext.text.sources import columns
+from streaming_ext.text.sources.fetch import fetch
+from streaming_ext.text.sources.listing import list_sources
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.swift import aws_environment, make_bucket, s3_client, swift_server
 

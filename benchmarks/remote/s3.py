@@ -14,8 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tasks.core.sources.fetch import fetch
-from tasks.core.sources.listing import list_sources
+from streaming_ext.text.sources.fetch import fetch
+from streaming_ext.text.sources.listing import list_sources
 from tasks.core.storage.object_store import ObjectStorage
 from tasks.core.storage.uploads import uploads
 from tests.servers.swift import aws_environment, make_bucket, s3_client, swift_server

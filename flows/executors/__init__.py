@@ -6,9 +6,9 @@ from typing import Protocol
 
 from streaming_ext.errors import UsageError
 from tasks.core.config import ShardConfig
-from tasks.core.plan import Plan
-from tasks.core.progress import RunProgress
-from tasks.core.report import FailedFile, PartTimes
+from tasks.core.planning.plan import Plan
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
 
 

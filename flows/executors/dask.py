@@ -2,7 +2,7 @@
 
 Each source file is one task of the cluster; Dask gives those of a worker that died to others. The
 text passes through processes of the project's own beside each Dask worker, as on a single host, and
-they end with the run as those of partitions do (`tasks.guest`).
+they end with the run as those of partitions do (`tasks.hosts.guest`).
 """
 
 import time
@@ -16,9 +16,9 @@ from prefect_dask.task_runners import DaskTaskRunner
 from flows.executors.parent import Parent
 from flows.executors.progress import count
 from streaming_ext.errors import ShardmillError, StorageError, UsageError
-from tasks.core.plan import Plan
-from tasks.core.progress import RunProgress
-from tasks.core.report import FailedFile, PartTimes
+from tasks.core.planning.plan import Plan
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
 from tasks.shard_part import is_at_work, shard_part
 

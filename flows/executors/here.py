@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from flows.parts import finished_parts
+from flows.executors.parts import finished_parts
 from tasks.core.config import ShardConfig
-from tasks.core.jobs import PrepareJob
-from tasks.core.plan import Plan
-from tasks.core.pool import WorkerPool
-from tasks.core.progress import RunProgress
-from tasks.core.report import FailedFile, PartTimes
+from tasks.core.planning.plan import Plan
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
-from tasks.run import Run
-from tasks.workers import worker_pools
+from tasks.core.workers.jobs import PrepareJob
+from tasks.core.workers.pool import WorkerPool
+from tasks.running.run import Run
+from tasks.running.worker_pools import worker_pools
 
 
 class Here:

@@ -5,11 +5,11 @@ from contextlib import contextmanager, suppress
 
 from prefect.runtime import flow_run
 
+from streaming_ext.dataset.manifest import to_json
 from streaming_ext.errors import StorageError
-from streaming_ext.manifest import to_json
-from tasks.core.heartbeat import Heartbeat
-from tasks.core.partition import ParentSign, parent_path, remove_run_folder, share_plan
-from tasks.core.plan import Plan
+from tasks.core.cluster.heartbeat import Heartbeat
+from tasks.core.cluster.partition import ParentSign, parent_path, remove_run_folder, share_plan
+from tasks.core.planning.plan import Plan
 from tasks.core.storage import Storage
 
 

@@ -1,7 +1,7 @@
 """Having people see how far other hosts are."""
 
-from tasks.core.progress import RunProgress
-from tasks.core.report import FailedFile, PartTimes
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.report import FailedFile, PartTimes
 
 
 def count(result: PartTimes | FailedFile, size: int, progress: RunProgress) -> None:

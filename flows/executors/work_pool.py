@@ -2,8 +2,8 @@
 
 Any host whose worker polls the deployment's work pool takes one after another, so hosts may come
 and go. Prefect starts, shows and cancels the runs; what became of the files, and whether a host
-still lives, is told over the dataset's storage (`tasks.core.partition`), so a server that is
-restarted meanwhile costs nothing.
+still lives, is told over the dataset's storage (`tasks.core.cluster.partition`), so a server that
+is restarted meanwhile costs nothing.
 """
 
 import time
@@ -23,20 +23,20 @@ from prefect.states import Cancelled, Cancelling, Crashed
 
 from flows.executors.parent import Parent
 from flows.executors.progress import count
-from flows.executors.share import Share
+from flows.executors.sent_partition import Share
+from streaming_ext.dataset.manifest import from_json
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
-from streaming_ext.manifest import from_json
-from tasks.core.partition import (
+from tasks.core.cluster.partition import (
     PartitionSign,
     part_times,
     partition_path,
 )
-from tasks.core.plan import Plan
-from tasks.core.pool import as_error
-from tasks.core.progress import RunProgress
-from tasks.core.report import FailedFile, PartTimes
+from tasks.core.planning.plan import Plan
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
-from tasks.prefect_api import asked_once
+from tasks.core.workers.pool import as_error
+from tasks.running.prefect_api import asked_once
 
 POLL_SECONDS = 2.0
 END_SECONDS = 30.0  # for runs that are cancelled, until they are given up

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationInfo, field_validator
 
+from streaming_ext.dataset.formats.mds import MAX_SHARD_BYTES, Compression
+from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
-from streaming_ext.format import MAX_SHARD_BYTES, Compression
-from streaming_ext.manifest import DatasetSpec, TokenizerIdentity
 
 
 class ShardConfig(BaseModel):

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tasks.core.tokenizer.fast_tokenizer import BYTE_NAMES
-from tasks.core.tokenizer.rank_file import rank_file_bytes
+from streaming_ext.text.tokenizer.fast_tokenizer import BYTE_NAMES
+from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 
 _ONSETS: tuple[str, ...] = (
     "b",

@@ -3,16 +3,16 @@
 import pytest
 from prefect.states import Crashed, Pending, Running, Scheduled
 
-from flows.executors.share import ATTEMPTS_WITHOUT_GAIN, START_SECONDS, Share
+from flows.executors.sent_partition import ATTEMPTS_WITHOUT_GAIN, START_SECONDS, Share
 from flows.shard_dataset import require_absolute
+from streaming_ext.dataset.manifest import to_json
 from streaming_ext.errors import UsageError
-from streaming_ext.manifest import to_json
+from streaming_ext.text.sources import SourceFile
+from tasks.core.cluster.heartbeat import SILENCE_VARIABLE, silent_seconds
+from tasks.core.cluster.partition import FileInHand, PartitionSign
 from tasks.core.config import ShardConfig
-from tasks.core.heartbeat import SILENCE_VARIABLE, silent_seconds
-from tasks.core.partition import FileInHand, PartitionSign
-from tasks.core.progress import RunProgress
-from tasks.core.report import FailedFile, PartTimes
-from tasks.core.sources import SourceFile
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.report import FailedFile, PartTimes
 
 BAD = FailedFile(part=4, source="b", step="tokenize", reason="damaged")
 

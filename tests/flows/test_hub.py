@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.manifest import Manifest
+from streaming_ext.dataset.manifest import Manifest
 from tests.command_line import CommandLine, assert_same_text, wait_for, workers_of
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.swift import OWNER, SwiftServer, aws_environment, download_all

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from flows.embedded_api import prefect_api
+from flows.prefect_api.embedded_api import prefect_api
 
 
 def test_the_embedded_api_listens_on_loopback_only() -> None:

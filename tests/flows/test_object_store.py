@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.manifest import Manifest
-from tasks.core.storage.dialects.s3 import PIECE_BYTES
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.storage.dialects.s3 import PIECE_BYTES
 from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.swift import SwiftServer, aws_environment, download_all, s3_client

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.format import (
+from streaming_ext.dataset.formats.mds import (
     Compression,
     Shard,
     ShardFormat,
@@ -16,8 +16,8 @@ from streaming_ext.format import (
     index_json,
     shard_name,
 )
-from streaming_ext.layout import MANIFEST, SPLITS, documents_path, index_path
-from streaming_ext.manifest import (
+from streaming_ext.dataset.layout import MANIFEST, SPLITS, documents_path, index_path
+from streaming_ext.dataset.manifest import (
     DatasetSpec,
     FileRecord,
     Manifest,

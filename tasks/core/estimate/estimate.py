@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import SourceError
-from streaming_ext.manifest import DatasetSpec, TokenizerIdentity
+from streaming_ext.text.sources import SourceFile, is_remote
+from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.cost import Cost, Machines, Work, cost
 from tasks.core.estimate.looking import LENGTH_BYTES, Footer, Rows, look, read_rows, sizes_of
 from tasks.core.estimate.sampling import Cluster, Quantity, mean_ratio, ratio
 from tasks.core.estimate.timing import Timed, time_sample
-from tasks.core.plan import check_sources
-from tasks.core.sources import SourceFile, is_remote
-from tasks.core.tokenizer.tokenizer import load_tokenizer
+from tasks.core.planning.plan import check_sources
 
 _ONE_GBIT = 125e6
 _LEAST_GROUPS = 16  # row groups to read over all files, if there are

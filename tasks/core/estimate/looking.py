@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError
-from tasks.core.documents import check_column
-from tasks.core.sources import SourceFile
-from tasks.core.sources.columns import SMALLEST_FILE, column_ranges, worth_it
-from tasks.core.sources.fetch import Reader, open_reader, read_footer
-from tasks.core.text_array import text_buffers
+from streaming_ext.text.documents.parquet import check_column
+from streaming_ext.text.documents.text_array import text_buffers
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.columns import SMALLEST_FILE, column_ranges, worth_it
+from streaming_ext.text.sources.fetch import Reader, open_reader, read_footer
 
 FOOTERS = 64  # looked into at most: they are cheap, and tell rows and sizes exactly
 LENGTH_BYTES = 4  # that Parquet stores with a text

@@ -15,15 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.layout import documents_path
-from streaming_ext.manifest import DatasetSpec
+from streaming_ext.dataset.layout import documents_path
+from streaming_ext.dataset.manifest import DatasetSpec
+from streaming_ext.text.tokenizer.prepared import save_tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.looking import Rows
-from tasks.core.jobs import PrepareJob, TokenizedPart, TokenizeJob, WriteJob, WrittenPart
-from tasks.core.pool import WorkerPool
 from tasks.core.storage import LocalStorage
-from tasks.core.tokenizer.prepared import save_tokenizer
-from tasks.core.tokenizer.tokenizer import Tokenizer
+from tasks.core.workers.jobs import PrepareJob, TokenizedPart, TokenizeJob, WriteJob, WrittenPart
+from tasks.core.workers.pool import WorkerPool
 
 _ROWS_A_GROUP = 1000
 _ROUNDS = 3  # timed; their median is taken, since other work may disturb one

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.errors import CorruptDatasetError, UsageError
-from streaming_ext.layout import Split, index_path
-from streaming_ext.manifest import Manifest, PartRecord
-from tasks.core.dataset_files import DatasetFiles, open_tokenizer, read_tokens
+from streaming_ext.dataset.layout import Split, index_path
+from streaming_ext.dataset.manifest import Manifest, PartRecord
+from streaming_ext.dataset.provenance import documents_limit, read_provenance
+from streaming_ext.errors import CorruptDatasetError, UsageError, one_line
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, is_panic
 from tasks.core.inspect.inspect import damaged, open_dataset, read_listed, read_record
-from tasks.core.provenance import documents_limit, read_provenance
+from tasks.core.reading.dataset_files import DatasetFiles, open_tokenizer, read_tokens
 from tasks.core.storage import Storage
-from tasks.core.tokenizer.tokenizer import Tokenizer, is_panic
-from tasks.core.verify.findings import one_line
 
 # Length in bytes of a character -> what its first byte may be.
 _FIRST_BYTES = {4: range(0xF0, 0xF5), 3: range(0xE0, 0xF0), 2: range(0xC2, 0xE0)}

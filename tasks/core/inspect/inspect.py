@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from streaming_ext.errors import CorruptDatasetError
-from streaming_ext.layout import MANIFEST, RUNS_FOLDER, Split
-from streaming_ext.manifest import (
+from streaming_ext.dataset.layout import MANIFEST, RUNS_FOLDER, Split
+from streaming_ext.dataset.manifest import (
     DatasetSpec,
     FileRecord,
     Manifest,
@@ -17,10 +16,11 @@ from streaming_ext.manifest import (
     SplitSummary,
     from_json,
 )
-from tasks.core.dataset_files import MAX_JSON_BYTES, DatasetFiles
-from tasks.core.inspect.lengths import Lengths
-from tasks.core.provenance import documents_limit, read_provenance
-from tasks.core.report import RunReport
+from streaming_ext.dataset.provenance import documents_limit, read_provenance
+from streaming_ext.errors import CorruptDatasetError
+from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
+from tasks.core.reporting.length_classes import Lengths
+from tasks.core.reporting.report import RunReport
 from tasks.core.storage import Storage
 
 _IO_THREADS = 8

@@ -25,8 +25,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from streaming_ext.dataset.layout import RUNS_FOLDER
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
-from streaming_ext.layout import RUNS_FOLDER
 
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 5.0

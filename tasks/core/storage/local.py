@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from streaming_ext.dataset.layout import RUNS_FOLDER
 from streaming_ext.errors import StorageError, UsageError
-from streaming_ext.layout import RUNS_FOLDER
 
 _INCOMING = ".incoming"  # files on their way; a folder of its own, so that leftovers are found
 # How file systems, and two of them, say that a file cannot have a second name.

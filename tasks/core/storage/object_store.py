@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from streaming_ext.dataset.layout import DOCUMENTS_FOLDER, MANIFEST, SPLITS
 from streaming_ext.errors import StorageError
-from streaming_ext.layout import DOCUMENTS_FOLDER, MANIFEST, SPLITS
-from tasks.core.storage.client import ObjectClient, split_url
-from tasks.core.storage.dialects import OpenUpload
+from streaming_ext.storage.client import ObjectClient, split_url
+from streaming_ext.storage.dialects import OpenUpload
 from tasks.core.storage.lease import Lease
 from tasks.core.storage.scratch import user_scratch
 

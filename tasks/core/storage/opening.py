@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from streaming_ext.errors import UsageError
+from streaming_ext.storage.dialects.choice import OBJECT_STORES
 from tasks.core.storage.contract import Storage
-from tasks.core.storage.dialects.choice import OBJECT_STORES
 from tasks.core.storage.local import LocalStorage
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.dataset.formats.mds import Shard
+from streaming_ext.dataset.layout import SPLITS, Split, documents_path
+from streaming_ext.dataset.manifest import PartRecord
+from streaming_ext.dataset.provenance import documents_limit, read_provenance
 from streaming_ext.errors import CorruptDatasetError, ShardmillError, StorageError
-from streaming_ext.format import Shard
-from streaming_ext.layout import SPLITS, Split, documents_path
-from streaming_ext.manifest import PartRecord
-from tasks.core.dataset_files import DatasetFiles, read_tokens
-from tasks.core.provenance import documents_limit, read_provenance
-from tasks.core.sources import SourceFile, identify, is_remote
-from tasks.core.sources.fetch import fetch, listed_again
-from tasks.core.tokenizer.tokenizer import Tokenizer
+from streaming_ext.text.sources import SourceFile, identify, is_remote
+from streaming_ext.text.sources.fetch import fetch, listed_again
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
 from tasks.core.verify.findings import Outcome
 from tasks.core.verify.rows import compare_rows
 

@@ -94,9 +94,3 @@ class Outcome:
         for other in others:
             self.findings += other.findings
             self.checked += other.checked
-
-
-def one_line(error: BaseException, *, limit: int = 400) -> str:
-    """The message of an error without line breaks, cut where it is long."""
-    text = " ".join(str(error).split()).rstrip(".")
-    return text if len(text) <= limit else f"{text[:limit]} ..."

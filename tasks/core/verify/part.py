@@ -5,12 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streaming_ext.dataset.formats.mds import Compression, shard_name
+from streaming_ext.dataset.layout import SPLITS, Split, documents_path, record_path
+from streaming_ext.dataset.manifest import PartRecord, SplitPart
+from streaming_ext.dataset.provenance import (
+    count_documents,
+    documents_limit,
+    lengths_of,
+    read_provenance,
+)
 from streaming_ext.errors import CorruptDatasetError, StorageError
-from streaming_ext.format import Compression, shard_name
-from streaming_ext.layout import SPLITS, Split, documents_path, record_path
-from streaming_ext.manifest import PartRecord, SplitPart
-from tasks.core.dataset_files import DatasetFiles, read_tokens
-from tasks.core.provenance import count_documents, documents_limit, lengths_of, read_provenance
+from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
 from tasks.core.verify.findings import Outcome
 from tasks.core.verify.stream import ExpectedLengths, StreamCheck
 

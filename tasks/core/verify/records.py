@@ -6,9 +6,8 @@ from itertools import pairwise
 
 from pydantic import BaseModel, ValidationError
 
-from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError
-from streaming_ext.format import MAX_SHARD_BYTES, Compression, content_hash
-from streaming_ext.layout import (
+from streaming_ext.dataset.formats.mds import MAX_SHARD_BYTES, Compression, content_hash
+from streaming_ext.dataset.layout import (
     MANIFEST,
     PARTS_FOLDER,
     TOKENIZER_FOLDER,
@@ -16,7 +15,7 @@ from streaming_ext.layout import (
     index_path,
     record_path,
 )
-from streaming_ext.manifest import (
+from streaming_ext.dataset.manifest import (
     DatasetSpec,
     FileRecord,
     Manifest,
@@ -25,10 +24,11 @@ from streaming_ext.manifest import (
     from_json,
     to_json,
 )
-from tasks.core.dataset_files import MAX_JSON_BYTES, DatasetFiles
-from tasks.core.publish import filled_splits, merged_index, summarize_split
-from tasks.core.tokenizer.tokenizer import TOKENIZER_FILES
-from tasks.core.verify.findings import Outcome, one_line
+from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError, one_line
+from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
+from tasks.core.outputs.publish import filled_splits, merged_index, summarize_split
+from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
+from tasks.core.verify.findings import Outcome
 
 MAX_SEQUENCE_LENGTH = 2**24
 _IO_THREADS = 8

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.layout import SPLITS, documents_path, record_path
-from streaming_ext.manifest import PartRecord
-from tasks.core.documents import DocumentBatch, read_documents
-from tasks.core.holdout import document_hashes, held_out
-from tasks.core.provenance import DocumentRows, read_provenance
-from tasks.core.tokenizer.tokenizer import Tokenizer
+from streaming_ext.dataset.layout import SPLITS, documents_path, record_path
+from streaming_ext.dataset.manifest import PartRecord
+from streaming_ext.dataset.provenance import DocumentRows, read_provenance
+from streaming_ext.text.documents.parquet import DocumentBatch, read_documents
+from streaming_ext.text.holdout import document_hashes, held_out
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.verify.findings import Outcome
 
 _MAX_EMPTY_BYTES = 2**20  # of a text that is said to give no token

@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from streaming_ext.errors import (
-    CorruptDatasetError,
-    NotADatasetError,
-    StoppedError,
-    StorageError,
-    TokenizerError,
-)
-from streaming_ext.layout import (
+from streaming_ext.dataset.layout import (
     MANIFEST,
     PARTS_FOLDER,
     RUNS_FOLDER,
@@ -24,10 +17,17 @@ from streaming_ext.layout import (
     part_folder,
     record_path,
 )
-from streaming_ext.manifest import DatasetSpec, Manifest, PartRecord
-from tasks.core.dataset_files import DatasetFiles, open_tokenizer
+from streaming_ext.dataset.manifest import DatasetSpec, Manifest, PartRecord
+from streaming_ext.errors import (
+    CorruptDatasetError,
+    NotADatasetError,
+    StoppedError,
+    StorageError,
+    TokenizerError,
+)
+from streaming_ext.text.tokenizer.tokenizer import MAX_FILE_BYTES, TOKENIZER_FILES, Tokenizer
+from tasks.core.reading.dataset_files import DatasetFiles, open_tokenizer
 from tasks.core.storage import Storage
-from tasks.core.tokenizer.tokenizer import MAX_FILE_BYTES, TOKENIZER_FILES, Tokenizer
 from tasks.core.verify.deep import DEFAULT_SAMPLE, choose_parts, verify_source
 from tasks.core.verify.findings import Checked, Finding, Outcome, Report
 from tasks.core.verify.part import verify_part

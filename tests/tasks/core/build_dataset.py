@@ -10,9 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.format import Compression, Shard, content_hash, decompress, shard_name
-from streaming_ext.layout import MANIFEST, Split, documents_path, index_path, record_path
-from streaming_ext.manifest import (
+from streaming_ext.dataset.formats.mds import (
+    Compression,
+    Shard,
+    content_hash,
+    decompress,
+    shard_name,
+)
+from streaming_ext.dataset.layout import MANIFEST, Split, documents_path, index_path, record_path
+from streaming_ext.dataset.manifest import (
     FileRecord,
     Manifest,
     PartRecord,
@@ -20,16 +26,16 @@ from streaming_ext.manifest import (
     from_json,
     to_json,
 )
+from streaming_ext.text.sources import list_sources
+from streaming_ext.text.tokenizer.engine import ReferenceEngine
+from streaming_ext.text.tokenizer.tokenizer import open_saved
 from tasks.core.config import ShardConfig
-from tasks.core.jobs import TokenizeJob, WriteJob
-from tasks.core.plan import make_plan, remove_scratch
-from tasks.core.publish import merged_index, publish, summarize_split
-from tasks.core.sources import list_sources
+from tasks.core.outputs.publish import merged_index, publish, summarize_split
+from tasks.core.planning.plan import make_plan, remove_scratch
 from tasks.core.storage import LocalStorage
-from tasks.core.tokenize_part import tokenize_part
-from tasks.core.tokenizer.engine import ReferenceEngine
-from tasks.core.tokenizer.tokenizer import open_saved
-from tasks.core.write_part import write_part
+from tasks.core.workers.jobs import TokenizeJob, WriteJob
+from tasks.core.workers.tokenize_part import tokenize_part
+from tasks.core.workers.write_part import write_part
 
 
 def build_dataset(

@@ -7,15 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.format import decompress
-from streaming_ext.layout import Split
-from streaming_ext.manifest import DatasetSpec, SplitPart, TokenizerIdentity
-from tasks.core.jobs import Progress, TokenizedPart, TokenizeJob, WriteJob
-from tasks.core.part_files import RESULT_FILE
-from tasks.core.sources import SourceFile
-from tasks.core.tokenize_part import tokenize_part
-from tasks.core.tokenizer.engine import ReferenceEngine
-from tasks.core.tokenizer.tokenizer import Tokenizer
+from streaming_ext.dataset.formats.mds import decompress
+from streaming_ext.dataset.layout import Split
+from streaming_ext.dataset.manifest import DatasetSpec, SplitPart, TokenizerIdentity
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.tokenizer.engine import ReferenceEngine
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.outputs.part_files import RESULT_FILE
+from tasks.core.workers.jobs import Progress, TokenizedPart, TokenizeJob, WriteJob
+from tasks.core.workers.tokenize_part import tokenize_part
 
 EOT = 256
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
-from tasks.core.tokenizer.tokenizer import load_tokenizer
 
 
 def test_documents_are_a_function_of_the_seed() -> None:

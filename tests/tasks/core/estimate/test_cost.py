@@ -106,10 +106,10 @@ def test_what_lies_ahead_is_bounded() -> None:
 
 
 def test_the_numbers_are_the_pipelines_own() -> None:
+    from streaming_ext.text.sources import objects
     from tasks.core.estimate.cost import PIECE_BYTES
-    from tasks.core.sources import objects
-    from tasks.run import LOOK_AHEAD_BYTES
-    from tasks.workers import LOOK_AHEAD_FILES
+    from tasks.running.run import LOOK_AHEAD_BYTES
+    from tasks.running.worker_pools import LOOK_AHEAD_FILES
 
     assert (PARTS_AHEAD, AHEAD_BYTES) == (LOOK_AHEAD_FILES, LOOK_AHEAD_BYTES)
     assert objects._PIECE_BYTES == PIECE_BYTES

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.manifest import Manifest
 from tasks.core.estimate.config import EstimateConfig, parse_rate
 from tasks.core.estimate.estimate import Estimate, estimate
 from tasks.core.synthetic import make_documents

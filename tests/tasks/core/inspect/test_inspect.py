@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from flows.show_inspect import show_dataset, show_samples
-from flows.show_verify import show_report
-from flows.visible import visible
+from flows.terminal.show_inspect import show_dataset, show_samples
+from flows.terminal.show_verify import show_report
+from flows.terminal.visible import visible
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.inspect.decode import DecodedSample, decode_piece, decode_samples
 from tasks.core.inspect.inspect import DatasetDescription, describe
-from tasks.core.inspect.lengths import Lengths
+from tasks.core.reporting.length_classes import Lengths
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
-from tasks.core.tokenizer.tokenizer import load_tokenizer
 from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_dataset
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
+from streaming_ext.storage.client import ObjectClient, Retry, split_url, timeout_seconds
+from streaming_ext.storage.dialects import s3 as s3_dialect
 from tasks.core.storage import lease as lease_module
 from tasks.core.storage import open_storage
-from tasks.core.storage.client import ObjectClient, Retry, split_url, timeout_seconds
-from tasks.core.storage.dialects import s3 as s3_dialect
 from tasks.core.storage.object_store import ObjectStorage
 from tests.command_line import wait_for
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstd
 
-from streaming_ext.format import Shard, content_hash
-from streaming_ext.manifest import to_json
+from streaming_ext.dataset.formats.mds import Shard, content_hash
+from streaming_ext.dataset.manifest import to_json
 from tests.tasks.core.build_dataset import Forger
 from tests.tasks.core.verify.damage import (
     DOCUMENTS,

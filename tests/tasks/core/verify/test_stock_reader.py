@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streaming_ext.layout import Split
+from streaming_ext.dataset.layout import Split
 from tasks.core.synthetic import make_documents
 from tests.tasks.core.build_dataset import Forger, build_dataset
 

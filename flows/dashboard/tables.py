@@ -1,0 +1,128 @@
+"""The tables of a running run: its files and its hosts, as rows for people."""
+
+import time
+from collections.abc import Sequence
+from itertools import islice
+
+from flows.terminal.visible import count_text, plain
+from tasks.core.reporting.progress import WorkingFile
+from tasks.core.reporting.report import FailedFile, PartTimes
+
+Rows = list[dict[str, str]]
+Result = PartTimes | FailedFile
+
+# Together some hundred rows: a browser takes thousands badly, and nobody reads them.
+_MOST_WORKING = 60
+_MOST_FAILED = 60
+_MOST_LATEST = 60
+_MOST_SLOWEST = 20
+_MOST_LETTERS = 100
+_MOST_REASON = 300
+
+
+def files_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
+    """The files in hand, the failed, the latest and the slowest, in that order; each once."""
+    failed = [result for result in results if isinstance(result, FailedFile)]
+    done = [result for result in results if isinstance(result, PartTimes)]
+    latest = done[: -_MOST_LATEST - 1 : -1]
+    slowest = sorted(done[:-_MOST_LATEST], key=lambda part: -part.seconds)[:_MOST_SLOWEST]
+    now = time.monotonic()
+    return [
+        *(_working(file, now) for file in islice(working, _MOST_WORKING)),
+        *(_failed(file) for file in failed[: -_MOST_FAILED - 1 : -1]),
+        *(_done(part, "done") for part in latest),
+        *(_done(part, "done, slow") for part in slowest),
+    ]
+
+
+def describe_files(working: Sequence[WorkingFile], results: Sequence[Result]) -> str:
+    """One line on what the table of files holds."""
+    failed = sum(isinstance(result, FailedFile) for result in results)
+    done = len(results) - failed
+    rest = f"; of the {done:,} that are done, the latest {_MOST_LATEST} and the slowest" * (
+        done > _MOST_LATEST
+    )
+    return f"{len(working):,} in hand, {failed:,} failed, {done:,} done{rest}"
+
+
+def hosts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
+    """What each host has done and does; its rate is since its first file."""
+    hosts = {file.host for file in working} | {result.host for result in results}
+    return [_host(host, working, results) for host in sorted(hosts - {""})]
+
+
+def describe_hosts(rows: Rows) -> str:
+    """One line on the table of hosts."""
+    rate = sum(float(row["MB/s"].replace(",", "") or 0) for row in rows)
+    return f"{len(rows)} host{'s' if len(rows) > 1 else ''}, {rate:,.1f} MB/s"
+
+
+def _host(host: str, working: Sequence[WorkingFile], results: Sequence[Result]) -> dict[str, str]:
+    done = [part for part in results if isinstance(part, PartTimes) and part.host == host]
+    failed = sum(isinstance(result, FailedFile) and result.host == host for result in results)
+    in_hand = [file for file in working if file.host == host]
+    counted: list[PartTimes | WorkingFile] = [*done, *in_hand]
+    text = sum(item.text_bytes for item in counted)
+    now = time.monotonic()
+    ago = [
+        time.time() - part.tokenized_at + part.tokenize_seconds
+        for part in done
+        if part.tokenized_at
+    ]
+    seconds = max([*ago, *(now - file.since for file in in_hand)], default=0.0)
+    return {
+        "host": plain(host),
+        "files done": f"{len(done):,}",
+        "failed": f"{failed:,}",
+        "in hand": f"{len(in_hand):,}",
+        "tokens": count_text(sum(item.tokens for item in counted)),
+        "MB/s": _rate(text / seconds if seconds > 0 else 0.0),
+    }
+
+
+def _working(file: WorkingFile, now: float) -> dict[str, str]:
+    waiting = file.step == "tokenize" and not file.text_bytes
+    rate = file.bytes_per_second(now) if file.step == "tokenize" else 0.0
+    return {
+        "file": _name(file.source),
+        "state": "waiting" if waiting else file.step,
+        "tokens": count_text(file.tokens) if file.tokens else "",
+        "MB/s": _rate(rate),
+        "host": plain(file.host),
+        "seconds": f"{now - file.since:,.0f}",
+        "reason": "",
+    }
+
+
+def _done(part: PartTimes, state: str) -> dict[str, str]:
+    return {
+        "file": _name(part.source),
+        "state": state,
+        "tokens": count_text(part.tokens),
+        "MB/s": _rate(part.text_bytes / part.seconds if part.seconds else 0.0),
+        "host": plain(part.host),
+        "seconds": f"{part.seconds:,.1f}",
+        "reason": "",
+    }
+
+
+def _failed(file: FailedFile) -> dict[str, str]:
+    return {
+        "file": _name(file.source),
+        "state": f"failed: {file.step}",
+        "tokens": "",
+        "MB/s": "",
+        "host": plain(file.host),
+        "seconds": "",
+        "reason": plain(file.reason.removeprefix(f"{file.source}: "))[:_MOST_REASON],
+    }
+
+
+def _name(source: str) -> str:
+    """The end of a path that tells files apart: the file and its folder."""
+    name = plain("/".join(source.split("/")[-2:]))
+    return name if len(name) <= _MOST_LETTERS else f"…{name[1 - _MOST_LETTERS :]}"
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e6:,.1f}" if bytes_per_second else ""

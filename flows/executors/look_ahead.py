@@ -1,0 +1,77 @@
+"""Fanning out a chain of tasks per part, a bounded number of parts at a time.
+
+Thousands of task runs submitted at once swamp a thread pool and the server behind it. A step is
+submitted when the one before it is done, so that no task run is left waiting for a failed one.
+"""
+
+import platform
+import queue
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prefect.client.schemas.objects import State
+from prefect.futures import PrefectFuture
+
+from tasks.download import download
+from tasks.running.run import Part, Run
+from tasks.tokenize import tokenize
+from tasks.write import write
+
+MAX_THREADS = 4096  # of a task runner; it starts them as they are needed
+# Each step gets the run, the part and what the step before it made; a local file skips the first.
+STEPS: tuple[tuple[str, Callable[..., PrefectFuture[Any]]], ...] = (
+    ("download", download.submit),
+    ("tokenize", tokenize.submit),
+    ("write", write.submit),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartEnd:
+    """How a part ended: the state of the last step, or of the one that failed."""
+
+    part: Part
+    step: str
+    state: State[Any]
+
+
+def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Iterator[PartEnd]:
+    """Take each part through all steps; yield parts as they end, well or not.
+
+    Args:
+        run: what the tasks share.
+        parts: in the order to begin them.
+        at_once: parts between the first and the last step at any moment.
+    """
+    waiting = iter(parts)
+    ended: queue.SimpleQueue[tuple[Part, int, PrefectFuture[Any]]] = queue.SimpleQueue()
+    in_hand = 0
+
+    def submit(part: Part, index: int, *before: PrefectFuture[Any] | Path) -> None:
+        step, begin = STEPS[index]
+        run.progress.step(part.number, part.source.url, step, platform.node())
+        future = begin(run, part, *before)
+        future.add_done_callback(lambda _: ended.put((part, index, future)))
+
+    def begin_next() -> int:
+        for part in waiting:
+            local = part.source.local_path
+            if local is None:
+                submit(part, 0)
+            else:
+                submit(part, 1, local)
+            return 1
+        return 0
+
+    for _ in range(at_once):
+        in_hand += begin_next()
+    while in_hand:
+        part, index, future = ended.get()
+        future.wait()  # before that, its state may still read as pending
+        if future.state.is_completed() and index + 1 < len(STEPS):
+            submit(part, index + 1, future)
+            continue
+        in_hand += begin_next() - 1
+        yield PartEnd(part, STEPS[index][0], future.state)

@@ -1,0 +1,186 @@
+"""What `shardmill inspect` tells, on the terminal."""
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from flows.terminal.visible import visible
+from tasks.core.inspect.decode import DecodedSample, Piece
+from tasks.core.inspect.inspect import DatasetDescription
+from tasks.core.reporting.length_classes import Lengths
+
+_FIRST_PARTS, _LAST_PARTS = 5, 3
+_BAR = 40  # characters of the longest bar
+_PARTS_OF_A_BLOCK = " ▏▎▍▌▋▊▉█"
+
+
+def show_dataset(dataset: DatasetDescription, console: Console) -> None:
+    """Configuration, counts, document lengths, parts and runs."""
+    _heading(console, visible(dataset.dataset))
+    console.print(_facts(dataset))
+    _heading(console, "splits")
+    console.print(_splits(dataset))
+    _heading(console, "tokens a document")
+    for line in _lengths(dataset.lengths):
+        console.print(line)
+    _heading(console, "parts")
+    console.print(_parts(dataset))
+    if dataset.runs:
+        _heading(console, "latest runs")
+        console.print(_runs(dataset))
+
+
+def show_samples(samples: Iterable[DecodedSample], console: Console) -> None:
+    """Texts of samples, piece by piece; each says which document it is and where that goes on."""
+    for sample in samples:
+        padding = f", {sample.padding} ids of padding at its end" if sample.padding else ""
+        console.print()
+        console.print(Rule(Text(f"{sample.split} sample {sample.sample}", style="bold")))
+        place = f"sample {sample.sample_in_shard} of {sample.shard}{padding}"
+        console.print(Text(place, style="dim"), soft_wrap=True)
+        for piece in sample.pieces:
+            _show_piece(piece, console)
+        if sample.padding:
+            console.print(Text(f"[{sample.padding} ids of padding]", style="dim"))
+
+
+def _show_piece(piece: Piece, console: Console) -> None:
+    last = piece.first_token + piece.tokens
+    share = (
+        f"{piece.document_tokens} tokens, whole"
+        if piece.begins and piece.ends
+        else f"tokens {piece.first_token} to {last} of {piece.document_tokens}"
+    )
+    title = f"▶ row {piece.row} of {visible(piece.source)} · {share}"
+    console.print(Text(title, style="bold cyan"), soft_wrap=True)
+    if not piece.begins:
+        console.print(Text("… goes on from the sample before", style="dim"))
+    console.print(Text(visible(piece.text, keep="\n\t")), soft_wrap=True)
+    if piece.ends:
+        console.print(Text("■ end of text", style="bold green"))
+    else:
+        console.print(Text("… goes on in the next sample", style="dim"))
+
+
+def _heading(console: Console, words: str) -> None:
+    console.print()
+    console.print(Text(words, style="bold"), soft_wrap=True)
+
+
+def _facts(dataset: DatasetDescription) -> Table:
+    spec, tokenizer = dataset.spec, dataset.spec.tokenizer
+    facts = {
+        "documents": f"{dataset.documents:,} of {len(dataset.parts):,} source files",
+        "tokens": f"{dataset.tokens:,}, {dataset.bytes_per_token:.2f} bytes of text each",
+        "text": f"{_size(dataset.text_bytes)} in column {visible(spec.text_column)!r}",
+        "tokenizer": f"{visible(tokenizer.name)} ({tokenizer.kind}), "
+        f"{tokenizer.vocab_size:,} ids, {visible(tokenizer.eot_token)} is {tokenizer.eot_id}",
+        "fingerprint": visible(tokenizer.fingerprint),
+        "samples": f"{spec.sequence_length:,} tokens of {spec.dtype}",
+        "shards": f"up to {_size(spec.shard_size)}, compression {visible(spec.compression)}",
+        "holdout": f"{spec.holdout_fraction:.4%} of the documents, seed {spec.holdout_seed}"
+        if spec.holdout_fraction
+        else "none",
+    }
+    table = Table.grid(padding=(0, 2))
+    for name, fact in facts.items():
+        table.add_row(Text(f"  {name}", style="dim"), Text(fact))
+    return table
+
+
+def _splits(dataset: DatasetDescription) -> Table:
+    table = _table("split", "documents", "tokens", "samples", "shards", "raw", "stored")
+    for name, split in sorted(dataset.splits.items(), reverse=True):
+        summary = split.summary
+        counts = (summary.documents, summary.tokens, summary.samples)
+        sizes = (_size(split.raw_bytes), _size(split.stored_bytes))
+        table.add_row(name, *(f"{n:,}" for n in (*counts, summary.shards)), *sizes)
+    return table
+
+
+def _lengths(lengths: Lengths) -> Iterable[Text]:
+    figures = {
+        "mean": lengths.mean,
+        "median": lengths.quantile(0.5),
+        "p90": lengths.quantile(0.9),
+        "p99": lengths.quantile(0.99),
+        "longest": lengths.longest,
+    }
+    yield Text("  " + "   ".join(f"{name} {value:,.0f}" for name, value in figures.items()))
+    bars = lengths.doublings()
+    most = max((count for _, count in bars), default=1)
+    width = len(f"{2 * bars[-1][0] - 1:,}") if bars else 0
+    for start, count in bars:
+        label = f"{start:>{width},} to {2 * start - 1:>{width},}"
+        yield Text.assemble(
+            (f"  {label}  ", "dim"), (_bar(count / most), "cyan"), f" {count:,}", no_wrap=True
+        )
+
+
+def _bar(share: float) -> str:
+    whole, rest = divmod(round(share * _BAR * 8), 8)
+    return "█" * whole + (_PARTS_OF_A_BLOCK[rest] if rest else "")
+
+
+def _parts(dataset: DatasetDescription) -> Table:
+    table = _table("part", "documents", "null", "empty", "text", "tokens", "source", last_left=True)
+    parts = dataset.parts
+    shown = _FIRST_PARTS + _LAST_PARTS
+    few = len(parts) <= shown + 1
+    for part in parts if few else (*parts[:_FIRST_PARTS], None, *parts[-_LAST_PARTS:]):
+        if part is None:
+            table.add_row(Text("…", style="dim"), *[""] * 5, f"{len(parts) - shown:,} more")
+            continue
+        splits = part.splits.values()
+        table.add_row(
+            f"{part.part:05}",
+            f"{sum(split.documents for split in splits):,}",
+            f"{part.null_documents:,}",
+            f"{part.empty_documents:,}",
+            _size(part.text_bytes),
+            f"{sum(split.tokens for split in splits):,}",
+            Text(visible(part.source.url)),
+        )
+    return table
+
+
+def _runs(dataset: DatasetDescription) -> Table:
+    table = _table("began (UTC)", "files", "failed", "text", "seconds", "MB/s", "workers", "host")
+    for run in dataset.runs:
+        table.add_row(
+            f"{run.began:%Y-%m-%d %H:%M}",
+            f"{run.files_done:,}",
+            f"{len(run.failed):,}",
+            _size(run.text_bytes),
+            f"{run.seconds:,.1f}",
+            f"{run.megabytes_per_second:,.1f}",
+            f"{run.workers:,}",
+            Text(visible(run.host)),
+        )
+    return table
+
+
+def _table(*columns: str, last_left: bool = False) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=True, header_style="dim")
+    for index, name in enumerate(columns):
+        left = index == 0 or (last_left and index == len(columns) - 1)
+        table.add_column(
+            name,
+            justify="left" if left else "right",
+            overflow="fold",
+            no_wrap=index == 0 or not left,
+        )
+    return table
+
+
+def _size(num_bytes: int) -> str:
+    size = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.1f} {unit}" if unit != "B" and size < 100 else f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"

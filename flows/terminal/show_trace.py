@@ -1,0 +1,24 @@
+"""What `shardmill trace` tells, on the terminal."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.text import Text
+
+from flows.terminal.visible import visible
+from streaming_ext.trace import SequenceTrace
+
+
+def show_trace(traces: Iterable[SequenceTrace], console: Console) -> None:
+    """The sequences of a step, rank by rank, each with the documents that it holds."""
+    for trace in traces:
+        title = f"rank {trace.rank}: sequence {trace.sequence}"
+        console.print(Text(title, style="bold cyan"), soft_wrap=True)
+        for span in trace.spans:
+            console.print(
+                Text(
+                    f"  token {span.place}: {span.tokens} tokens of row {span.row} of "
+                    f"{visible(span.source)}, from its token {span.first} on"
+                ),
+                soft_wrap=True,
+            )

@@ -1,0 +1,101 @@
+"""How a batch leaves: through slots of memory that workers share, and as tensors for training.
+
+Sending tensors through torch makes a file in shared memory and a socket for each message, which
+costs more than making the batch, and a killed job leaves the socket's folder behind. The slots
+here are made once, have no name, and go with the last process that holds them.
+"""
+
+import mmap
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from streaming_ext.batches.batch_reader import Batch
+from streaming_ext.batches.masks import Boundaries
+
+_ALIGNMENT = 64
+_MARKS = ("boundaries", "step")
+_ROW_EXTRAS = 64  # bytes a row for what is no token, and half as many as its tokens take
+# Of each array: its name, type, shape, and place in the slot.
+Layout = list[tuple[str, str, tuple[int, ...], int]]
+Message = tuple[int, int, Layout, Batch]  # worker, slot, its arrays, arrays without room there
+
+
+class Slots:
+    """Memory for the messages of each worker, used in turn."""
+
+    def __init__(
+        self, *, workers: int, each: int, rows: int, row_bytes: int, inherited: bool
+    ) -> None:
+        """Make the memory.
+
+        Args:
+            workers: how many write.
+            each: slots a worker; more than it ever has messages on the way.
+            rows: the most rows a message has.
+            row_bytes: bytes of a row's tokens.
+            inherited: whether workers are forked; others get the memory handed over.
+        """
+        wanted = rows * (row_bytes + row_bytes // 2 + _ROW_EXTRAS) + 16 * _ALIGNMENT
+        self._bytes = -(-wanted // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._each = each
+        total = workers * each * self._bytes
+        self._memory: mmap.mmap | torch.Tensor = (
+            mmap.mmap(-1, total)
+            if inherited
+            else torch.zeros(total, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        )
+
+    def write(self, batch: Batch, *, worker: int, number: int) -> Message:
+        """Put the arrays of a worker's message number `number` into its slot."""
+        slot = number % self._each
+        memory = self._slot(worker, slot)
+        layout: Layout = []
+        beside: Batch = {}
+        place = 0
+        arrays = {name: values for name, values in batch.items() if name not in _MARKS}
+        arrays |= batch["boundaries"].arrays() if "boundaries" in batch else {}
+        for name, values in arrays.items():
+            if place + values.nbytes > self._bytes:  # documents of a few tokens
+                beside[name] = values
+                continue
+            target = memory[place : place + values.nbytes].view(values.dtype).reshape(values.shape)
+            target[...] = values
+            layout.append((name, values.dtype.str, values.shape, place))
+            place += -(-values.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return worker, slot, layout, beside
+
+    def read(self, message: Message) -> Batch:
+        """The arrays of a message; `tokens` until the worker's next messages fill its slots."""
+        worker, slot, layout, beside = message
+        memory = self._slot(worker, slot)
+        batch = dict(beside)
+        for name, dtype, shape, place in layout:
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            values = memory[place : place + size].view(dtype).reshape(shape)
+            batch[name] = values if name == "tokens" else values.copy()
+        if marks := Boundaries.taken_from(batch):
+            batch |= {"boundaries": marks, "step": 0}
+        return batch
+
+    def _slot(self, worker: int, slot: int) -> npt.NDArray[np.uint8]:
+        memory = self._memory
+        whole = (
+            memory.numpy() if isinstance(memory, torch.Tensor) else np.frombuffer(memory, np.uint8)
+        )
+        begin = (worker * self._each + slot) * self._bytes
+        return whole[begin : begin + self._bytes]
+
+
+def to_tensors(batch: Batch, *, pin: bool) -> dict[str, Any]:
+    """What training gets: everything as tensors, but the longest segment as a number."""
+    result: dict[str, Any] = {
+        name: values if name == "max_seqlen" else torch.from_numpy(values)
+        for name, values in batch.items()
+    }
+    if pin:
+        return {name: value.pin_memory() if isinstance(value, torch.Tensor) else value
+                for name, value in result.items()}  # fmt: skip
+    return result

@@ -1,0 +1,86 @@
+"""Which epoch a plain DataLoader is at, told between a dataset and its copies in workers.
+
+A plain DataLoader starts the dataset's iterator in its workers and tells no one. So the workers
+leave notes in a page of shared memory that has no name: nothing of it can be left over.
+"""
+
+from typing import Final
+
+import torch
+from torch.utils.data import get_worker_info
+
+from streaming_ext.errors import UsageError
+from streaming_ext.sampler.epoch_plan import Cursor
+
+MAX_WORKERS: Final = 512
+_GENERATION, _EPOCH, _PLACE, _BEFORE = 0, 1, 2, 3
+_COUNT_BITS, _SEED_BITS = 20, 30  # and the rest for the generation: one word, written at once
+
+
+class EpochBoard:
+    """Where the next iteration starts, and how often each worker has started one since."""
+
+    def __init__(self, streams: int) -> None:
+        """An empty board for datasets of so many streams; `set` comes first."""
+        self._streams = streams
+        self._words = torch.zeros(_BEFORE + streams + MAX_WORKERS, dtype=torch.int64)
+        self._words.share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def _slots(self) -> torch.Tensor:
+        return self._words[_BEFORE + self._streams :]
+
+    def set(self, cursor: Cursor) -> None:
+        """Let the next iteration start at a cursor; also workers that already run will."""
+        self._words[_EPOCH] = cursor.epoch
+        self._words[_PLACE] = cursor.place
+        self._words[_BEFORE : _BEFORE + self._streams] = torch.tensor(cursor.before)
+        self._words[_GENERATION] += 1
+
+    def base(self) -> Cursor:
+        """The cursor that was set last."""
+        words = self._words.tolist()
+        return Cursor(epoch=words[_EPOCH], place=words[_PLACE],
+                      before=tuple(words[_BEFORE : _BEFORE + self._streams]))  # fmt: skip
+
+    def iterations(self) -> int:
+        """Iterations started since the cursor was set."""
+        return max(self._counts(), default=0)
+
+    def begin(self) -> int:
+        """Note that this process starts an iteration; returns its number since `set`, from 0.
+
+        The workers of one iteration share a seed. A worker that has none of its own notes under
+        it joins those that have; one that has begins the next.
+        """
+        info = get_worker_info()
+        worker = 0 if info is None else info.id
+        if worker >= MAX_WORKERS:
+            raise UsageError(f"At most {MAX_WORKERS} workers a rank, got number {worker}.")
+        seed = 0 if info is None else 1 + (info.seed - info.id) % ((1 << _SEED_BITS) - 1)
+        own = self._own(worker)
+        if own is not None and own[1] == seed:
+            count = own[0] + 1
+        else:
+            notes = self._notes()  # read once: other workers of this iteration write meanwhile
+            joined = [count for count, other in notes if other == seed]
+            count = max(joined) if joined else max((count for count, _ in notes), default=0) + 1
+        word = int(self._words[_GENERATION]) << (_COUNT_BITS + _SEED_BITS)
+        self._slots[worker] = word | count << _SEED_BITS | seed
+        return count - 1
+
+    def _counts(self) -> list[int]:
+        return [count for count, _ in self._notes()]
+
+    def _own(self, worker: int) -> tuple[int, int] | None:
+        return self._read(int(self._slots[worker]))
+
+    def _notes(self) -> list[tuple[int, int]]:
+        read = map(self._read, self._slots[self._slots != 0].tolist())
+        return [note for note in read if note is not None]
+
+    def _read(self, word: int) -> tuple[int, int] | None:
+        """Count and seed of a note, None where it is of an earlier generation."""
+        if word >> (_COUNT_BITS + _SEED_BITS) != int(self._words[_GENERATION]):
+            return None
+        return (word >> _SEED_BITS) & ((1 << _COUNT_BITS) - 1), word & ((1 << _SEED_BITS) - 1)

@@ -1,0 +1,127 @@
+"""Where the iterations of a plain loader stand: what the dataset itself saves and goes on from.
+
+A plain DataLoader starts the dataset's iterator in its workers and tells nobody; the board carries
+the word between them. `StreamingTokenLoader` keeps its own account and needs none of this.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from streaming_ext.checkpoint.epoch_board import EpochBoard
+from streaming_ext.checkpoint.resume import Resume
+from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.sampler.epoch_plan import Cursor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Iteration:
+    """One iteration in this process.
+
+    Attributes:
+        cursor: where it starts, for all workers.
+        worker: number of this worker, 0 without workers.
+        num_workers: how many share the steps, 1 without.
+        number: iterations started since the board was set, this one included.
+    """
+
+    cursor: Cursor
+    worker: int
+    num_workers: int
+    number: int
+
+
+class Progress:
+    """The account of one dataset and of its copies in workers."""
+
+    def __init__(self, resume: Resume) -> None:
+        """Stand at the beginning of epoch 0."""
+        self._resume = resume
+        self._plan = resume.plan
+        self._board = EpochBoard(len(self._plan.choose))
+        self._board.set(self._plan.start(0))
+        self._iteration: Iteration | None = None
+        self._worker_state: tuple[Cursor, int] | None = None
+        self.yielded = 0  # rows, by this process in this iteration
+
+    def upcoming(self) -> Cursor:
+        """Where the next iteration starts."""
+        return self._cursor(self._board.iterations())
+
+    def restart(self, epoch: int) -> None:
+        """Let the next iteration start an epoch of a run that changed nothing on the way."""
+        self._board.set(self._plan.start(epoch))
+
+    def begin(self) -> Iteration:
+        """Note that an iteration starts here; `yielded` then holds what it gave out before."""
+        worker, num_workers = _worker()
+        if self._worker_state is None:
+            cursor, self.yielded = self._cursor(self._board.begin()), 0
+        else:
+            cursor, self.yielded = self._worker_state
+            self._board.begin()
+            self._worker_state = None
+        self._iteration = Iteration(cursor=cursor, worker=worker, num_workers=num_workers,
+                                    number=self._board.iterations())  # fmt: skip
+        return self._iteration
+
+    def state(self, num_samples: int | None, *, from_beginning: bool) -> dict[str, Any]:
+        """See `StreamingTokenDataset.state_dict`."""
+        begun = self._board.iterations()
+        if begun == 0:
+            return self._resume.state_of(self._cursor(0)).to_dict()
+        cursor = self._cursor(begun - 1)
+        if num_samples is None:
+            here = self._iteration or Iteration(cursor=cursor, worker=0, num_workers=1, number=0)
+            if here.number != begun:
+                raise UsageError(
+                    "Workers read this dataset, and only training knows what it received of them. "
+                    "Pass num_samples=, or use StreamingTokenLoader."
+                )
+            cursor = here.cursor
+            if get_worker_info() is not None:
+                own = {"worker": here.worker, "num_workers": here.num_workers,
+                       "yielded": self.yielded}  # fmt: skip
+                return self._resume.state_of(cursor).to_dict() | {"worker": own}
+            num_samples = self.yielded * self._plan.partition.num_ranks
+            from_beginning = False
+        place = num_samples if from_beginning else cursor.place + num_samples
+        behind = place - cursor.place
+        if behind % self._plan.partition.global_batch and place < self._plan.epoch_size:
+            raise UsageError(
+                f"{num_samples} sequences are no whole number of global batches of "
+                f"{self._plan.partition.global_batch}. Save between two steps."
+            )
+        place = min(place, self._plan.epoch_size)
+        return self._resume.state_of(replace(cursor, place=place)).to_dict()
+
+    def load(self, state: Mapping[str, Any], *, allow_changes: Collection[str]) -> None:
+        """See `StreamingTokenDataset.load_state_dict`."""
+        cursor = self._resume.cursor_of(state, allow_changes=allow_changes)
+        self._worker_state = None
+        own = state.get("worker")
+        if own is None:
+            self._board.set(cursor)
+            return
+        worker, num_workers = _worker()
+        if (own["worker"], own["num_workers"]) != (worker, num_workers):
+            raise ConfigMismatchError(
+                f"The state is of worker {own['worker']} of {own['num_workers']}, this is "
+                f"{worker} of {num_workers}. Resume a StatefulDataLoader with as many workers, or "
+                "use StreamingTokenLoader, whose state fits any number."
+            )
+        self._worker_state = (cursor, own["yielded"])
+
+    def _cursor(self, iterations: int) -> Cursor:
+        cursor = self._board.base()
+        for _ in range(iterations):
+            cursor = self._plan.next_epoch(cursor)
+        return cursor
+
+
+def _worker() -> tuple[int, int]:
+    """Number of this worker, and how many there are."""
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)

@@ -1,0 +1,74 @@
+"""From a cursor to a state that can be saved, and back, with every check between."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streaming_ext.checkpoint.state import LoaderState, StreamState
+from streaming_ext.sampler.epoch_plan import Cursor, Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume:
+    """What states of one dataset are made of.
+
+    Attributes:
+        plan: the order.
+        settings: every argument that decides which sequence a step holds.
+        fingerprints: of the streams.
+        lanes: canonical nodes.
+    """
+
+    plan: Plan
+    settings: Mapping[str, Any]
+    fingerprints: tuple[str, ...]
+    lanes: int
+
+    def state_of(self, cursor: Cursor) -> LoaderState:
+        """The state at a cursor."""
+        plan = self.plan
+        amounts = zip(
+            self.fingerprints, plan.choose, cursor.before, plan.drawn(cursor), strict=True
+        )
+        return LoaderState(
+            epoch=cursor.epoch,
+            sequences=cursor.place,
+            order={
+                **self.settings,
+                "num_canonical_nodes": self.lanes,
+                "epoch_size": plan.epoch_size,
+                "drop_last": plan.drop_last,
+                "global_batch": plan.partition.global_batch,
+            },
+            streams=tuple(
+                StreamState(fingerprint=fingerprint, choose=choose, before=before, drawn=drawn)
+                for fingerprint, choose, before, drawn in amounts
+            ),
+        )
+
+    def cursor_of(self, state: Mapping[str, Any], *, allow_changes: Collection[str]) -> Cursor:
+        """The cursor that a state stands for, when its order is this one.
+
+        Where the streams or the size of an epoch were allowed to change, a new epoch begins in
+        which each stream goes on from its own count.
+
+        Raises:
+            ConfigMismatchError: a setting that decides the order differs and is not allowed to.
+        """
+        old = LoaderState.from_dict(state)
+        now = self.state_of(self.plan.start(0))
+        old.require_same(now, allow_changes=allow_changes)
+        amounts = [(stream.fingerprint, stream.choose) for stream in old.streams]
+        if amounts == [(stream.fingerprint, stream.choose) for stream in now.streams]:
+            cursor = Cursor(
+                epoch=old.epoch,
+                place=old.sequences,
+                before=tuple(stream.before for stream in old.streams),
+            )
+            if self.plan.num_steps(cursor.place) == 0:  # saved behind the last step of an epoch
+                cursor = self.plan.next_epoch(cursor)
+            return cursor
+        drawn = {stream.fingerprint: stream.drawn for stream in old.streams}
+        row = self.lanes if len(now.streams) > 1 else 1
+        before = [-(-drawn.get(stream.fingerprint, 0) // row) * row for stream in now.streams]
+        return Cursor(epoch=old.epoch + (old.sequences > 0), place=0, before=tuple(before))

@@ -1,0 +1,178 @@
+"""Token ids in shards of other tools: other columns beside them, sizes that each sample tells.
+
+Such a shard is rewritten, when it comes into the cache, as one whose samples are token ids back to
+back. What differs from sample to sample is refused.
+
+Layout of the format: mosaicml-streaming, ``format/mds/writer.py`` and ``format/mds/encodings.py``.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_ext.dataset.formats.mds import COLUMN, decompress
+from streaming_ext.errors import CorruptDatasetError, UsageError
+from streaming_ext.sampler.order import Ints
+from streaming_ext.shards.remote import Remote
+from streaming_ext.shards.windows import windows
+
+_TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
+ID_TYPES: Final = tuple(_TYPE_CODES.values())
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleLayout:
+    """The columns of a sample.
+
+    Attributes:
+        sizes: bytes of each column, None where each sample says its own.
+        column: which of them holds the token ids.
+        encoding: of that column, `bytes` or `ndarray[:TYPE[:LENGTH]]`.
+        token_dtype: type of the ids, where the user named it.
+    """
+
+    sizes: tuple[int | None, ...]
+    column: int
+    encoding: str
+    token_dtype: str | None
+
+    @classmethod
+    def of(
+        cls, names: list[str], encodings: list[str], sizes: list[Any], token_dtype: str | None
+    ) -> "SampleLayout":
+        """Read the description in an index.
+
+        Raises:
+            ValueError: it has no column of token ids.
+            UsageError: the type of the ids is unknown.
+        """
+        if COLUMN not in names:
+            raise ValueError(f"columns are {', '.join(names)}, expected one named {COLUMN!r}")
+        if not len(names) == len(encodings) == len(sizes):
+            raise ValueError("as many columns, encodings and sizes are expected")
+        for size in sizes:
+            if size is not None and (type(size) is not int or size < 0):
+                raise ValueError(f"{size!r} is no size of a column")
+        column = names.index(COLUMN)
+        kind, _, rest = encodings[column].partition(":")
+        told = rest.partition(":")[0]
+        if kind not in ("bytes", "ndarray") or (told and told not in ID_TYPES):
+            raise ValueError(
+                f"encoding is {encodings[column]!r}, expected bytes, or ndarray with "
+                f"{', '.join(ID_TYPES)}"
+            )
+        if token_dtype not in (None, *ID_TYPES):
+            raise UsageError(f"`token_dtype` may be {', '.join(ID_TYPES)}; got {token_dtype!r}.")
+        if kind == "bytes" and token_dtype is None:
+            raise UsageError(
+                f"The column {COLUMN!r} is stored as bytes, which do not tell the type of an id. "
+                'Pass token_dtype="int64" (llm-foundry\'s older sets), or "uint16", "uint32", '
+                '"int32".'
+            )
+        if told and token_dtype not in (None, told):
+            raise UsageError(f"token_dtype={token_dtype!r}, but the set says {told}: leave it out.")
+        return cls(sizes=tuple(sizes), column=column, encoding=encodings[column],
+                   token_dtype=told or token_dtype)  # fmt: skip
+
+    def token_ids(self, raw: bytes, *, samples: int, where: str) -> npt.NDArray[Any]:
+        """The ids of a raw shard: (samples, tokens a sample).
+
+        Raises:
+            CorruptDatasetError: the shard contradicts itself, or its samples differ in length;
+                the message names the first sample that does.
+        """
+        cells = self._cells(np.frombuffer(raw, np.uint8), samples, where)
+        dtype, header = self._header(cells, where)
+        differs = (cells[:, :header] != cells[0, :header]).any(axis=1)
+        if differs.any():
+            raise CorruptDatasetError(
+                f"{where}: sample {int(np.argmax(differs))} differs from the first one in the type "
+                "or shape of its token ids. Only sets of one length are read."
+            )
+        values = np.ascontiguousarray(cells[:, header:])
+        if values.shape[1] == 0 or values.shape[1] % np.dtype(dtype).itemsize:
+            raise CorruptDatasetError(
+                f"{where}: {values.shape[1]} bytes a sample are no whole number of {dtype} ids. "
+                "Pass the right token_dtype=."
+            )
+        return values.view(np.dtype(dtype).newbyteorder("<"))
+
+    def _cells(self, raw: Bytes, samples: int, where: str) -> Bytes:
+        """The column's bytes in each sample: (samples, bytes)."""
+        head = 4 * (samples + 2)
+        if len(raw) < head or int(raw[:4].view("<u4")[0]) != samples:
+            raise CorruptDatasetError(f"{where} does not hold the {samples} samples of the index.")
+        offsets = raw[4:head].view("<u4").astype(np.int64)
+        own = [number for number, size in enumerate(self.sizes) if size is None]
+        begin, behind = offsets[:-1], offsets[1:]
+        if begin[0] < head or behind[-1] != len(raw) or (behind - begin < 4 * len(own)).any():
+            raise CorruptDatasetError(f"{where}: its samples do not lie within it.")
+        # sizes that each sample says, then those of all columns: (samples, columns)
+        said = _cut_out(raw, begin, 4 * len(own)).view("<u4").astype(np.int64)
+        sizes = np.empty((samples, len(self.sizes)), np.int64)
+        for number, size in enumerate(self.sizes):
+            sizes[:, number] = said[:, own.index(number)] if size is None else size
+        wrong = np.flatnonzero(4 * len(own) + sizes.sum(axis=1) != behind - begin)
+        if wrong.size:
+            raise CorruptDatasetError(
+                f"{where}: sample {wrong[0]} has not the size of its columns."
+            )
+        wrong = np.flatnonzero(sizes[:, self.column] != sizes[0, self.column])
+        if wrong.size:
+            at = int(wrong[0])
+            raise CorruptDatasetError(
+                f"{where}: sample {at} holds {sizes[at, self.column]} bytes of token ids, sample 0 "
+                f"{sizes[0, self.column]}. Only sets whose samples have one length are read: "
+                "pack them to one first."
+            )
+        starts = begin + 4 * len(own) + sizes[:, : self.column].sum(axis=1)
+        return _cut_out(raw, starts, int(sizes[0, self.column]))
+
+    def _header(self, cells: Bytes, where: str) -> tuple[str, int]:
+        """Type of an id, and the bytes that stand before a sample's ids."""
+        kind, _, told = self.encoding.partition(":")
+        cell = cells[0]
+        if kind == "bytes":
+            return str(self.token_dtype), 0
+        if len(cell) < 2:
+            raise CorruptDatasetError(f"{where}: its arrays have no header.")
+        at, dtype = (0, self.token_dtype) if told else (1, _TYPE_CODES.get(int(cell[0])))
+        if ":" not in told:  # one byte for number of dimensions and width, then the shape
+            dimensions, width = int(cell[at]) >> 2, 1 << (int(cell[at]) & 3)
+            at += 1 + dimensions * width
+        if dtype is None or at > len(cell) or self.token_dtype not in (None, dtype):
+            raise CorruptDatasetError(
+                f"{where}: its arrays hold {dtype or 'no ids'}, expected "
+                f"{self.token_dtype or ', '.join(ID_TYPES)}."
+            )
+        return dtype, at
+
+
+def flattened(layout: SampleLayout, raw: bytes, *, samples: int, where: str) -> bytes:
+    """A raw shard rewritten with its token ids back to back behind the table of offsets."""
+    ids = layout.token_ids(raw, samples=samples, where=where)
+    offsets = 8 + 4 * samples + np.arange(samples + 1, dtype=np.int64) * ids[0].nbytes
+    table: bytes = np.uint32(samples).tobytes() + offsets.astype("<u4").tobytes()
+    return table + bytes(ids.tobytes())
+
+
+def first_sample(
+    layout: SampleLayout, remote: Remote, name: str, *, codec: str | None, size: int,
+    raw_size: int, samples: int,
+) -> tuple[str, int]:  # fmt: skip
+    """Type of an id and tokens a sample, from a published shard."""
+    data = remote.read(name, limit=size)
+    if codec is not None:
+        data = decompress(data, codec=codec, raw_size=raw_size)
+    ids = layout.token_ids(data, samples=samples, where=f"{remote.url}/{name}")
+    return ids.dtype.name, ids.shape[1]
+
+
+def _cut_out(raw: Bytes, starts: Ints, width: int) -> Bytes:
+    """Copies of `width` bytes from each start: (starts, width)."""
+    if width == 0 or len(starts) == 0:
+        return np.empty((len(starts), 0), np.uint8)
+    return windows(raw, width)[starts].view(np.uint8).reshape(len(starts), width)

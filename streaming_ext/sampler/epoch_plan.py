@@ -1,0 +1,142 @@
+"""Which sequences a rank reads in which step: order, mixture and partition put together."""
+
+from copy import copy
+from dataclasses import dataclass
+
+import numpy as np
+
+from streaming_ext.errors import UsageError
+from streaming_ext.sampler.mixture import Mixture
+from streaming_ext.sampler.order import Ints, OrderSpec, StreamOrder
+from streaming_ext.sampler.rank_slices import Partition
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cursor:
+    """A place between two steps.
+
+    Attributes:
+        epoch: number of the epoch, from 0.
+        place: places of the epoch that lie behind.
+        before: draws of each stream before this epoch.
+    """
+
+    epoch: int
+    place: int
+    before: tuple[int, ...]
+
+
+class Plan:
+    """The sequences of every step of one rank."""
+
+    def __init__(
+        self,
+        spec: OrderSpec,
+        *,
+        bounds: list[Ints],
+        choose: list[int],
+        partition: Partition,
+        drop_last: bool,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            spec: the order within each stream.
+            bounds: see `PassOrder`, one a stream.
+            choose: sequences of each stream an epoch.
+            partition: this rank's share.
+            drop_last: leave out the last short step of an epoch, or fill it with sequence -1.
+
+        Raises:
+            UsageError: there is nothing to read.
+        """
+        self.partition = partition
+        self.drop_last = drop_last
+        self._orders = [
+            StreamOrder(spec, bounds=each, stream=number) for number, each in enumerate(bounds)
+        ]
+        self._mixture: Mixture | None = None
+        for number, order in enumerate(self._orders):
+            if order.size < 1:
+                raise UsageError(f"Stream {number} holds less than one sequence.")
+        if len(bounds) > 1:
+            rows = tuple(count // spec.lanes for count in choose)
+            if 0 in rows:
+                raise UsageError(
+                    f"A stream gives {min(choose)} sequences an epoch, less than one for each of "
+                    f"the {spec.lanes} canonical nodes. Raise its share, or lower "
+                    "num_canonical_nodes."
+                )
+            self._mixture = Mixture(rows, lanes=spec.lanes, seed=spec.seed, shuffle=spec.shuffle)
+            choose = [count * spec.lanes for count in rows]
+        self.choose = tuple(choose)
+        self.epoch_size = sum(choose)
+        self.filled = self.epoch_size  # places of an epoch that hold a sequence
+        self._lanes = spec.lanes
+        if self.num_steps(0) < 1:
+            raise UsageError(
+                f"An epoch of {self.epoch_size} sequences is less than one global batch of "
+                f"{partition.global_batch}. Lower batch_size, or raise epoch_size."
+            )
+
+    def start(self, epoch: int) -> Cursor:
+        """The beginning of an epoch in a run that changed nothing on the way."""
+        return Cursor(epoch=epoch, place=0, before=tuple(epoch * count for count in self.choose))
+
+    def next_epoch(self, cursor: Cursor) -> Cursor:
+        """The beginning of the epoch after the cursor's."""
+        before = tuple(a + b for a, b in zip(cursor.before, self.choose, strict=True))
+        return Cursor(epoch=cursor.epoch + 1, place=0, before=before)
+
+    def num_steps(self, place: int) -> int:
+        """Steps that are left of an epoch behind its first `place` places."""
+        return self.partition.steps(max(0, self.epoch_size - place), drop_last=self.drop_last)
+
+    def drawn(self, cursor: Cursor) -> tuple[int, ...]:
+        """Draws of each stream up to a place."""
+        if self._mixture is None:
+            return (cursor.before[0] + cursor.place,)
+        inside = self._mixture.consumed(cursor.epoch, cursor.place)
+        return tuple(a + b for a, b in zip(cursor.before, inside, strict=True))
+
+    def sequences(self, cursor: Cursor, steps: Ints) -> tuple[Ints, Ints]:
+        """What this rank reads in some steps.
+
+        Args:
+            cursor: where step 0 begins.
+            steps: numbers of steps behind the cursor: (steps,).
+
+        Returns:
+            streams and sequences, each (steps, batch_size); sequence -1 fills a short step.
+        """
+        starts = cursor.place + steps * self.partition.global_batch
+        shift = cursor.before[0] % self._lanes
+        places = self.partition.places(starts, shift=shift).reshape(-1)
+        shape = (len(steps), self.partition.batch_size)
+        streams, sequences = np.zeros_like(places), np.full_like(places, -1)
+        inside = np.flatnonzero(places < self.filled)
+        if inside.size == places.size:
+            streams, sequences = self._look_up(cursor, places)
+        elif inside.size:
+            streams[inside], sequences[inside] = self._look_up(cursor, places[inside])
+        return streams.reshape(shape), sequences.reshape(shape)
+
+    def whole_step(self, cursor: Cursor, step: int) -> tuple[Ints, Ints]:
+        """What all ranks read in one step, rank by rank: streams and sequences, (global_batch,)."""
+        everyone = copy(self)
+        size = self.partition.global_batch
+        everyone.partition = Partition(batch_size=size, lanes=self._lanes, rank=0, num_ranks=1)
+        streams, sequences = everyone.sequences(cursor, np.array([step]))
+        return streams[0], sequences[0]
+
+    def _look_up(self, cursor: Cursor, places: Ints) -> tuple[Ints, Ints]:
+        if self._mixture is None:
+            draws = cursor.before[0] + places
+            return np.zeros_like(places), self._orders[0].sequences(draws)
+        streams, draws = self._mixture.draws(cursor.epoch, places, cursor.before)
+        sequences = np.empty_like(places)
+        for number, order in enumerate(self._orders):
+            chosen = np.flatnonzero(streams == number)
+            if chosen.size:
+                sequences[chosen] = order.sequences(draws[chosen])
+        return streams, sequences

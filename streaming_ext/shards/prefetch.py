@@ -1,0 +1,81 @@
+"""Fetching and verifying the shards of coming steps in the background."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+from streaming_ext.batches.token_reader import TokenReader
+from streaming_ext.errors import ShardmillError
+
+THREADS = 8  # twice as many as download at once: the others unpack and verify
+_PATIENCE = 0.05  # seconds between looks at how far training is
+
+
+class Prefetcher:
+    """Threads that open shards in the order of their first use, within bounds.
+
+    A failure ends the thread in silence: the step that needs the shard meets the same failure and
+    raises it, and a shard that is needed by no step must not stop training.
+    """
+
+    def __init__(
+        self,
+        reader: TokenReader,
+        upcoming: Iterator[tuple[int, int]],
+        *,
+        ahead: int,
+        limit: int | None,
+        now: Callable[[], int],
+    ) -> None:
+        """Start.
+
+        Args:
+            reader: where shards are opened.
+            upcoming: pairs of step and shard, by step.
+            ahead: steps to run ahead of training.
+            limit: bytes of shards that are opened ahead of their use, at most.
+            now: the step that training is at.
+        """
+        self._reader = reader
+        self._upcoming = upcoming
+        self._ahead = ahead
+        self._limit = limit
+        self._now = now
+        self._guard = threading.Lock()
+        self._waiting: list[tuple[int, int]] = []  # step and bytes of shards opened ahead
+        self._stop = threading.Event()
+        for number in range(THREADS):
+            threading.Thread(
+                target=self._run, daemon=True, name=f"shardmill-prefetch-{number}"
+            ).start()
+
+    def stop(self) -> None:
+        """Let the threads end; one in the middle of a read ends after it."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            with self._guard:
+                pair = next(self._upcoming, None)
+            if pair is None:
+                return
+            step, shard = pair
+            if not self._may_open(step, int(self._reader.raw_sizes[shard])):
+                return
+            try:
+                self._reader.open(shard)
+            except ShardmillError:
+                return
+
+    def _may_open(self, step: int, size: int) -> bool:
+        """Wait until a shard of a step may be opened; False when told to stop."""
+        while not self._stop.is_set():
+            now = self._now()
+            with self._guard:
+                self._waiting = [entry for entry in self._waiting if entry[0] > now]
+                held = sum(entry[1] for entry in self._waiting)
+                fits = self._limit is None or not self._waiting or held + size <= self._limit
+                if step <= now + self._ahead and fits:
+                    self._waiting.append((step, size))
+                    return True
+            self._stop.wait(_PATIENCE)
+        return False

@@ -1,0 +1,101 @@
+"""Which source files there are: patterns and URLs to one sorted list."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+
+from streaming_ext.errors import UsageError
+from streaming_ext.storage.dialects.choice import OBJECT_STORES
+from streaming_ext.text.sources.local import match_local, why_nothing
+from streaming_ext.text.sources.source_file import SourceFile
+
+_STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # what would steer a terminal or a log
+_LONGEST_NAME = 4096  # of a URL; a path on Linux is no longer
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
+
+
+def list_sources(
+    patterns: Iterable[str], *, max_files: int | None = None, hub_config: str | None = None
+) -> list[SourceFile]:
+    """Find the source files, each once, sorted by URL.
+
+    Args:
+        patterns: files, folders (all Parquet files in them, however deep), glob and brace
+            patterns; on disk or as s3://, gs://, az://, https:// or hf:// URLs; or a dataset of
+            the Hub, `ORG/NAME`.
+        max_files: keep only the first so many.
+        hub_config: which configuration of such a dataset.
+
+    Raises:
+        UsageError: a pattern matches nothing, or a scheme is not supported.
+        StorageError: a server refuses, or does not answer (`TransientStorageError`).
+    """
+    found: dict[str, SourceFile] = {}
+    used_config = False
+    for pattern in patterns:
+        if _is_repository(pattern, hub_config):
+            from streaming_ext.text.sources.hub import list_configuration
+
+            matches, reason = list_configuration(pattern, hub_config), "no Parquet file in it."
+            used_config = True
+        else:
+            matches, reason = _match(pattern)
+        if not matches:
+            raise UsageError(f"{pattern}: {reason}")
+        for source in matches:
+            _check_name(source)
+            found[source.url] = source
+    if hub_config is not None and not used_config:
+        raise UsageError(
+            f"--hub-config {hub_config} goes with a dataset of the Hub, ORG/NAME; the sources are "
+            f"{', '.join(patterns)}."
+        )
+    return sorted(found.values())[:max_files]
+
+
+def _check_name(source: SourceFile) -> None:
+    """Refuse a name that would steer a terminal or a log, or lead out of where it was listed."""
+    url = source.url
+    if any(unicodedata.category(character) in _STEERING for character in url):
+        problem = "holds control characters"
+    elif source.remote and {".", ".."} & set(url.partition("://")[2].split("/")):
+        problem = "leads out of its folder"
+    elif len(url) > _LONGEST_NAME:
+        problem = f"has {len(url)} characters, at most {_LONGEST_NAME} are allowed"
+        url = f"{url[:200]}..."
+    else:
+        return
+    raise UsageError(f"{url!r}: the name of this source file {problem}. Rename it.")
+
+
+def _is_repository(pattern: str, hub_config: str | None) -> bool:
+    if not _REPOSITORY.fullmatch(pattern) or pattern.startswith("."):
+        return False
+    return hub_config is not None or not Path(pattern.partition("/")[0]).exists()
+
+
+def _match(pattern: str) -> tuple[list[SourceFile], str]:
+    """The files of one pattern, and what to say where there are none."""
+    scheme, separator, rest = pattern.partition("://")
+    nothing = "no file there matches, and no folder of this name holds a Parquet file."
+    if not separator:
+        return match_local(pattern), why_nothing(pattern)
+    if scheme == "file":
+        return match_local(rest), why_nothing(rest)
+    if scheme in OBJECT_STORES:
+        from streaming_ext.text.sources.objects import list_objects
+
+        return list_objects(pattern), nothing
+    if scheme == "hf":
+        from streaming_ext.text.sources.hub import list_files
+
+        return list_files(pattern), nothing
+    if scheme in {"http", "https"}:
+        from streaming_ext.text.sources.web import list_url
+
+        return list_url(pattern), nothing
+    raise UsageError(
+        f"{pattern}: {scheme}:// is not supported as source; expected a file or folder, hf://, "
+        "s3://, gs://, az:// or https://."
+    )

@@ -1,0 +1,122 @@
+"""Source files on a disk: patterns to paths, and what pins each file's content."""
+
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import bracex
+import xxhash
+
+from streaming_ext.dataset.manifest import SourceIdentity
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.sources.patterns import is_pattern
+from streaming_ext.text.sources.source_file import PARQUET_SUFFIX, SourceFile
+
+_READ_BYTES = 2**18  # stays in the cache of a core
+_MAX_BRACES = 1_000_000
+
+
+def match_local(pattern: str) -> list[SourceFile]:
+    """The files that a path or pattern names.
+
+    Raises:
+        UsageError: one of them cannot be looked at.
+    """
+    return [SourceFile(url=str(path), size=path.stat().st_size) for path in _match(pattern)]
+
+
+def _match(pattern: str) -> list[Path]:
+    try:
+        plain = Path(pattern).expanduser().absolute()
+        if plain.is_file():  # also a file whose name looks like a pattern
+            return [plain]
+        if plain.is_dir():
+            return _parquet_files_in(plain)
+        if not is_pattern(pattern):
+            return []
+        return list(_expand(pattern))
+    except bracex.ExpansionLimitException as error:
+        raise UsageError(f"{pattern}: braces for more than {_MAX_BRACES:,} names.") from error
+    except (OSError, RuntimeError) as error:  # a dangling link, no permission, an unknown user
+        raise UsageError(f"{pattern}: {error}.") from error
+
+
+def _expand(pattern: str) -> Iterator[Path]:
+    here = Path.cwd()  # never part of the pattern: its name may hold brackets
+    home = Path(pattern).expanduser()
+    for expanded in bracex.iexpand(str(home), limit=_MAX_BRACES):
+        for name in sorted(glob.glob(expanded, root_dir=here, recursive=True)):  # noqa: PTH207
+            path = here / name
+            if path.is_dir():
+                yield from _parquet_files_in(path)
+            else:
+                path.stat()  # a link that leads nowhere is an error, not a file less
+                yield path
+
+
+def _parquet_files_in(folder: Path) -> list[Path]:
+    """The Parquet files below a folder, links followed, hidden ones left out."""
+    found, seen = [], set()
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:  # a link to a folder above
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            if name.endswith(PARQUET_SUFFIX) and not name.startswith("."):
+                file = Path(place, name)
+                file.stat()
+                found.append(file)
+    return found
+
+
+def why_nothing(pattern: str) -> str:
+    """Why a path or pattern names no file."""
+    if Path(pattern.removeprefix("file://")).expanduser().is_dir():
+        return f"no {PARQUET_SUFFIX} file in this folder."
+    if is_pattern(pattern):
+        return "no file matches this pattern. (Quoted, so that the shell leaves it alone?)"
+    return "no such file or folder."
+
+
+def hash_file(path: Path) -> str:
+    """XXH3-128 of a file's content, as hex.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    digest = xxhash.xxh3_128()
+    buffer = memoryview(bytearray(_READ_BYTES))
+    try:
+        with path.open("rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                digest.update(buffer[:count])
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}.") from error
+    return digest.hexdigest()
+
+
+def identify(source: SourceFile, local: Path) -> SourceIdentity:
+    """Pin the bytes of a source file that lies at `local`.
+
+    Raises:
+        SourceError: it cannot be read, or its size is not the listed one.
+    """
+    try:
+        size = local.stat().st_size
+    except OSError as error:
+        raise SourceError(f"{source.url}: cannot be read: {error.strerror}.") from error
+    if size != source.size:
+        raise SourceError(
+            f"{source.url}: {size} bytes, but {source.size} when the run began. "
+            "It is being written to; run again when it is whole."
+        )
+    digest = hash_file(local)
+    return SourceIdentity(url=source.url, size=size, version=f"xxh128:{digest}")

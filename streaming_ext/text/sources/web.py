@@ -1,0 +1,245 @@
+"""HTTP: requests with bounded patience, and source files behind plain https:// URLs."""
+
+import email.utils
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, TypeVar
+
+import bracex
+import httpx
+
+from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
+from streaming_ext.storage.client import Retry, timeout_seconds
+from streaming_ext.text.sources.addresses import RedirectGuard
+from streaming_ext.text.sources.source_file import SourceFile
+
+Result = TypeVar("Result")
+Explain = Callable[[httpx.Response], Exception]
+
+MAX_WAIT_SECONDS = 300.0  # that a server may ask for with Retry-After
+
+
+@cache
+def retry() -> Retry:
+    """How often this process tries."""
+    return Retry.usual()
+
+
+@cache
+def client() -> httpx.Client:
+    """One client for the process: connections are kept; credentials stay with their host."""
+    timeout = timeout_seconds()
+    return httpx.Client(
+        follow_redirects=True,
+        timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
+        headers={"User-Agent": "shardmill", "Accept-Encoding": "identity"},
+        event_hooks={"response": [RedirectGuard().seen]},
+    )
+
+
+class _LaterError(Exception):
+    """The server asks to come again later."""
+
+    def __init__(self, message: str, seconds: float | None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+def patiently(what: str, request: Callable[[], Result]) -> Result:
+    """Make a request, again where the fault may pass.
+
+    Raises:
+        TransientStorageError: it fails again and again, or asks for too long a pause.
+    """
+    attempt = 0
+    while True:
+        try:
+            return request()
+        except (httpx.HTTPError, _LaterError) as error:
+            attempt = _pause_or_raise(what, error, attempt)
+
+
+def require_ok(response: httpx.Response, explain: Explain) -> None:
+    """Raise what an answer that is no success means."""
+    if response.is_success:
+        return
+    if response.status_code == 429 or response.status_code >= 500:
+        raise _LaterError(
+            f"the server answers {response.status_code} {response.reason_phrase}",
+            retry_after(response.headers),
+        )
+    raise explain(response)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, as a server asks; by its own clock where it names a time."""
+    text = headers.get("Retry-After", "").strip()
+    if not text:
+        return None
+    if text.isdigit():
+        return float(text)
+    try:
+        until = email.utils.parsedate_to_datetime(text)
+        now = email.utils.parsedate_to_datetime(headers["Date"])
+    except KeyError:
+        now = datetime.now(UTC)
+    except ValueError:
+        return None
+    return max(0.0, (until - now).total_seconds())
+
+
+class WebReader:
+    """Reads one file over HTTP, in ranges, as long as it is the one that was listed."""
+
+    def __init__(
+        self, source: SourceFile, url: str, *, headers: Mapping[str, str], explain: Explain
+    ) -> None:
+        self._source = source
+        self._url = url
+        self._headers = dict(headers)
+        self._explain = explain
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes [start, end)."""
+
+        def request() -> bytes:
+            return b"".join(self._stream_once(start, end))
+
+        data = patiently(f"read {self._source.url}", request)
+        if len(data) != end - start:
+            raise TransientStorageError(
+                f"{self._source.url}: {len(data)} bytes came of {end - start}."
+            )
+        return data
+
+    def stream(self, start: int) -> Iterator[bytes]:
+        """All bytes from `start` on, over any number of connections as long as each brings some."""
+        position, attempt = start, 0
+        while position < self._source.size:
+            before = position
+            try:
+                for data in self._stream_once(position, self._source.size):
+                    position += len(data)
+                    yield data
+                if position < self._source.size:
+                    raise httpx.ReadError("the connection was closed early")
+            except (httpx.HTTPError, _LaterError) as error:
+                attempt = 0 if position > before else attempt
+                attempt = _pause_or_raise(f"read {self._source.url}", error, attempt)
+
+    def _stream_once(self, start: int, end: int) -> Iterator[bytes]:
+        headers = self._headers | {"Range": f"bytes={start}-{end - 1}"}
+        with client().stream("GET", self._url, headers=headers) as response:
+            require_ok(response, self._explain)
+            self._require_same(response)
+            skip = start if response.status_code == httpx.codes.OK else 0  # it ignores ranges
+            left = end - start
+            for data in response.iter_raw():
+                piece = data[skip:][:left]
+                skip -= min(skip, len(data))
+                left -= len(piece)
+                if piece:
+                    yield piece
+                if not left:
+                    return
+
+    def _require_same(self, response: httpx.Response) -> None:
+        found = web_version(response.headers)
+        expected = self._source.version or ""
+        if expected.startswith(("etag:", "last-modified:")) and found != expected:
+            raise SourceError(
+                f"{self._source.url}: changed since the run began ({expected}, now {found}). "
+                "Run again."
+            )
+
+    def check(self) -> None:
+        """Every answer was compared."""
+
+
+def _pause_or_raise(what: str, error: Exception, attempt: int) -> int:
+    """Wait behind a failed attempt; returns how many there were."""
+    attempt += 1
+    pause = retry().pause(attempt - 1)
+    reason = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, _LaterError) and error.seconds is not None:
+        pause = error.seconds
+        if pause > MAX_WAIT_SECONDS:
+            raise TransientStorageError(
+                f"Cannot {what}: {reason}, and asks to wait {pause:.0f} s. Run the same command "
+                "again then."
+            ) from error
+    limit = retry().silences if isinstance(error, httpx.TimeoutException) else retry().attempts
+    if attempt >= limit:
+        raise TransientStorageError(f"Cannot {what}: {reason} (tried {attempt} times).") from error
+    time.sleep(pause)
+    return attempt
+
+
+def web_version(headers: Mapping[str, str]) -> str | None:
+    """What pins the content of a file behind a URL."""
+    if etag := headers.get("ETag"):
+        return f"etag:{etag}"
+    if modified := headers.get("Last-Modified"):
+        return f"last-modified:{modified}"
+    return None
+
+
+def list_url(pattern: str) -> list[SourceFile]:
+    """The file behind each URL that a brace pattern means.
+
+    Raises:
+        UsageError: it holds wildcards, credentials or a query; or there is no such file.
+    """
+    url = httpx.URL(pattern.partition("{")[0])
+    if url.userinfo or "?" in pattern or "#" in pattern:
+        raise UsageError(
+            f"{url.scheme}://{url.host}{url.path}: a source's URL stands in the dataset's records, "
+            "so it must hold no credentials and no query."
+        )
+    if "*" in pattern or "[" in pattern:
+        raise UsageError(
+            f"{pattern}: files behind {url.scheme}:// cannot be listed. Give each URL, or braces."
+        )
+    return [_look_at(one) for one in bracex.expand(pattern)]
+
+
+def _look_at(url: str) -> SourceFile:
+    def explain(response: httpx.Response) -> Exception:
+        return explain_web(url, response)
+
+    def request() -> SourceFile:
+        with client().stream("GET", url, headers={"Range": "bytes=0-0"}) as response:
+            require_ok(response, explain)
+            headers = response.headers
+            version = web_version(headers)
+            total = headers.get("Content-Range", "").rpartition("/")[2]
+            if response.status_code == httpx.codes.OK:
+                total = headers.get("Content-Length", "")
+            if version is None or not total.isdigit():
+                raise UsageError(
+                    f"{url}: the server tells no {'size' if version else 'ETag or Last-Modified'} "
+                    "of this file, so it cannot be known whether it stays the same. Download it."
+                )
+            return SourceFile(url=url, size=int(total), version=version)
+
+    return patiently(f"look at {url}", request)
+
+
+def explain_web(url: str, response: httpx.Response) -> Exception:
+    """What a refused request for a plain URL means."""
+    status = response.status_code
+    if status in {401, 403}:
+        return StorageError(f"{url}: access is refused ({status}).")
+    if status in {404, 410}:
+        return SourceError(f"{url}: there is no such file ({status}).")
+    return StorageError(f"{url}: the server answers {status} {response.reason_phrase}.")
+
+
+def json_of(response: httpx.Response, what: str) -> Any:
+    """The JSON of an answer."""
+    try:
+        return response.json()
+    except ValueError as error:
+        raise TransientStorageError(f"Cannot {what}: the answer is no JSON.") from error

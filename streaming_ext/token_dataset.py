@@ -1,0 +1,317 @@
+"""What training reads: a `streaming.StreamingDataset` whose order and resume are exact."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, BatchReader, Blocks
+from streaming_ext.batches.tensors import to_tensors
+from streaming_ext.batches.token_reader import TokenReader
+from streaming_ext.checkpoint.position import Progress
+from streaming_ext.checkpoint.resume import Resume
+from streaming_ext.errors import DatasetError, UsageError
+from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.sampler.node_local import find_cluster, plan_of
+from streaming_ext.sampler.order import OrderSpec
+from streaming_ext.sampler.rank_slices import Partition
+from streaming_ext.sampler.ranks import find_rank
+from streaming_ext.shards.opening import open_streams
+from streaming_ext.shards.prefetch import THREADS
+from streaming_ext.stock import streaming
+from streaming_ext.streams import TokenStream, sequences_an_epoch
+from streaming_ext.units import parse_bytes, parse_count
+
+DEFAULT_LANES = 8
+DEFAULT_WINDOW = 1 << 18
+
+
+class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, name-defined, unused-ignore]
+    """Sequences of tokens in an order that is a function of seed and data alone.
+
+    Arguments that mosaicml-streaming has too mean what they mean there. Its own start-up, shared
+    memory, lock files and threads are not used.
+    """
+
+    def __init__(
+        self,
+        *,
+        streams: Sequence[TokenStream] | None = None,
+        remote: str | None = None,
+        local: str | Path | None = None,
+        split: str | None = "train",
+        sequence_length: int | None = None,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        shuffle_seed: int = 9176,
+        shuffle_block_size: int = DEFAULT_WINDOW,
+        num_canonical_nodes: int | None = None,
+        epoch_size: int | str | None = None,
+        drop_last: bool | None = None,
+        extras: Collection[str] = (),
+        eot_id: int | None = None,
+        token_dtype: str | None = None,
+        predownload: int | None = None,
+        cache_limit: int | str | None = None,
+        download_retry: int = 2,
+        download_timeout: float = 60.0,
+        storage_options: Mapping[str, Any] | None = None,
+        replication: int | None = None,
+        dp_rank: int | None = None,
+        dp_world_size: int | None = None,
+        device_mesh: Any = None,
+        process_group: Any = None,
+        node_local: bool | str | Path | None = None,
+    ) -> None:
+        """Open the dataset; no shard is read yet.
+
+        Args:
+            streams: several datasets, in place of `remote` and `local`.
+            remote: where the dataset is published; None when it is all local.
+            local: cache for the raw shards; the dataset itself when `remote` is None.
+            split: `train`, `holdout`, or None where the folder is a plain MDS set itself.
+            sequence_length: tokens a sequence; the dataset's own unless given.
+            batch_size: sequences a rank and step: the DataLoader's batch size.
+            shuffle: shuffle units and windows, with a new order each pass.
+            shuffle_seed: any whole number from 0.
+            shuffle_block_size: sequences of a lane that are shuffled among each other.
+            num_canonical_nodes: lanes through the data: 8 when shuffled, else 1. A multiple of
+                the number of nodes lets each node fetch only its share.
+            epoch_size: sequences an epoch, all by default; further epochs go on from there.
+            drop_last: leave out the last step of an epoch that is less than a global batch. By
+                default so, except for the holdout split: there it is filled up, and `real` says
+                which rows count.
+            extras: what a batch holds besides `tokens`, see `EXTRAS`.
+            eot_id: the id that ends a document, where the dataset does not say.
+            token_dtype: type of an id, where a set of another tool stores them as bytes:
+                `uint16`, `uint32`, `int32` or `int64`.
+            predownload: sequences a rank fetches ahead of their use; by default half a shuffle
+                window of each lane, or three shards, and at least eight shards.
+            cache_limit: bytes that the cache may hold; what has no remote is never evicted.
+            download_retry: further attempts after a failure that may pass.
+            download_timeout: seconds for one file, all attempts together.
+            storage_options: handed to fsspec.
+            replication: consecutive ranks of the environment that read the same.
+            dp_rank: data-parallel rank, with `dp_world_size`.
+            dp_world_size: number of data-parallel ranks.
+            device_mesh: one-dimensional mesh of the data-parallel ranks.
+            process_group: group of the data-parallel ranks.
+            node_local: each node holds its own share of the data, and its ranks read that one; by
+                default so where the manifest says that it is a share. A folder with every node's
+                manifest tells who holds what where there is no process group.
+
+        Raises:
+            UsageError: an argument is not allowed; the message says which and what is.
+            DatasetError: there is no dataset, or it is damaged.
+        """
+        if bool(streams) == bool(remote or local):
+            raise UsageError("Give either streams=[...], or remote= and local=, not both.")
+        if streams is None:
+            streams = [TokenStream(remote=remote, local=local)]
+        if shuffle_seed < 0 or shuffle_block_size < 1:
+            raise UsageError(
+                "`shuffle_seed` must be at least 0 and `shuffle_block_size` at least 1, got "
+                f"{shuffle_seed} and {shuffle_block_size}."
+            )
+        rank = find_rank(dp_rank=dp_rank, dp_world_size=dp_world_size, device_mesh=device_mesh,
+                         process_group=process_group, replication=replication)  # fmt: skip
+        self.streams = list(streams)
+        self.split = split
+        self.shuffle = shuffle
+        self.shuffle_seed = shuffle_seed
+        self.shuffle_block_size = shuffle_block_size
+        self.num_canonical_nodes = num_canonical_nodes or (DEFAULT_LANES if shuffle else 1)
+        if self.num_canonical_nodes < 1:
+            raise UsageError(f"`num_canonical_nodes` is below 1: {num_canonical_nodes}.")
+        self.batch_size = batch_size
+        self.dp_rank, self.dp_world_size = rank.rank, rank.size
+        self.drop_last = split != "holdout" if drop_last is None else drop_last
+        self.cache_limit = parse_bytes(cache_limit, name="cache_limit")
+        caches = open_streams(self.streams, split=split, limit=self.cache_limit,
+                              retries=download_retry, timeout=download_timeout,
+                              options=storage_options or {}, token_dtype=token_dtype)  # fmt: skip
+        indexes = [cache.index for cache in caches]
+        self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
+        self.eot_id = indexes[0].eot_id if eot_id is None else eot_id
+        self.sequence_length = sequence_length or indexes[0].sample_tokens
+        if self.sequence_length < 1:
+            raise UsageError(f"`sequence_length` must be at least 1, got {sequence_length}.")
+        self._bounds = [index.bounds(self.sequence_length) for index in indexes]
+        sizes = [int(bounds[-1]) for bounds in self._bounds]
+        self.epoch_size = parse_count(epoch_size, name="epoch_size")
+        settings = {
+            "split": split,
+            "sequence_length": self.sequence_length,
+            "shuffle": shuffle,
+            "shuffle_seed": shuffle_seed,
+            "shuffle_block_size": shuffle_block_size,
+        }
+        self.cluster = find_cluster(
+            indexes, node_local=node_local, rank=rank, sequences=sizes[0],
+            whole_epochs=self.epoch_size is None, mesh=device_mesh, group=process_group,
+            settings={**settings, "batch_size": batch_size, "drop_last": self.drop_last,
+                      "num_canonical_nodes": self.num_canonical_nodes},
+        )  # fmt: skip
+        reading = rank if self.cluster is None else self.cluster.rank
+        self.reader = TokenReader(caches)
+        self.plan = plan_of(
+            self.cluster,
+            OrderSpec(shuffle=shuffle, seed=shuffle_seed, lanes=self.num_canonical_nodes,
+                      window=shuffle_block_size),
+            bounds=self._bounds,
+            choose=sequences_an_epoch(self.streams, sizes, epoch_size=self.epoch_size),
+            partition=Partition(batch_size=batch_size or 1, lanes=self.num_canonical_nodes,
+                                rank=reading.rank, num_ranks=reading.size),
+            drop_last=self.drop_last,
+        )  # fmt: skip
+        per_shard = -(-sum(sizes) // self.reader.num_shards)
+        window = min(shuffle_block_size, max(sizes)) if shuffle else 0
+        per_lane = max(window // 2, 3 * per_shard)
+        wanted = max(per_lane * self.num_canonical_nodes, THREADS * per_shard)
+        share = wanted // reading.size
+        self.predownload = (
+            max(share, 64 * (batch_size or 1)) if predownload is None else predownload
+        )
+        self.batch_reader = BatchReader(
+            self.plan,
+            self.reader,
+            sequence_length=self.sequence_length,
+            extras=extras,
+            eot_id=self.eot_id,
+            predownload=self.predownload,
+            prefetch_limit=None if self.cache_limit is None else self.cache_limit // 2,
+        )
+        self.resume = Resume(
+            plan=self.plan,
+            settings=settings | ({"nodes": len(self.cluster.sequences)} if self.cluster else {}),
+            fingerprints=(self.cluster.fingerprint,)
+            if self.cluster
+            else tuple(index.index_hash for index in indexes),
+            lanes=self.num_canonical_nodes,
+        )
+        self._progress = Progress(self.resume)
+        # What stock StreamingDataLoader divides its count of samples by.
+        world = streaming.base.world.World.detect().num_ranks
+        self.replication = world // rank.size if world > rank.size else None
+
+    @property
+    def size(self) -> int:
+        """Sequences of all streams."""
+        return sum(int(bounds[-1]) for bounds in self._bounds)
+
+    @property
+    def num_samples(self) -> int:
+        """Sequences of all streams."""
+        return self.size
+
+    @property
+    def next_epoch(self) -> int:
+        """Number of the epoch that the next iteration is in."""
+        return self._progress.upcoming().epoch
+
+    @next_epoch.setter
+    def next_epoch(self, epoch: int) -> None:
+        self._progress.restart(epoch)
+
+    def __len__(self) -> int:
+        """Sequences of this rank in a whole epoch."""
+        return self.plan.num_steps(0) * self._require_batch_size()
+
+    def get_item(self, sample_id: int, retry: int = 7) -> dict[str, Any]:
+        """One sequence by its number on disk, streams one after another."""
+        numbers = np.cumsum([0] + [int(bounds[-1]) for bounds in self._bounds])
+        stream = int(np.searchsorted(numbers, sample_id, side="right")) - 1
+        batch = self.batch_reader.read(stream, np.array([sample_id - numbers[stream]]))
+        return _samples(self.batch_reader.finish(batch))[0]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The sequences of this rank and worker, of the next epoch or from where a state was.
+
+        Raises:
+            DatasetError: before it ends early, whatever the reason.
+        """
+        if {"cu_seqlens", "max_seqlen"} & self.batch_reader.extras:
+            raise UsageError(
+                "cu_seqlens and max_seqlen are of whole batches. Use StreamingTokenLoader, or "
+                "leave them out of extras."
+            )
+        size = self._require_batch_size()
+        progress = self._progress
+        here = progress.begin()
+        blocks = Blocks(steps=self.plan.num_steps(here.cursor.place), cyclic=True,
+                        worker=here.worker, num_workers=here.num_workers,
+                        size=max(1, PLANNED_ROWS // size),
+                        first=progress.yielded // size)  # fmt: skip
+        for batch in self.batch_reader.batches(here.cursor, blocks, together=1):
+            for sample in _samples(self.batch_reader.finish(batch)):
+                progress.yielded += 1
+                yield sample
+        if progress.yielded != (planned := blocks.own_steps * size):
+            raise DatasetError(
+                f"Epoch {here.cursor.epoch} ended after {progress.yielded} of {planned} sequences."
+            )
+
+    def batches(self, cursor: Cursor, blocks: Blocks, *, together: int) -> Iterator[Batch]:
+        """Batches as arrays; see `BatchReader.batches`."""
+        self._require_batch_size()
+        return self.batch_reader.batches(cursor, blocks, together=together)
+
+    def state_dict(
+        self, num_samples: int | None = None, from_beginning: bool = False
+    ) -> dict[str, Any]:
+        """Where training stands; see docs/training.md for what it holds.
+
+        Args:
+            num_samples: sequences that training received in this iteration, over all ranks; None
+                for those that this process gave out, which is right without workers, and in the
+                workers of torchdata's StatefulDataLoader.
+            from_beginning: whether `num_samples` counts from the start of the epoch, also after
+                a resume.
+        """
+        if num_samples is not None:
+            self._require_stock_world()
+            num_samples //= 1 if self.cluster is None else len(self.cluster.sequences)
+        return self._progress.state(num_samples, from_beginning=from_beginning)
+
+    def load_state_dict(
+        self, obj: Mapping[str, Any], *, allow_changes: Collection[str] = ()
+    ) -> None:
+        """Let the next iteration go on from a state; the state is left as it is.
+
+        Args:
+            obj: from `state_dict` of this class or of its loader.
+            allow_changes: fields of `order`, or `streams`, that may differ from the state's.
+
+        Raises:
+            ConfigMismatchError: a setting that decides the order differs.
+        """
+        self._progress.load(obj, allow_changes=allow_changes)
+
+    def start_cursor(self) -> Cursor:
+        """Where the next iteration starts."""
+        return self._progress.upcoming()
+
+    def _require_batch_size(self) -> int:
+        if self.batch_size is None:
+            raise UsageError(
+                "Give batch_size=, the sequences a rank takes each step, as to the DataLoader: "
+                "it decides what a step holds."
+            )
+        return self.batch_size
+
+    def _require_stock_world(self) -> None:
+        """Refuse a count that was multiplied with a number of ranks that is not this dataset's."""
+        world = streaming.base.world.World.detect().num_ranks // (self.replication or 1)
+        if world != self.dp_world_size:
+            raise UsageError(
+                f"StreamingDataLoader sees {world} ranks in the environment, this dataset has "
+                f"{self.dp_world_size}. Launch with torchrun, or use StreamingTokenLoader."
+            )
+
+
+def _samples(batch: Batch) -> list[dict[str, Any]]:
+    """A batch as one dictionary of tensors a row."""
+    tensors = to_tensors(batch, pin=False)
+    return [{name: values[row] for name, values in tensors.items()}
+            for row in range(len(batch["tokens"]))]  # fmt: skip

@@ -1,0 +1,113 @@
+"""Making a dataset whole: merged indexes, the tokenizer, and last of all the manifest."""
+
+from collections.abc import Iterable
+
+from streaming_ext.dataset.formats.mds import index_json
+from streaming_ext.dataset.layout import MANIFEST, TOKENIZER_FOLDER, Split, index_path, record_path
+from streaming_ext.dataset.manifest import (
+    DatasetSpec,
+    FileRecord,
+    Manifest,
+    PartRecord,
+    SplitSummary,
+    from_json,
+    to_json,
+)
+from streaming_ext.errors import DatasetError, NotADatasetError
+from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
+from tasks.core.planning.plan import Plan, read_records
+from tasks.core.storage import Storage
+
+
+def publish(plan: Plan, storage: Storage) -> Manifest:
+    """Write what makes the recorded parts one dataset.
+
+    The records are read back from the output, so that what was removed meanwhile is noticed.
+
+    Raises:
+        DatasetError: a part has no record.
+        StorageError: the output is full, gone or not writable.
+    """
+    records = read_records(storage)
+    if missing := [part for part in range(len(plan.sources)) if part not in records]:
+        raise DatasetError(
+            f"{storage}: the records of parts {missing[:5]} are gone; something removed them "
+            "during the run. Run the same command again."
+        )
+    parts = [records[part] for part in range(len(plan.sources))]
+    for part in parts:  # whatever else wrote here meanwhile
+        part.spec.require_same(plan.spec, where=f"{storage}/{record_path(part.part)}")
+    manifest = Manifest(
+        spec=plan.spec,
+        parts=tuple(part.summary() for part in parts),
+        splits={
+            split: _publish_split(split, parts, plan.spec, storage)
+            for split in filled_splits(plan.spec, parts)
+        },
+        tokenizer_files=tuple(put_tokenizer(plan, storage)),
+        share=plan.share,
+    )
+    storage.put(MANIFEST, to_json(manifest))
+    return manifest
+
+
+def merged_index(split: Split, parts: list[PartRecord], spec: DatasetSpec) -> bytes:
+    """The MDS index of a split: the shards of all parts, in the order of the parts."""
+    shard_format = spec.shard_format
+    return index_json(
+        [shard_format.index_entry(shard) for part in parts for shard in part.splits[split].shards]
+    )
+
+
+def filled_splits(spec: DatasetSpec, parts: Iterable[PartRecord]) -> list[Split]:
+    """The splits that hold a sample: MDS readers take no empty one, so none is published."""
+    filled = {name for part in parts for name, split in part.splits.items() if split.shards}
+    return [split for split in spec.splits if split in filled]
+
+
+def summarize_split(split: Split, parts: list[PartRecord], index: FileRecord) -> SplitSummary:
+    """The sums over all parts of a split."""
+    pieces = [part.splits[split] for part in parts]
+    return SplitSummary(
+        index=index,
+        documents=sum(piece.documents for piece in pieces),
+        tokens=sum(piece.tokens for piece in pieces),
+        padding=sum(piece.padding for piece in pieces),
+        samples=sum(piece.samples for piece in pieces),
+        shards=sum(len(piece.shards) for piece in pieces),
+    )
+
+
+def _publish_split(
+    split: Split, parts: list[PartRecord], spec: DatasetSpec, storage: Storage
+) -> SplitSummary:
+    index = merged_index(split, parts, spec)
+    storage.put(index_path(split), index)
+    return summarize_split(split, parts, FileRecord.of(index_path(split), index))
+
+
+def put_tokenizer(plan: Plan, storage: Storage) -> list[FileRecord]:
+    """Put the tokenizer's files beside the parts; returns their records."""
+    records = []
+    for name in sorted(TOKENIZER_FILES[plan.spec.tokenizer.kind]):
+        path, data = f"{TOKENIZER_FOLDER}/{name}", (plan.tokenizer_folder / name).read_bytes()
+        storage.put(path, data)
+        records.append(FileRecord.of(path, data))
+    return records
+
+
+def read_manifest(storage: Storage) -> Manifest:
+    """The manifest of a published dataset.
+
+    Raises:
+        NotADatasetError: there is none.
+        CorruptDatasetError: it is damaged.
+    """
+    try:
+        data = storage.read(MANIFEST)
+    except FileNotFoundError as error:
+        raise NotADatasetError(
+            f"{storage}: no {MANIFEST}, so this is no finished dataset. "
+            "Run `shardmill shard` with the same options again to finish it."
+        ) from error
+    return from_json(Manifest, data, where=f"{storage}/{MANIFEST}")

@@ -1,0 +1,63 @@
+"""Dealing the source files to nodes that each keep their own share: arithmetic only."""
+
+from collections.abc import Sequence
+
+from streaming_ext.dataset.formats.mds import content_hash
+from streaming_ext.dataset.manifest import NodeShare
+from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.text.sources import SourceFile
+
+
+def deal(sizes: Sequence[int], nodes: int) -> list[list[int]]:
+    """Numbers of the files of each node, in order; the nodes' bytes are as even as can be.
+
+    The largest file left goes to the node with the fewest bytes so far, the first of those
+    (longest processing time first: never more than 4/3 of the best that can be).
+    """
+    held: list[list[int]] = [[] for _ in range(nodes)]
+    bytes_of = [0] * nodes
+    for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
+        node = min(range(nodes), key=lambda node: (bytes_of[node], len(held[node]), node))
+        held[node].append(number)
+        bytes_of[node] += sizes[number]
+    return [sorted(numbers) for numbers in held]
+
+
+def own_share(
+    sources: Sequence[SourceFile], *, nodes: int | None, rank: int | None
+) -> tuple[tuple[SourceFile, ...], NodeShare | None]:
+    """This node's files in their order, and which share that is; all where there are no nodes.
+
+    Raises:
+        UsageError: there are fewer files than nodes.
+    """
+    if nodes is None or rank is None:
+        return tuple(sources), None
+    if len(sources) < nodes:
+        raise UsageError(
+            f"{len(sources)} source files for {nodes} nodes: some would hold nothing. Lower "
+            "--nodes, or cut the files into smaller ones."
+        )
+    listed = "\n".join(f"{source.url}\t{source.size}\t{source.version}" for source in sources)
+    share = NodeShare(rank=rank, nodes=nodes, sources=content_hash(listed.encode()))
+    numbers = deal([source.size for source in sources], nodes)[rank]
+    return tuple(sources[number] for number in numbers), share
+
+
+def require_same_share(made: NodeShare | None, wanted: NodeShare | None, *, where: str) -> None:
+    """Refuse to take one share for another.
+
+    Raises:
+        ConfigMismatchError: saying which it is and which was asked for.
+    """
+    if made != wanted:
+        raise ConfigMismatchError(
+            f"{where} is {told(made)}, this run asks for {told(wanted)}. Use another --output."
+        )
+
+
+def told(share: NodeShare | None) -> str:
+    """A share in words."""
+    if share is None:
+        return "a dataset of all sources"
+    return f"share {share.rank} of {share.nodes} (sources {share.sources[:8]})"

@@ -1,0 +1,346 @@
+"""What a run has to do: its sources, its tokenizer, and which parts the output holds already."""
+
+import shutil
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_ext.dataset.formats.mds import content_hash
+from streaming_ext.dataset.layout import (
+    DOCUMENTS_FOLDER,
+    MANIFEST,
+    PARTS_FOLDER,
+    RUNS_FOLDER,
+    SPLITS,
+    TOKENIZER_FOLDER,
+    documents_path,
+    part_folder,
+    record_path,
+)
+from streaming_ext.dataset.manifest import (
+    DatasetSpec,
+    Manifest,
+    NodeShare,
+    PartRecord,
+    SourceIdentity,
+    TokenizerIdentity,
+    from_json,
+)
+from streaming_ext.errors import (
+    ConfigMismatchError,
+    CorruptDatasetError,
+    SourceError,
+    StorageError,
+    UsageError,
+)
+from streaming_ext.text.documents.parquet import check_column, open_parquet
+from streaming_ext.text.sources import SourceFile, identify, is_remote, list_sources
+from streaming_ext.text.sources.fetch import local_name, read_footer
+from streaming_ext.text.tokenizer.prepared import save_tokenizer
+from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from tasks.core.config import ShardConfig
+from tasks.core.planning.node_shares import own_share, require_same_share
+from tasks.core.reporting.report import PartCounts
+from tasks.core.storage import Storage
+from tasks.core.storage.scratch import user_scratch
+
+_IO_THREADS = 8
+_DOWNLOADS = "sources"
+_LISTING_SECONDS = 60.0
+# One listing serves the check at the command line and the flow behind it: servers count requests.
+_listings: dict[tuple[object, ...], tuple[float, tuple[SourceFile, ...]]] = {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """All that a run needs to know before its first job.
+
+    Attributes:
+        sources: all of them; the index is the part's number.
+        todo: parts without a record on the output.
+        published: the output holds this very dataset, whole.
+        earlier: counts of the parts that have a record already.
+        share: whose part of all sources these are, where each node keeps its own.
+    """
+
+    config: ShardConfig
+    spec: DatasetSpec
+    sources: tuple[SourceFile, ...]
+    todo: tuple[int, ...]
+    published: bool
+    scratch: Path
+    earlier: tuple[PartCounts, ...] = ()
+    share: NodeShare | None = None
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where the tokenizer lies that all workers load."""
+        return self.scratch / TOKENIZER_FOLDER
+
+    @property
+    def downloads(self) -> Path:
+        """The folder for source files on their way; what is in it outlives a kill."""
+        return self.scratch / _DOWNLOADS
+
+    def part_scratch(self, part: int) -> Path:
+        """The folder for a part's work in progress."""
+        return self.scratch / f"{part:05}"
+
+
+def scratch_folder(config: ShardConfig, storage: Storage) -> Path:
+    """Where work in progress goes: as configured, else where the storage says."""
+    if config.scratch is None:
+        return storage.scratch_parent / f".{storage.name}.scratch"
+    return scratch_base(config, storage)
+
+
+def scratch_base(config: ShardConfig, storage: Storage) -> Path:
+    """The folder on this host for work on this output: as configured, else a temporary one."""
+    # Two outputs of one name may share the folder: what stands below it names the whole path.
+    name = f"{storage.name}-{content_hash(str(storage).encode())[:8]}"
+    if config.scratch is None:
+        return user_scratch() / name
+    return Path(config.scratch).expanduser().absolute() / name
+
+
+def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
+    """List the sources and look into each for the text column, before any work.
+
+    A file that cannot be read at all is left to its own part, which fails alone. Of remote files
+    only the first is looked into.
+
+    Raises:
+        UsageError: nothing matches, or a file has no such column or one of another type.
+        StorageError: a server refuses or does not answer.
+    """
+    key = (config.sources, config.max_files, config.hub_config, config.text_column)
+    listed, known = _listings.pop(key, (0.0, ()))
+    if known and time.monotonic() - listed < _LISTING_SECONDS:
+        return known
+    sources = list_sources(config.sources, max_files=config.max_files, hub_config=config.hub_config)
+
+    def check(source: SourceFile) -> None:
+        try:
+            schema = _schema_of(source)
+        except SourceError:
+            return
+        check_column(schema, config.text_column, where=source.url)
+
+    remote = [source for source in sources if source.remote]
+    local = [source for source in sources if not source.remote]
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        for _ in threads.map(check, local + remote[:1]):
+            pass
+    if remote and not local:
+        _listings[key] = (time.monotonic(), tuple(sources))
+    return tuple(sources)
+
+
+def _schema_of(source: SourceFile) -> pa.Schema:
+    if not source.remote:
+        with open_parquet(Path(source.url)) as file:
+            return file.schema_arrow
+    try:
+        return pq.read_schema(pa.BufferReader(read_footer(source)))
+    except pa.ArrowException as error:
+        raise SourceError(f"{source.url}: not a whole Parquet file.") from error
+
+
+def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]) -> Plan:
+    """Compare what is asked for with what the output holds, and prepare the scratch folder.
+
+    The caller holds the output (`Storage.exclusive`).
+
+    Raises:
+        ConfigMismatchError: the output was made with another configuration or from other sources.
+        UsageError: the output is a folder of something else.
+        StorageError: scratch is not writable.
+        TokenizerError: the tokenizer cannot be had.
+    """
+    scratch = scratch_folder(config, storage)
+    tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
+    spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
+    sources, share = own_share(sources, nodes=config.nodes, rank=config.node_rank)
+    recorded, published = _compare_with_output(storage, spec, sources, share)
+    if recorded:  # the same but for the name that the tokenizer was asked for by
+        spec = next(iter(recorded.values())).spec
+    todo = tuple(part for part in range(len(sources)) if part not in recorded)
+    plan = Plan(
+        config=config,
+        spec=spec,
+        sources=sources,
+        todo=todo,
+        published=published,
+        scratch=scratch,
+        earlier=tuple(PartCounts.of(record) for record in recorded.values()),
+        share=share,
+    )
+    if published:
+        return plan
+    storage.remove_incoming()
+    _remove_unrecorded(storage, recorded)
+    try:
+        _empty_scratch(plan)
+        save_tokenizer(tokenizer, plan.tokenizer_folder, engine=config.engine)
+    except OSError as error:
+        raise StorageError(f"Cannot write to scratch {scratch}: {error.strerror}.") from error
+    return plan
+
+
+def _empty_scratch(plan: Plan) -> None:
+    """Remove what a killed run left, but for the source files that this one needs too."""
+    wanted = {local_name(plan.sources[part]).partition(".")[0] for part in plan.todo}
+    for leftover in plan.scratch.glob("*"):
+        if leftover != plan.downloads or leftover.is_symlink() or not leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+    for file in plan.downloads.glob("*"):
+        if file.name.partition(".")[0] not in wanted:
+            file.unlink()
+
+
+def read_records(storage: Storage) -> dict[int, PartRecord]:
+    """Every part record on the output, by part.
+
+    Raises:
+        CorruptDatasetError: a record is damaged.
+    """
+
+    def read(path: str) -> PartRecord:
+        return from_json(PartRecord, storage.read(path), where=f"{storage}/{path}")
+
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        records = threads.map(read, storage.list(PARTS_FOLDER))
+        return {record.part: record for record in records}
+
+
+def _compare_with_output(
+    storage: Storage, spec: DatasetSpec, sources: tuple[SourceFile, ...], share: NodeShare | None
+) -> tuple[dict[int, PartRecord], bool]:
+    """The records of the parts that are done, and whether the dataset is published."""
+    records = read_records(storage)
+    try:
+        manifest = from_json(Manifest, storage.read(MANIFEST), where=f"{storage}/{MANIFEST}")
+    except FileNotFoundError:
+        manifest = None
+    if manifest is None and not records:
+        foreign = [path for path in storage.list() if not _is_ours(path)]
+        if foreign:
+            raise UsageError(
+                f"{storage} holds other files ({', '.join(foreign[:3])}"
+                f"{', ...' if len(foreign) > 3 else ''}). Use an empty folder as --output."
+            )
+        return {}, False
+    for made in [manifest, *records.values()]:
+        if made is not None:
+            made.spec.require_same(spec, where=str(storage))
+    records = without_lost_files(storage, records, published=manifest is not None)
+    recorded = {part: record.source for part, record in records.items()}
+    if manifest is not None:
+        require_same_share(manifest.share, share, where=str(storage))
+        if lost := [part.part for part in manifest.parts if part.part not in recorded]:
+            raise ConfigMismatchError(
+                f"{storage} is published, but the records of parts {lost[:5]} are gone. "
+                f"Remove {MANIFEST} to have them made again."
+            )
+        if len(sources) != len(manifest.parts):
+            raise ConfigMismatchError(
+                f"{storage} is a whole dataset of {len(manifest.parts)} source files, this run "
+                f"asks for {len(sources)}. Use another --output."
+            )
+    _require_same_sources(storage, recorded, sources)
+    return records, manifest is not None
+
+
+def without_lost_files(
+    storage: Storage, records: dict[int, PartRecord], *, published: bool
+) -> dict[int, PartRecord]:
+    """The records whose files are all there; the other parts are done again."""
+    sizes = storage.list()
+    whole = {}
+    for part, record in records.items():
+        lost = [file.path for file in record.files() if sizes.get(file.path) != file.size]
+        if not lost:
+            whole[part] = record
+        elif published:
+            raise CorruptDatasetError(
+                f"{storage} is published, but {lost[0]} is missing or cut short. `shardmill verify "
+                f"{storage}` tells all; remove {MANIFEST} to have what is lost made again."
+            )
+    return whole
+
+
+def _require_same_sources(
+    storage: Storage, recorded: dict[int, SourceIdentity], sources: tuple[SourceFile, ...]
+) -> None:
+    differences = []
+    to_hash = []
+    for part, identity in sorted(recorded.items()):
+        if part >= len(sources):
+            differences.append(f"part {part:05}: the output has {identity.url}, this run has none")
+        elif sources[part].url != identity.url:
+            differences.append(
+                f"part {part:05}: the output has {identity.url}, this run {sources[part].url}"
+                + _revision_hint(identity.url, sources[part].url)
+            )
+        elif sources[part].size != identity.size:
+            differences.append(
+                f"{identity.url}: {identity.size} bytes in the output's record, "
+                f"{sources[part].size} now"
+            )
+        elif sources[part].version is None:
+            to_hash.append((sources[part], identity))
+        elif sources[part].version != identity.version:
+            differences.append(
+                f"{identity.url}: content {identity.version} in the output's record, "
+                f"{sources[part].version} now"
+            )
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        now = threads.map(lambda pair: identify(pair[0], Path(pair[0].url)), to_hash)
+        for (source, before), after in zip(to_hash, now, strict=True):
+            if after.version != before.version:
+                differences.append(
+                    f"{source.url}: content {before.version} in the output's record, "
+                    f"{after.version} now"
+                )
+    if differences:
+        raise ConfigMismatchError(
+            f"{storage} was made from other sources:\n  "
+            + "\n  ".join(differences[:20])
+            + (f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else "")
+            + "\nUse the old sources, or another --output."
+        )
+
+
+def _revision_hint(before: str, now: str) -> str:
+    """What to do where a dataset of the Hub only moved on to another commit."""
+    if not (is_remote(before) and before.startswith("hf://") and "@" in before and "@" in now):
+        return ""
+    (root, _, old), (new_root, _, _) = before.partition("@"), now.partition("@")
+    commit = old.partition("/")[0]
+    return f" (to go on with what was begun, pass {root}@{commit}/...)" if root == new_root else ""
+
+
+def _is_ours(path: str) -> bool:
+    # Before its first record a killed run leaves only what these folders hold.
+    top = path.split("/", 1)[0]
+    return top in {*SPLITS, DOCUMENTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER}
+
+
+def _remove_unrecorded(storage: Storage, recorded: Iterable[int]) -> None:
+    """Remove what killed runs wrote of parts that were never recorded."""
+    folders = {part_folder(split, part) for part in recorded for split in SPLITS}
+    files = {name(part) for part in recorded for name in (documents_path, record_path)}
+    for top in (*SPLITS, DOCUMENTS_FOLDER, PARTS_FOLDER):
+        for path in storage.list(top):
+            if path not in files and path.rsplit("/", 1)[0] not in folders:
+                storage.remove(path)
+
+
+def remove_scratch(plan: Plan) -> None:
+    """Remove the folder for work in progress."""
+    shutil.rmtree(plan.scratch, ignore_errors=True)

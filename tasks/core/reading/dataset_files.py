@@ -1,0 +1,164 @@
+"""Reading the files of a dataset that may be damaged: checked, and never more than expected."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from streaming_ext.dataset.formats.mds import Shard, TokenArray, content_hash, decompress
+from streaming_ext.dataset.layout import MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER, Split
+from streaming_ext.dataset.manifest import DatasetSpec, FileRecord
+from streaming_ext.errors import (
+    CorruptDatasetError,
+    NotADatasetError,
+    TokenizerError,
+    UsageError,
+    one_line,
+)
+from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES, Tokenizer, is_panic, open_saved
+from tasks.core.storage import Storage
+
+# Far more than any real one: a manifest takes about 500 bytes a part, an index 600 a shard.
+MAX_JSON_BYTES = 2**30
+
+
+class DatasetFiles:
+    """The files of a dataset as they lie on storage.
+
+    Attributes:
+        sizes: path -> size in bytes, as `Storage.list` gives them.
+    """
+
+    def __init__(self, storage: Storage, sizes: Mapping[str, int]) -> None:
+        self.storage = storage
+        self.sizes = sizes
+
+    def read(self, file: FileRecord, *, limit: int) -> bytes:
+        """The content of a file, which is the recorded one.
+
+        Raises:
+            CorruptDatasetError: saying what was expected and found, not where.
+            StorageError: it cannot be read.
+        """
+        self.check_size(file, limit=limit)
+        data = self.read_small(file.path, limit=limit)
+        if len(data) != file.size:
+            raise CorruptDatasetError(f"{len(data)} bytes, expected {file.size}")
+        if (found := content_hash(data)) != file.xxh128:
+            raise CorruptDatasetError(f"its content hash is {found}, expected {file.xxh128}")
+        return data
+
+    def check_size(self, file: FileRecord, *, limit: int) -> None:
+        """Look at the size alone.
+
+        Raises:
+            CorruptDatasetError: the file is missing, not as long as recorded, or beyond `limit`.
+        """
+        found = self.sizes.get(file.path)
+        if found is None:
+            raise CorruptDatasetError(f"missing; {file.size} bytes are recorded")
+        if found != file.size:
+            raise CorruptDatasetError(f"{found} bytes, expected {file.size}")
+        if found > limit:
+            raise CorruptDatasetError(f"{found} bytes, where at most {limit} make sense")
+
+    def read_small(self, path: str, *, limit: int = MAX_JSON_BYTES) -> bytes:
+        """The content of a file whose size nothing tells.
+
+        Raises:
+            CorruptDatasetError: it is missing, or beyond `limit`.
+            StorageError: it cannot be read.
+        """
+        if self.sizes.get(path, 0) > limit:
+            raise CorruptDatasetError(f"{self.sizes[path]} bytes, where at most {limit} make sense")
+        try:
+            return self.storage.read(path)
+        except FileNotFoundError:
+            raise CorruptDatasetError("missing") from None
+
+    def read_manifest(self) -> bytes:
+        """The bytes of the manifest.
+
+        Raises:
+            NotADatasetError: there is none; the message says what there is.
+        """
+        if MANIFEST in self.sizes:
+            return self.read_small(MANIFEST)
+        records = sum(path.startswith(f"{PARTS_FOLDER}/") for path in self.sizes)
+        if records:
+            raise NotADatasetError(
+                f"{self.storage} is an unfinished dataset: {records} parts are recorded, but there "
+                f"is no {MANIFEST}. Run `shardmill shard` again with the same options to finish it."
+            )
+        there = f"it holds {len(self.sizes)} files" if self.sizes else "it is empty or not there"
+        raise NotADatasetError(
+            f"{self.storage} is no dataset: there is no {MANIFEST}; {there}. Is the path right?"
+        )
+
+
+def read_tokens(files: DatasetFiles, split: Split, shard: Shard, spec: DatasetSpec) -> TokenArray:
+    """The samples of a shard, checked from the stored file to the header of the raw one.
+
+    Raises:
+        CorruptDatasetError: saying what was expected and found, not where.
+        StorageError: it cannot be read.
+    """
+    shard_format = spec.shard_format
+    if not 0 < shard.samples <= shard_format.samples_per_shard:
+        raise CorruptDatasetError(
+            f"recorded with {shard.samples} samples, expected 1 to {shard_format.samples_per_shard}"
+        )
+    raw_size = shard_format.raw_size(shard.samples)
+    if shard.raw_bytes != raw_size:
+        raise CorruptDatasetError(
+            f"recorded with {shard.raw_bytes} raw bytes, {shard.samples} samples take {raw_size}"
+        )
+    stored = FileRecord(path=f"{split}/{shard.name}", size=shard.size, xxh128=shard.hash)
+    # No codec makes incompressible data so much longer.
+    raw = data = files.read(stored, limit=raw_size + raw_size // 8 + 2**16)
+    if shard.zip_name is not None:
+        raw = decompress(data, codec=spec.compression, raw_size=raw_size)
+        if (found := content_hash(raw)) != shard.raw_hash:
+            raise CorruptDatasetError(
+                f"its content hash is {found} once unpacked, expected {shard.raw_hash}"
+            )
+    return shard_format.tokens_of(raw, shard.samples)
+
+
+def open_tokenizer(files: DatasetFiles, spec: DatasetSpec) -> Tokenizer:
+    """The tokenizer that is saved with a dataset.
+
+    Raises:
+        TokenizerError: it cannot be opened, or is not the one that the ids belong to.
+        StorageError: a file cannot be read.
+    """
+    where = f"{files.storage}/{TOKENIZER_FOLDER}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file in TOKENIZER_FILES[spec.tokenizer.kind]:
+            try:
+                (folder / file).write_bytes(files.read_small(f"{TOKENIZER_FOLDER}/{file}"))
+            except CorruptDatasetError as error:
+                raise TokenizerError(f"{where}/{file}: {error}.") from None
+        try:
+            tokenizer = open_saved(folder)
+        except TokenizerError as error:
+            raise TokenizerError(str(error).replace(name, where)) from None
+        except ImportError as error:
+            raise UsageError(
+                f"Opening this dataset's tokenizer needs {error.name}: "
+                "pip install 'shardmill[tokenize]'."
+            ) from None
+        except BaseException as error:
+            # Tokenizer libraries raise anything on a damaged file, a Rust panic among it.
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            raise TokenizerError(
+                f"The tokenizer saved in {where} is damaged: {type(error).__name__}: "
+                f"{one_line(error)}."
+            ) from None
+    if tokenizer.fingerprint != spec.tokenizer.fingerprint:
+        raise TokenizerError(
+            f"The tokenizer saved in {where} has the fingerprint {tokenizer.fingerprint}, the "
+            f"dataset was made with {spec.tokenizer.fingerprint}."
+        )
+    return tokenizer

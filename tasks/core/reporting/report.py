@@ -1,0 +1,143 @@
+"""What a run did, for people: everything that may differ between two runs of the same work."""
+
+import importlib.metadata
+import platform
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from streaming_ext.dataset.layout import RUNS_FOLDER
+from streaming_ext.dataset.manifest import PartRecord, to_json
+from tasks.core.storage import Storage
+
+_PACKAGES = ("shardmill", "prefect", "gigatoken", "tiktoken", "tokenizers", "pyarrow", "zstd")
+
+
+class FailedFile(BaseModel):
+    """A source file that could not be done, and why."""
+
+    model_config = ConfigDict(frozen=True)
+
+    part: int
+    source: str
+    step: str
+    reason: str
+    host: str = ""
+
+    def __str__(self) -> str:
+        reason = self.reason.removeprefix(f"{self.source}: ")
+        return f"{self.source}: {self.step}: {reason}"
+
+
+class PartCounts(BaseModel):
+    """What a source file holds, whichever run did it; sizes in bytes.
+
+    Attributes:
+        documents: rows that became documents; the others are null, or empty: without a token.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    part: int
+    source: str
+    host: str = ""
+    text_bytes: int
+    tokens: int
+    documents: int = 0
+    null_documents: int = 0
+    empty_documents: int = 0
+
+    @classmethod
+    def of(cls, record: PartRecord) -> "PartCounts":
+        """The counts of a part that is recorded."""
+        splits = record.splits.values()
+        return cls(
+            part=record.part,
+            source=record.source.url,
+            text_bytes=record.text_bytes,
+            tokens=sum(split.tokens for split in splits),
+            documents=sum(split.documents for split in splits),
+            null_documents=record.null_documents,
+            empty_documents=record.empty_documents,
+        )
+
+
+class PartTimes(PartCounts):
+    """A source file that was done in this run; times in seconds.
+
+    Attributes:
+        host: that did it.
+        tokenized_at: when its tokenizing ended, in seconds since 1970.
+    """
+
+    host: str = ""
+    tokenized_at: float = 0.0
+    shard_bytes: int
+    fetched_bytes: int = 0
+    fetch_seconds: float = 0.0
+    tokenize_seconds: float
+    write_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """What all its steps took, waiting for a worker left out."""
+        return self.fetch_seconds + self.tokenize_seconds + self.write_seconds
+
+
+class RunReport(BaseModel):
+    """One run. `seconds` counts from the first file to the published manifest.
+
+    Attributes:
+        files: source files of the dataset; `files_skipped` were done before.
+        text_bytes, tokens, shard_bytes: of the files done in this run.
+        published: the dataset is whole.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    began: datetime
+    seconds: float
+    host: str
+    cores: int | None
+    workers: int
+    versions: dict[str, str]
+    engine: str | None
+    output: str
+    files: int
+    files_skipped: int
+    files_done: int
+    failed: tuple[FailedFile, ...]
+    text_bytes: int
+    tokens: int
+    shard_bytes: int
+    published: bool
+    parts: tuple[PartTimes, ...]
+
+    @property
+    def megabytes_per_second(self) -> float:
+        """Text a second, in MB."""
+        return self.text_bytes / 1e6 / self.seconds if self.seconds else 0.0
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of the packages that do the work."""
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def report_path(report: RunReport, suffix: str) -> str:
+    """Where a report goes, below the dataset's root: among what may differ between two runs."""
+    return f"{RUNS_FOLDER}/{report.began:%Y%m%dT%H%M%SZ}-{report.run[:8]}{suffix}"
+
+
+def save_report(report: RunReport, storage: Storage) -> str:
+    """Put a report beside the dataset; returns its path below the dataset's root."""
+    path = report_path(report, ".json")
+    storage.put(path, to_json(report))
+    return path

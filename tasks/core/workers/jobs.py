@@ -1,0 +1,166 @@
+"""What a worker process is asked to do, and what it answers: the messages on its pipes."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from streaming_ext.dataset.layout import Split
+from streaming_ext.dataset.manifest import DatasetSpec, PartSummary, SourceIdentity, SplitPart
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FetchJob(_Message):
+    """Bring a remote source file to a folder on scratch; only `column` of it will be read."""
+
+    job: Literal["fetch"] = "fetch"
+    part: int
+    source_url: str
+    source_size: int
+    source_version: str | None
+    folder: str
+    column: str
+
+
+class PrepareJob(_Message):
+    """Load the tokenizer, before the first file asks for it.
+
+    Attributes:
+        tokenizer_folder: what `Tokenizer.save` wrote.
+    """
+
+    job: Literal["prepare"] = "prepare"
+    tokenizer_folder: str
+    engine: Literal["auto", "reference"]
+
+
+class TokenizeJob(_Message):
+    """Tokenize one source file into packed shards on scratch.
+
+    Attributes:
+        source_url, source_size, source_version: the file as it was listed.
+        local_path: where its bytes lie.
+        scratch: folder that the result goes to, replaced if it exists.
+        tokenizer_folder: what `Tokenizer.save` wrote.
+    """
+
+    job: Literal["tokenize"] = "tokenize"
+    part: int
+    source_url: str
+    source_size: int
+    source_version: str | None = None
+    local_path: str
+    scratch: str
+    tokenizer_folder: str
+    engine: Literal["auto", "reference"]
+    spec: DatasetSpec
+
+
+class WriteJob(_Message):
+    """Write one tokenized part to the output and record it."""
+
+    job: Literal["write"] = "write"
+    part: int
+    source_url: str
+    scratch: str
+    output: str
+    spec: DatasetSpec
+
+
+Job = Annotated[PrepareJob | FetchJob | TokenizeJob | WriteJob, Field(discriminator="job")]
+
+
+class Progress(_Message):
+    """How far the job in hand is.
+
+    Attributes:
+        fraction: of the job, in [0, 1].
+        text_bytes, tokens: done so far in this job; only while tokenizing.
+    """
+
+    fraction: float
+    text_bytes: int = 0
+    tokens: int = 0
+
+
+class FetchedFile(_Message):
+    """A source file on this machine.
+
+    Attributes:
+        path: where it lies; on scratch, or in a cache that is not ours.
+        fetched_bytes: that came over the wire for it.
+    """
+
+    path: str
+    fetched_bytes: int
+    seconds: float
+
+
+class TokenizedPart(_Message):
+    """A part on scratch, packed; see `PartRecord` for the words.
+
+    Attributes:
+        audited_documents: documents tokenized twice and compared.
+        engine: which engine it was.
+        seconds: time the tokenizing took.
+        ended: when it ended, in seconds since 1970.
+    """
+
+    part: int
+    source: SourceIdentity
+    rows: int
+    null_documents: int
+    empty_documents: int
+    text_bytes: int
+    splits: dict[Split, SplitPart]
+    audited_documents: int
+    engine: str
+    seconds: float
+    ended: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all splits."""
+        return sum(split.tokens for split in self.splits.values())
+
+    @property
+    def documents(self) -> int:
+        """Documents of all splits."""
+        return sum(split.documents for split in self.splits.values())
+
+    @property
+    def progress(self) -> Progress:
+        """How far tokenizing is: done."""
+        return Progress(fraction=1.0, text_bytes=self.text_bytes, tokens=self.tokens)
+
+
+class WrittenPart(_Message):
+    """A part on the output, recorded."""
+
+    summary: PartSummary
+    shards: int
+    shard_bytes: int
+    seconds: float
+
+
+class Failure(_Message):
+    """Why a job failed: the name of an error of `streaming_ext.errors`, or `InternalError`."""
+
+    error: str
+    message: str
+
+
+class Answer(_Message):
+    """One line from a worker; exactly one of the fields is there."""
+
+    progress: Progress | None = None
+    fetched: FetchedFile | None = None
+    prepared: bool | None = None
+    tokenized: TokenizedPart | None = None
+    written: WrittenPart | None = None
+    failure: Failure | None = None
+
+
+JOB: TypeAdapter[PrepareJob | FetchJob | TokenizeJob | WriteJob] = TypeAdapter(Job)

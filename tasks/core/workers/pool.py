@@ -1,0 +1,220 @@
+"""The supervisor of worker processes: hands out jobs, notices deaths, leaves nothing behind."""
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO
+
+from streaming_ext import errors
+from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
+from tasks.core.workers.jobs import Answer, Failure, Job, Progress
+
+_STDERR_TAIL_BYTES = 2000
+_END_SECONDS = 5.0
+# Arrays of some MB come and go with every batch. Kept rather than given back to the system, their
+# pages need not be zeroed again: a tenth of the time. Read by glibc and Arrow, ignored elsewhere.
+_MEMORY_SETTINGS = {
+    "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+
+
+class InternalError(ShardmillError):
+    """A defect of Shardmill itself: an exception that nobody expected, with its traceback."""
+
+
+class _Worker:
+    """One child process and its pipes."""
+
+    def __init__(self, inherited: Sequence[int], *, light: bool) -> None:
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in kill)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tasks.core.workers.worker", *(["light"] if light else [])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            pass_fds=inherited,
+            env=_MEMORY_SETTINGS | os.environ,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def run(self, job: Job, on_progress: Callable[[Progress], None]) -> Answer:
+        """Do one job; blocks.
+
+        Raises:
+            WorkerDiedError: the process ended before it answered.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None  # noqa: S101  (both are pipes)
+        assert stdout is not None  # noqa: S101
+        try:
+            stdin.write(job.model_dump_json().encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError as error:
+            raise WorkerDiedError(self._how_it_ended()) from error
+        while line := stdout.readline():
+            answer = Answer.model_validate_json(line)
+            if answer.progress is None:
+                return answer
+            on_progress(answer.progress)
+        raise WorkerDiedError(self._how_it_ended())
+
+    def _how_it_ended(self) -> str:
+        code = self._process.wait()
+        if code == -signal.SIGKILL:
+            return "the worker process was killed by SIGKILL, as the system does when memory is out"
+        self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, self._stderr.tell() - _STDERR_TAIL_BYTES))
+        said = self._stderr.read().decode(errors="replace").strip()
+        how = f"ended with exit code {code}"
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        return f"the worker process {how}: {said or 'it said nothing'}"
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+
+    def reap(self) -> None:
+        """Collect the process after `kill`, and close its pipes."""
+        self._process.wait(_END_SECONDS)
+        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
+            if pipe is not None:
+                # What breaks is the unsent rest of a job for a process that is gone.
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+class WorkerPool:
+    """Long-lived worker processes, each doing one job at a time.
+
+    Args:
+        size: number of processes, started at once: they take a second to get ready.
+        light: for jobs that only move bytes; started as they are needed, without the tokenizers.
+        inherited: file descriptors that the processes keep open until they end.
+    """
+
+    def __init__(self, size: int, *, inherited: Sequence[int] = (), light: bool = False) -> None:
+        self._light = light
+        self._inherited = tuple(inherited)
+        self._size = size
+        self._lock = threading.Lock()
+        self._slots: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()
+        self._alive: set[_Worker] = set()
+        self._stopped = False
+        try:
+            for _ in range(size):
+                self._slots.put(None if light else self._start())
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self) -> "WorkerPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers that are alive."""
+        with self._lock:
+            return [worker.pid for worker in self._alive]
+
+    def run(self, job: Job, on_progress: Callable[[Progress], None] = lambda _: None) -> Answer:
+        """Do a job in a free worker; blocks until it is done. Called from several threads.
+
+        Raises:
+            ShardmillError: whatever the job raised, by its type; `WorkerDiedError` where the
+                process died, `StoppedError` where the pool was stopped meanwhile.
+        """
+        return self._run_in(self._slots.get(), job, on_progress)
+
+    def run_in_each(self, job: Job) -> None:
+        """Do a job once in every worker, all at the same time; blocks until all are done.
+
+        In place of a worker that dies, another does it.
+
+        Raises:
+            ShardmillError: as `run`; `WorkerDiedError` where the other dies too.
+        """
+
+        def do(worker: _Worker | None) -> None:
+            try:
+                self._run_in(worker, job, lambda _: None)
+            except WorkerDiedError:
+                self._run_in(self._slots.get(), job, lambda _: None)
+
+        workers = [self._slots.get() for _ in range(self._size)]
+        with ThreadPoolExecutor(self._size) as threads:
+            for _ in threads.map(do, workers):
+                pass
+
+    def _run_in(
+        self, worker: _Worker | None, job: Job, on_progress: Callable[[Progress], None]
+    ) -> Answer:
+        try:
+            worker = worker or self._start()
+            answer = worker.run(job, on_progress)
+        except BaseException as error:
+            if worker is not None:
+                self._discard(worker)
+                worker = None
+            if self._stopped:
+                raise StoppedError("the run was stopped") from error
+            raise
+        finally:
+            self._slots.put(worker)
+        if answer.failure is not None:
+            raise as_error(answer.failure)
+        return answer
+
+    def _start(self) -> _Worker:
+        with self._lock:
+            if self._stopped:
+                raise StoppedError("the run was stopped")
+            worker = _Worker(self._inherited, light=self._light)
+            self._alive.add(worker)
+            return worker
+
+    def _discard(self, worker: _Worker) -> None:
+        worker.kill()
+        with self._lock:
+            known = worker in self._alive
+            self._alive.discard(worker)
+        if known:
+            worker.reap()
+
+    def stop(self) -> None:
+        """End all workers now; whatever they have in hand is given up."""
+        with self._lock:
+            self._stopped = True
+            workers = list(self._alive)
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            self._discard(worker)
+
+
+def as_error(failure: Failure) -> ShardmillError:
+    """The error that a failure was made of, by its type."""
+    kind = getattr(errors, failure.error, None)
+    if isinstance(kind, type) and issubclass(kind, ShardmillError):
+        return kind(failure.message)
+    return InternalError(failure.message)

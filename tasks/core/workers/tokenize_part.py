@@ -1,0 +1,179 @@
+"""From one source file to its packed shards on scratch."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_ext.errors import EngineMismatchError, SourceError, StorageError, TokenizerError
+from streaming_ext.text.documents.parquet import DocumentBatch, read_documents
+from streaming_ext.text.documents.text_array import text_buffers
+from streaming_ext.text.holdout import document_hashes, held_out
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.fetch import identity_of
+from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.outputs.part_files import RESULT_FILE, Buffers, PartFiles
+from tasks.core.workers.jobs import Progress, TokenizedPart, TokenizeJob
+
+_AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
+_AUDIT_DOCUMENT_BYTES = 2**17  # longer documents are left out of the audit
+
+
+@dataclass(slots=True)
+class _Counts:
+    rows: int = 0
+    nulls: int = 0
+    empty: int = 0
+    text_bytes: int = 0
+    audited: int = 0
+    tokens: int = 0
+
+
+def tokenize_part(
+    job: TokenizeJob,
+    tokenizer: Tokenizer,
+    engine: Engine,
+    report: Callable[[Progress], None] = lambda progress: None,
+    buffers: Buffers | None = None,
+) -> TokenizedPart:
+    """Tokenize and pack a source file into `job.scratch`.
+
+    Memory does not depend on the file's size.
+
+    Args:
+        job: which part, from where and to where.
+        tokenizer: the reference.
+        engine: what tokenizes.
+        report: told how far it is.
+        buffers: for raw shards; kept from part to part they save fresh pages.
+
+    Raises:
+        SourceError: the file is damaged or changes while it is read.
+        EngineMismatchError: fast engine and reference disagree on an audited document.
+        StorageError: scratch is full or not writable.
+    """
+    began = time.monotonic()
+    local = Path(job.local_path)
+    source = identity_of(
+        SourceFile(url=job.source_url, size=job.source_size, version=job.source_version), local
+    )
+    before = _state_of(local)
+    folder = Path(job.scratch)
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        files = PartFiles(folder, job.part, job.spec, {} if buffers is None else buffers)
+        counts = _tokenize_batches(job, tokenizer, engine, files, report)
+        splits = files.finish()
+    except OSError as error:
+        raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+    if before is None or _state_of(local) != before:
+        raise SourceError(f"{job.source_url}: changed while it was read. Run again.")
+    if (packed := sum(split.tokens for split in splits.values())) != counts.tokens:
+        raise RuntimeError(f"{job.source_url}: {packed} tokens packed of {counts.tokens}")
+    result = TokenizedPart(
+        part=job.part,
+        source=source,
+        rows=counts.rows,
+        null_documents=counts.nulls,
+        empty_documents=counts.empty,
+        text_bytes=counts.text_bytes,
+        splits=splits,
+        audited_documents=counts.audited,
+        engine=engine.name,
+        seconds=time.monotonic() - began,
+        ended=time.time(),
+    )
+    (folder / RESULT_FILE).write_text(result.model_dump_json())
+    return result
+
+
+def _state_of(file: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written to or replaced; None when it is gone."""
+    try:
+        state = file.stat()
+    except FileNotFoundError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def _tokenize_batches(
+    job: TokenizeJob,
+    tokenizer: Tokenizer,
+    engine: Engine,
+    files: PartFiles,
+    report: Callable[[Progress], None],
+) -> _Counts:
+    spec = job.spec
+    counts = _Counts()
+    for batch in read_documents(Path(job.local_path), spec.text_column, name=job.source_url):
+        hashes = document_hashes(batch.texts, seed=spec.holdout_seed)
+        rows = _rows_to_audit(hashes, batch.texts)
+        try:
+            encoded = engine.encode(batch.texts)
+            audit_sample(tokenizer, batch.texts, encoded, rows)
+        except (EngineMismatchError, SourceError) as error:
+            where = f"{job.source_url}, in the batch from row {int(batch.rows[0])} on"
+            raise type(error)(f"{where}: {error}") from error
+        _check_ids(encoded, batch, tokenizer, where=job.source_url)
+
+        # lengths: (documents of the batch that have a token,)
+        lengths = np.diff(encoded.offsets)
+        kept = lengths > 0
+        stream = np.insert(
+            encoded.ids.astype(spec.dtype), encoded.offsets[1:][kept], tokenizer.eot_id
+        )
+        in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
+        files.add(stream, batch.rows[kept], lengths[kept], in_holdout)
+
+        counts.rows += batch.num_rows
+        counts.nulls += batch.num_rows - len(batch.texts)
+        counts.empty += len(lengths) - int(kept.sum())
+        counts.text_bytes += _num_bytes(batch.texts)
+        counts.audited += len(rows)
+        counts.tokens += int(lengths.sum()) + int(kept.sum())
+        report(
+            Progress(
+                fraction=batch.fraction,
+                text_bytes=counts.text_bytes,
+                tokens=counts.tokens,
+            )
+        )
+    return counts
+
+
+def _check_ids(encoded: Encoded, batch: DocumentBatch, tokenizer: Tokenizer, *, where: str) -> None:
+    if len(encoded.ids) == 0:
+        return
+    if int(encoded.ids.max()) >= tokenizer.vocab_size:
+        raise TokenizerError(
+            f"{where}: id {int(encoded.ids.max())} is outside the vocabulary of "
+            f"{tokenizer.vocab_size} ids of {tokenizer.name}."
+        )
+    ends = np.flatnonzero(encoded.ids == tokenizer.eot_id)
+    if len(ends):
+        document = int(np.searchsorted(encoded.offsets, ends[0], side="right")) - 1
+        raise TokenizerError(
+            f"{where}: the text of row {int(batch.rows[document])} gives the end-of-text id "
+            f"{tokenizer.eot_id}, so documents could not be told apart. Pass another --eot-token."
+        )
+
+
+def _rows_to_audit(hashes: npt.NDArray[np.uint64], texts: pa.LargeStringArray) -> list[int]:
+    # The documents with the smallest hashes: a sample that is the same in every run.
+    sizes = np.diff(text_buffers(texts)[1])
+    candidates = np.flatnonzero(sizes <= _AUDIT_DOCUMENT_BYTES)
+    ordered = candidates[np.argsort(hashes[candidates], kind="stable")]
+    taken = int(np.searchsorted(np.cumsum(sizes[ordered]), _AUDIT_BYTES)) + 1
+    return [int(row) for row in ordered[:taken]]
+
+
+def _num_bytes(texts: pa.LargeStringArray) -> int:
+    _, offsets = text_buffers(texts)
+    return int(offsets[-1] - offsets[0])

@@ -1,0 +1,160 @@
+"""The worker process: takes jobs as JSON lines on stdin, answers on stdout, ends with its parent.
+
+It leaves Ctrl+C to the parent, and ends at once when stdin ends, which also happens when the
+parent is killed. Nothing it leaves behind is ever taken for whole: what is on scratch is recorded,
+and shards are put in place, when they are complete.
+"""
+
+import gc
+import importlib
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from streaming_ext.errors import ShardmillError, WorkerDiedError
+from streaming_ext.text.memory import limit_memory
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.fetch import fetch
+from streaming_ext.text.tokenizer.engine import Engine, choose_engine
+from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
+from tasks.core.outputs.part_files import Buffers
+from tasks.core.storage import Storage, open_storage
+from tasks.core.workers.jobs import (
+    JOB,
+    Answer,
+    Failure,
+    FetchedFile,
+    FetchJob,
+    Job,
+    PrepareJob,
+    Progress,
+    TokenizeJob,
+    WriteJob,
+    WrittenPart,
+)
+from tasks.core.workers.tokenize_part import tokenize_part
+from tasks.core.workers.write_part import write_part
+
+_PROGRESS_SECONDS = 0.25
+
+
+def main() -> None:
+    """Serve jobs until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pa.set_cpu_count(1)
+    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
+    if "light" not in sys.argv[1:]:
+        _import_engines()
+    limit_memory()
+    while True:
+        _send(_serve(jobs.get()))
+
+
+def _import_engines() -> None:
+    """Load what the first job needs while the parent still plans."""
+    for module in ("awkward", "gigatoken", "pyarrow.parquet"):
+        importlib.import_module(module)
+
+
+def _read_jobs(jobs: "queue.SimpleQueue[bytes]") -> None:
+    pending = b""
+    while chunk := os.read(sys.stdin.fileno(), 2**16):
+        *lines, pending = (pending + chunk).split(b"\n")
+        for line in lines:
+            jobs.put(line)
+    os._exit(0)  # the parent is gone or done: nobody waits for what is in hand
+
+
+def _send(answer: Answer) -> None:
+    os.write(sys.stdout.fileno(), answer.model_dump_json(exclude_none=True).encode() + b"\n")
+
+
+def _serve(line: bytes) -> Answer:
+    try:
+        report = _throttled(lambda progress: _send(Answer(progress=progress)))
+        return _do(JOB.validate_json(line), report)
+    except ShardmillError as error:
+        return Answer(failure=Failure(error=type(error).__name__, message=str(error)))
+    except MemoryError:
+        return Answer(
+            failure=Failure(error=WorkerDiedError.__name__, message="the worker ran out of memory")
+        )
+    except Exception:  # noqa: BLE001  the parent raises it, with this traceback
+        return Answer(failure=Failure(error="InternalError", message=traceback.format_exc()))
+
+
+def _do(job: Job, report: Callable[[Progress], None]) -> Answer:
+    if isinstance(job, PrepareJob):
+        _tokenizer_and_engine(job.tokenizer_folder, job.engine)
+        return Answer(prepared=True)
+    if isinstance(job, TokenizeJob):
+        tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
+        return Answer(tokenized=tokenize_part(job, tokenizer, engine, report, _buffers()))
+    if isinstance(job, FetchJob):
+        return Answer(fetched=_fetch(job, report))
+    return Answer(written=_write(job, report))
+
+
+@cache
+def _tokenizer_and_engine(
+    folder: str, engine: Literal["auto", "reference"]
+) -> tuple[Tokenizer, Engine]:
+    tokenizer = open_saved(Path(folder))
+    unsafe = read_unsafe_code_points(Path(folder))
+    chosen = choose_engine(tokenizer, engine=engine, unsafe=unsafe)
+    gc.freeze()  # what is loaded stays: looking through it again and again costs a twentieth
+    return tokenizer, chosen
+
+
+@cache
+def _buffers() -> Buffers:
+    return {}
+
+
+@cache
+def _storage(url: str) -> Storage:
+    return open_storage(url)  # with the connections that it keeps
+
+
+def _write(job: WriteJob, report: Callable[[Progress], None]) -> WrittenPart:
+    return write_part(job, _storage(job.output), report)
+
+
+def _fetch(job: FetchJob, report: Callable[[Progress], None]) -> FetchedFile:
+    began = time.monotonic()
+    source = SourceFile(url=job.source_url, size=job.source_size, version=job.source_version)
+    path, fetched = fetch(
+        source,
+        Path(job.folder),
+        lambda done: report(Progress(fraction=done / max(source.size, 1))),
+        column=job.column,
+    )
+    return FetchedFile(path=str(path), fetched_bytes=fetched, seconds=time.monotonic() - began)
+
+
+def _throttled(send: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    last = time.monotonic()
+
+    def report(progress: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _PROGRESS_SECONDS:
+            last = time.monotonic()
+            send(progress)
+
+    return report
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""From a part on scratch to its place on the output, recorded last."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from streaming_ext.dataset.layout import documents_path, record_path
+from streaming_ext.dataset.manifest import FileRecord, PartRecord, to_json
+from streaming_ext.errors import StorageError
+from tasks.core.outputs.part_files import RESULT_FILE
+from tasks.core.storage import Storage
+from tasks.core.storage.uploads import uploads
+from tasks.core.workers.jobs import Progress, TokenizedPart, WriteJob, WrittenPart
+
+
+def write_part(
+    job: WriteJob, storage: Storage, report: Callable[[Progress], None] = lambda progress: None
+) -> WrittenPart:
+    """Put in place the files of one part; the record goes last and makes it count.
+
+    Scratch keeps them, so that this can be done again.
+
+    Raises:
+        StorageError: the output is full, gone or not writable, or scratch is not this part's.
+    """
+    began = time.monotonic()
+    scratch = Path(job.scratch)
+    part = TokenizedPart.model_validate_json((scratch / RESULT_FILE).read_bytes())
+    if (part.part, part.source.url) != (job.part, job.source_url):
+        raise StorageError(
+            f"scratch {scratch} holds part {part.part} of {part.source.url}, expected part "
+            f"{job.part} of {job.source_url}. Does another run use the same --scratch?"
+        )
+    documents = documents_path(job.part)
+    record = PartRecord(
+        part=job.part,
+        spec=job.spec,
+        source=part.source,
+        rows=part.rows,
+        null_documents=part.null_documents,
+        empty_documents=part.empty_documents,
+        text_bytes=part.text_bytes,
+        splits=part.splits,
+        documents=FileRecord.of(documents, (scratch / documents).read_bytes()),
+    )
+    files = record.files()
+    size, done = sum(file.size for file in files), 0
+    with uploads(storage) as put:
+        for file in files:
+            _require(scratch / file.path, file.size)
+            put(file.path, scratch / file.path)
+            done += file.size
+            report(Progress(fraction=done / size))
+    storage.put(record_path(job.part), to_json(record))
+    shards = [shard for split in part.splits.values() for shard in split.shards]
+    return WrittenPart(
+        summary=record.summary(),
+        shards=len(shards),
+        shard_bytes=sum(shard.size for shard in shards),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _require(file: Path, size: int) -> None:
+    found = file.stat().st_size if file.is_file() else None
+    if found != size:
+        raise StorageError(
+            f"scratch file {file} is {'gone' if found is None else f'of {found} bytes'}, expected "
+            f"{size} bytes. Does another run use the same --scratch?"
+        )

@@ -1,0 +1,106 @@
+"""One run in progress: what its tasks share. Handed to each task; nothing of it passes Prefect."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from streaming_ext.errors import StoppedError
+from streaming_ext.text.sources import SourceFile
+from tasks.core.planning.plan import Plan
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.storage import Storage
+from tasks.core.workers.jobs import FetchedFile, Progress
+from tasks.core.workers.pool import WorkerPool
+from tasks.running.room import Room
+
+# Tokenizing takes most of a part's time, putting it in place the rest: for the progress bar.
+_TOKENIZE_SHARE = 0.95
+LOOK_AHEAD_BYTES = 8 * 2**30  # of source files on scratch that no worker has begun
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One source file and its number."""
+
+    number: int
+    source: SourceFile
+
+    def __str__(self) -> str:
+        return f"{self.number:05} {self.source.name}"
+
+
+class Planned:
+    """A plan and where it goes: what publishing needs."""
+
+    def __init__(self, plan: Plan, storage: Storage) -> None:
+        self.plan = plan
+        self.storage = storage
+
+
+class Run(Planned):
+    """The plan and the means of a run on this host."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        storage: Storage,
+        pool: WorkerPool,
+        progress: RunProgress,
+        movers: WorkerPool | None = None,
+    ) -> None:
+        """Put together the means of a run.
+
+        Args:
+            plan: what is to be done.
+            storage: where it goes.
+            pool: workers, one a core.
+            progress: what people watch.
+            movers: workers that only fetch and upload, so that none of the others waits for the
+                network; the others unless given.
+        """
+        super().__init__(plan, storage)
+        self.pool = pool
+        self.movers = movers or pool
+        self.progress = progress
+        self._fetched: dict[int, FetchedFile] = {}
+        self.room = Room(LOOK_AHEAD_BYTES, lambda: pool.stopped)
+
+    def require_going(self) -> None:
+        """Make sure that the run is not being stopped and still holds the output.
+
+        Raises:
+            StoppedError: somebody stopped the workers.
+            StorageError: another run took the output over.
+        """
+        if self.pool.stopped:
+            raise StoppedError("the run was stopped")
+        self.storage.require_held()
+
+    def fetched(self, part: Part, file: FetchedFile) -> None:
+        """Remember what came for a part."""
+        self._fetched[part.number] = file
+
+    def fetched_of(self, part: Part) -> FetchedFile | None:
+        """What came for a part; None where nothing had to."""
+        return self._fetched.get(part.number)
+
+    def forget(self, part: Part) -> None:
+        """Remove a part's source file from scratch: it is written, or has failed."""
+        self.room.give_back(part.number)
+        file = self._fetched.pop(part.number, None)
+        if file is not None and Path(file.path).parent == self.plan.downloads:
+            Path(file.path).unlink(missing_ok=True)
+
+    def follow(self, part: Part) -> Callable[[Progress], None]:
+        """A listener for a part's tokenizing."""
+
+        def listen(progress: Progress) -> None:
+            self.room.give_back(part.number)
+            self.progress.update(
+                part.number,
+                source_bytes=part.source.size * progress.fraction * _TOKENIZE_SHARE,
+                text_bytes=progress.text_bytes,
+                tokens=progress.tokens,
+            )
+
+        return listen

@@ -1,0 +1,167 @@
+"""The report for people: well-formed, safe against every name, whatever there is to show."""
+
+import base64
+import re
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from flows.dashboard.charts import MUTED, draw_charts
+from flows.dashboard.report_page import ReportPage
+from tasks.core.reporting.figures import make_figures
+from tasks.core.reporting.length_classes import Lengths
+from tasks.core.reporting.report import FailedFile, PartTimes
+from tests.tasks.core.doubles import make_spec
+from tests.tasks.core.reporting.test_figures import BEGAN, part, report
+
+HOSTILE = (
+    "</svg><script>alert(1)</script>\n# x\x1b[2J [a](http://evil) |$\\frac$ `&amp; \udc80 東京"
+)
+
+
+def page(*parts: PartTimes, lengths: bool = True, **changes: Any) -> ReportPage:
+    counted = Lengths()
+    if lengths:
+        counted.add(np.random.default_rng(0).geometric(0.002, 5000))
+    made = make_figures(report(*parts, **changes), (), make_spec(), (counted, len(parts)))
+    return ReportPage(made, make_spec())
+
+
+def svgs(markdown: str) -> list[str]:
+    """The pictures in Markdown."""
+    found = re.findall(r"\(data:image/svg\+xml;base64,([^)]+)\)", markdown)
+    return [base64.b64decode(data).decode() for data in found]
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def many(count: int, **changes: Any) -> list[PartTimes]:
+    return [
+        part(
+            n, f"/data/{n % 3}/{n:05}.parquet", tokenized_at=BEGAN.timestamp() + n % 20,
+            **{"host": f"host-{n % 2}", **changes},
+        )
+        for n in range(count)
+    ]  # fmt: skip
+
+
+class TestCharts:
+    @pytest.mark.parametrize("count", [1, 2, 12, 40, 2400])
+    def test_well_formed_and_neutral(self, count: int) -> None:
+        pictures = svgs(page(*many(count)).markdown("x"))
+        assert len(pictures) == 4
+        for svg in pictures:
+            root = ElementTree.fromstring(svg)  # noqa: S314  (our own)
+            assert root.tag == "{http://www.w3.org/2000/svg}svg"
+            assert "width" not in root.attrib  # it takes the room that there is
+            assert MUTED in svg
+            assert "#ffffff" not in svg
+            assert "#000000" not in svg
+            assert len(svg) < 60_000
+
+    def test_what_is_not_known_is_not_drawn(self) -> None:
+        counted = make_figures(report(), (), make_spec(), (Lengths(), 0))
+        assert draw_charts(counted) == {}
+
+    def test_names_are_written_out(self) -> None:
+        parts = [part(n, f"/data/{n}-$x$_{n}.parquet", host="_a$b$") for n in range(3)]
+        tokens, _, slowest = svgs(page(*parts, lengths=False).markdown("x"))
+        assert ">1-$x$_1.parquet<" in tokens
+        assert ">data/1-$x$_1.parquet<" in slowest
+
+
+class TestHostileNames:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def hostile(cls) -> ReportPage:
+        failed = FailedFile(part=9, source=f"/data/{HOSTILE}", step="write", reason=HOSTILE)
+        parts = [part(n, f"/data/{n}{HOSTILE}", host=f"{n}{HOSTILE}") for n in range(3)]
+        return page(*parts, failed=(failed,), output=f"/out/{HOSTILE}", host=HOSTILE)
+
+    def test_in_the_page(self, hostile: ReportPage) -> None:
+        html = hostile.html()
+        html.encode()  # no lone surrogate
+        found = Tags(html)
+        assert not found.tags & {"script", "img", "iframe", "object", "link"}
+        assert not {name for name in found.attributes if name.startswith("on")}
+        assert html.count("<svg") == html.count("</svg>") == 4
+        assert not set(html) & {"\x1b", "\x07", "\u202e"}
+        assert r"</svg><script>alert(1)</script>\n# x\x1b[2J" in found.text
+        assert "東京" in found.text
+
+    def test_in_the_artifact(self, hostile: ReportPage) -> None:
+        text = re.sub(r"!\[[\w ]+\]\(data:[^)]+\)", "", hostile.markdown("x"))
+        assert "<" not in text
+        assert "](" not in text
+        assert "http://" not in text
+        assert "\x1b" not in text
+        assert [line for line in text.splitlines() if line.startswith("# x")] == []
+        rows = [line for line in text.splitlines() if line.startswith("|")]
+        assert (
+            len({line.count("|") for line in rows if "\\u003cscript" in line and "write" in line})
+            == 1
+        )
+
+    def test_in_the_pictures(self, hostile: ReportPage) -> None:
+        for svg in svgs(hostile.markdown("x")):
+            elements = ElementTree.fromstring(svg).iter()  # noqa: S314  (our own)
+            tags = {element.tag.rpartition("}")[2] for element in elements}
+            assert "text" in tags
+            assert "script" not in tags
+
+
+class TestPage:
+    def test_asks_for_nothing_and_runs_nothing(self) -> None:
+        html = page(*many(12)).html()
+        assert "default-src 'none'" in html
+        assert not re.search(r"""(?:src|href)=["'](?:https?:)?//""", html)
+        assert "<script" not in html
+        assert MUTED not in html  # the page's own colours go with light and dark
+
+    def test_links_lead_to_the_dataset(self) -> None:
+        links = set(re.findall(r'<a href="([^"]+)"', page(*many(3)).html()))
+        assert links == {"../manifest.json", "20310203T000000Z-01234567.json"}
+        assert '<a href="../manifest.json"' not in page(*many(3), published=False).html()
+
+    def test_hosts_are_told_where_there_are_several(self) -> None:
+        two = Tags(page(*many(12)).html()).text
+        assert "on 2 hosts, 2 workers each" in two
+        assert "host-0" in two
+        one = Tags(page(*many(12, host="only")).html()).text
+        assert "on only, 2 workers" in one
+        assert "Hosts" not in one
+
+    def test_thousands_of_failures_are_cut_short(self) -> None:
+        failed = tuple(
+            FailedFile(part=n, source=f"/d/{n}", step="write", reason="x" * 3000)
+            for n in range(2400)
+        )
+        html = page(failed=failed, lengths=False, published=False).html()
+        assert "2,400 of 0 files failed" in html
+        assert "and 2350 more" in html
+        assert len(html) < 60_000
+
+    def test_of_what_the_sample_is(self) -> None:
+        text = Tags(page(*many(2)).html()).text
+        assert "source files" in text
+        counted = Lengths()
+        counted.add(np.array([5, 6, 7]))
+        made = make_figures(report(*many(100)), (), make_spec(), (counted, 48))
+        assert "from 48 of 100 source files" in ReportPage(made, make_spec()).html()

@@ -1,0 +1,96 @@
+"""The tables of a running run: bounded, each file once, nothing in them that a page acts on."""
+
+import time
+
+import pytest
+
+from flows.dashboard.tables import describe_files, describe_hosts, files_table, hosts_table
+from flows.terminal.visible import plain
+from tasks.core.reporting.progress import WorkingFile
+from tasks.core.reporting.report import FailedFile, PartTimes
+
+
+def done(part: int, *, host: str = "a", seconds: float = 2.0, source: str = "") -> PartTimes:
+    return PartTimes(
+        part=part, source=source or f"/data/x/{part}.parquet", host=host, tokenized_at=time.time(),
+        text_bytes=10_000_000, tokens=2_000_000, shard_bytes=1, tokenize_seconds=seconds,
+        write_seconds=0.0,
+    )  # fmt: skip
+
+
+def failed(part: int) -> FailedFile:
+    source = f"/data/x/{part}.parquet"
+    return FailedFile(part=part, source=source, step="write", reason=f"{source}: full", host="a")
+
+
+def working(part: int, *, step: str = "tokenize", text_bytes: int = 0) -> WorkingFile:
+    return WorkingFile(
+        part=part, source=f"/data/x/{part}.parquet", step=step, host="a",
+        since=time.monotonic() - 4, text_bytes=text_bytes, tokens=text_bytes // 5,
+    )  # fmt: skip
+
+
+class TestFiles:
+    def test_by_hand(self) -> None:
+        rows = files_table(
+            [working(3, text_bytes=8_000_000), working(4), working(5, step="write")],
+            [done(1), failed(2)],
+        )
+        files = [(row["file"], row["state"], row["tokens"], row["MB/s"]) for row in rows]
+        assert files == [
+            ("x/3.parquet", "tokenize", "1.6M", "2.0"),
+            ("x/4.parquet", "waiting", "", ""),
+            ("x/5.parquet", "write", "", ""),
+            ("x/2.parquet", "failed: write", "", ""),
+            ("x/1.parquet", "done", "2M", "5.0"),
+        ]
+        assert rows[3]["reason"] == "full"
+        assert {row["host"] for row in rows} == {"a"}
+
+    def test_thousands_of_files_give_some_hundred_rows_each_once(self) -> None:
+        results = [done(n, seconds=50.0 if n == 7 else 2.0) for n in range(2400)]
+        many = [working(n) for n in range(3000, 3900)]
+        rows = files_table(many, [*results, *(failed(n) for n in range(2400, 2900))])
+        assert 150 < len(rows) <= 200
+        assert len({row["file"] for row in rows}) == len(rows)
+        slow = [row["file"] for row in rows if row["state"] == "done, slow"]
+        assert slow[0] == "x/7.parquet"  # the slowest is there, however long ago
+        assert "x/2399.parquet" in {row["file"] for row in rows}  # and the latest
+        assert "x/2899.parquet" in {row["file"] for row in rows}
+        text = describe_files(many, results)
+        assert text.startswith("900 in hand, 0 failed, 2,400 done; of the 2,400")
+
+    def test_a_long_name_keeps_its_end(self) -> None:
+        (row,) = files_table([], [done(1, source=f"/data/{'x' * 500}/7.parquet")])
+        assert row["file"].endswith("x/7.parquet")
+        assert len(row["file"]) <= 100
+
+
+def test_hosts() -> None:
+    results = [done(1, host="a"), done(2, host="b", seconds=4.0), done(3, host="b"), failed(4)]
+    a, b = hosts_table([working(5, text_bytes=2_000_000)], results)
+    assert (a["host"], a["files done"], a["failed"], a["in hand"]) == ("a", "1", "1", "1")
+    assert (b["host"], b["files done"], b["failed"], b["in hand"]) == ("b", "2", "0", "0")
+    assert a["tokens"] == "2.4M"
+    assert float(a["MB/s"]) == pytest.approx(3.0, abs=0.1)  # 12 MB since its first text, 4 s ago
+    assert float(b["MB/s"]) == pytest.approx(5.0, abs=0.1)
+    assert describe_hosts([a, b]) == f"2 hosts, {float(a['MB/s']) + float(b['MB/s']):.1f} MB/s"
+    assert hosts_table([], []) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("CC-MAIN-2013-20/train_00000-of-00014.parquet", None),
+        ("hf://datasets/o/n@c/a.parquet", None),
+        ("https://example.org/a.parquet", None),
+        ("東京/données.parquet", None),
+        ("<b>x</b>", r"\u003cb\u003ex\u003c/b\u003e"),
+        ("[x](y) ![x](y)", r"\u005bx\u005d(y) !\u005bx\u005d(y)"),
+        ("see http://evil and www.evil", r"see http\u003a//evil and www\u002eevil"),
+        ("a|b*c*`d`~e~&lt;", r"a\u007cb\u002ac\u002a\u0060d\u0060\u007ee\u007e\u0026lt;"),
+        ("a\nb\x1b[2J\u202e", r"a\nb\x1b\u005b2J\u202e"),
+    ],
+)
+def test_plain(text: str, shown: str | None) -> None:
+    assert plain(text) == (text if shown is None else shown)

@@ -1,0 +1,210 @@
+"""The thread behind the dashboard: seldom, only what is new, harmless where the server is ill."""
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import httpx
+import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows.dashboard import updates as module
+from flows.dashboard.updates import _Artifacts, _describe, _Updates, name_the_failure
+from streaming_ext.errors import SourceError
+from tasks.core.reporting.progress import RunProgress, Snapshot
+from tasks.core.reporting.report import PartTimes
+from tasks.core.workers.pool import InternalError
+from tests.command_line import wait_for
+from tests.servers.fault_proxy import FaultProxy, Faults
+
+KEYS = {"shard-progress", "shard-files", "shard-hosts"}
+
+
+class ARun:
+    """A flow run on a real server that does nothing, behind a proxy."""
+
+    def __init__(self, api: str, proxy: FaultProxy) -> None:
+        self.api = api
+        self.proxy = proxy
+        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+            run = client.create_flow_run(
+                flow(lambda: None, name="nothing"), name="shard /tmp/a/out"
+            )
+        self.id = run.id
+
+    def artifacts(self) -> dict[str, dict[str, Any]]:
+        """Its artifacts by key."""
+        only = {"flow_runs": {"id": {"any_": [str(self.id)]}}}
+        found = httpx.post(f"{self.api}/artifacts/filter", json=only, timeout=30).json()
+        return {artifact["key"]: artifact for artifact in found}
+
+
+@pytest.fixture
+def run(api_url: str) -> Iterator[ARun]:
+    proxy = FaultProxy(urlsplit(api_url).port or 80)
+    try:
+        with temporary_settings({PREFECT_API_URL: f"{proxy.url}/api"}):
+            yield ARun(api_url, proxy)
+    finally:
+        proxy.close()
+
+
+@contextmanager
+def kept(
+    run: ARun, progress: RunProgress, monkeypatch: pytest.MonkeyPatch, *, first: float
+) -> Iterator[None]:
+    """The thread's work, in a thread, with short waits."""
+    monkeypatch.setattr(module, "FIRST_SECONDS", first)
+    monkeypatch.setattr(module, "UPDATE_SECONDS", 0.05)
+    updates = _Updates(progress, run.id, logging.getLogger("test_dashboard_updates"))
+
+    def keep() -> None:
+        with temporary_settings({PREFECT_API_URL: f"{run.proxy.url}/api"}):
+            updates.keep()
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        yield
+    finally:
+        updates.ended.set()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def part(number: int) -> PartTimes:
+    return PartTimes(
+        part=number, source="/a.parquet", host="here", tokenized_at=0.0, text_bytes=5, tokens=1,
+        shard_bytes=1, tokenize_seconds=1.0, write_seconds=1.0,
+    )  # fmt: skip
+
+
+def begun() -> RunProgress:
+    progress = RunProgress()
+    progress.begin(files=2, source_bytes=200)
+    progress.end()  # the clock stands still: nothing changes by itself
+    progress.note(part(0))
+    return progress
+
+
+def test_a_short_run_asks_the_server_for_nothing(
+    run: ARun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = run.proxy.bytes_up
+    with kept(run, begun(), monkeypatch, first=5.0):
+        time.sleep(0.2)
+    assert run.proxy.bytes_up == sent
+    assert run.artifacts() == {}
+
+
+def test_only_what_is_new_is_sent(run: ARun, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = begun()
+    with kept(run, progress, monkeypatch, first=0.0):
+        wait_for(lambda: run.artifacts().keys() == KEYS)
+        before = run.artifacts()
+        time.sleep(0.5)  # many times nothing new
+        assert run.artifacts() == before  # with the times of their last change
+        progress.note(part(1))
+        wait_for(lambda: run.artifacts()["shard-files"]["description"].endswith("2 done"))
+    after = run.artifacts()
+    assert {key: artifact["id"] for key, artifact in after.items()} == {
+        key: artifact["id"] for key, artifact in before.items()
+    }
+    assert after["shard-progress"] == before["shard-progress"]
+
+
+def test_an_ill_server_is_told_of_once_and_made_up_for(
+    run: ARun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.proxy.inflict(Faults(answer=(500, "ill")))
+    with kept(run, begun(), monkeypatch, first=0.0):
+        wait_for(lambda: run.proxy.struck > 6)
+        assert run.artifacts() == {}
+        run.proxy.inflict(Faults())
+        wait_for(lambda: run.artifacts().keys() == KEYS)
+    told = [record for record in caplog.records if record.name == "test_dashboard_updates"]
+    assert [record.levelname for record in told] == ["WARNING"]
+    assert "The dashboard is behind: PrefectHTTPStatusError" in told[0].message
+
+
+def test_what_somebody_deleted_is_made_anew(run: ARun) -> None:
+    with get_client(sync_client=True) as client:
+        artifacts = _Artifacts(client, run.id)
+        artifacts.put("shard-files", "table", "[]", "none")
+        first = run.artifacts()["shard-files"]["id"]
+        client.delete_artifact(UUID(first))
+        artifacts.put("shard-files", "table", "[1]", "one")
+    (made,) = run.artifacts().values()
+    assert made["id"] != first
+    assert (made["data"], made["description"]) == ("[1]", "one")
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({}, "0:00:06 left: 1/4 files, 15.0 MB/s, 7.5M tokens"),
+        ({"files_failed": 2}, "0:00:06 left: 1/4 files, 2 failed, 15.0 MB/s, 7.5M tokens"),
+        ({"source_bytes": 0.0}, "time left unknown: 1/4 files, 15.0 MB/s, 7.5M tokens"),
+        ({"files_done": 4}, "sharding: 4/4 files, 15.0 MB/s, 7.5M tokens"),
+    ],
+)
+def test_what_a_card_says(changes: dict[str, Any], shown: str) -> None:
+    values: dict[str, Any] = {
+        "phase": "sharding", "files_done": 1, "files_failed": 0, "files_total": 4,
+        "text_bytes": 30_000_000, "tokens": 7_500_000, "source_bytes": 10.0,
+        "source_bytes_total": 40, "seconds": 2.0,
+    }  # fmt: skip
+    assert _describe(Snapshot(**(values | changes))) == shown
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"), [(SourceError("x"), False), (InternalError("x"), True), (OSError(), True)]
+)
+def test_a_traceback_is_kept_for_what_nobody_expected(error: Exception, kept: bool) -> None:
+    logger = logging.getLogger("prefect.task_runs")
+    try:
+        raise error  # noqa: TRY301
+    except Exception:  # noqa: BLE001
+        cause = sys.exc_info()
+    record = logger.makeRecord(logger.name, logging.ERROR, "", 0, "failed", (), cause)
+    assert logger.filter(record)
+    assert bool(record.exc_info) is kept
+
+
+@pytest.mark.parametrize(
+    ("flow_name", "level", "kept"),
+    [
+        ("shard-dataset", logging.INFO, False),
+        ("shard-dataset", logging.WARNING, True),
+        ("mine", logging.INFO, True),
+    ],
+)
+def test_only_of_our_own_flows_tasks_that_went_well_are_left_out(
+    flow_name: str, level: int, kept: bool
+) -> None:
+    logger = logging.getLogger("prefect.task_runs")
+    extra = {"flow_name": flow_name}
+    record = logger.makeRecord(logger.name, level, "", 0, "Finished", (), None, extra=extra)
+    assert bool(logger.filter(record)) is kept
+
+
+def test_a_name_shows_the_end_of_long_paths(run: ARun) -> None:
+    class Named:
+        id = run.id
+        name = "shard /tmp/a/b/out"
+
+    class Ended:
+        message = "1 of 2 files failed: /data/a/b/c/x y.parquet: tokenize: bad\nfooter"
+
+    name_the_failure(None, Named(), Ended())  # type: ignore[arg-type]
+    assert httpx.get(f"{run.api}/flow_runs/{run.id}").json()["name"] == (
+        r"shard …/b/out: 1 of 2 files failed: …/c/x y.parquet: tokenize: bad\nfooter"
+    )

@@ -1,0 +1,180 @@
+"""What people read: the line while a run goes on, and the summary behind it."""
+
+import io
+import threading
+import time
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from flows.terminal import run_progress as terminal
+from flows.terminal.run_progress import describe, show_published, show_report, shown
+from streaming_ext.dataset.manifest import (
+    DatasetSpec,
+    FileRecord,
+    Manifest,
+    SplitSummary,
+    TokenizerIdentity,
+)
+from tasks.core.reporting.progress import RunProgress, Snapshot
+from tasks.core.reporting.report import FailedFile
+from tests.command_line import wait_for
+from tests.tasks.core.reporting.test_report import make_report
+
+
+def snapshot(**changes: object) -> Snapshot:
+    values: dict[str, object] = {
+        "phase": "sharding", "files_done": 1, "files_failed": 0, "files_total": 4,
+        "text_bytes": 30_000_000, "tokens": 7_500_000, "source_bytes": 10.0,
+        "source_bytes_total": 40, "seconds": 2.0,
+    }  # fmt: skip
+    return Snapshot(**(values | changes))  # type: ignore[arg-type]
+
+
+def console(*, is_terminal: bool = False) -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, force_terminal=is_terminal, width=200, color_system=None), out
+
+
+class TestDescribe:
+    def test_by_hand(self) -> None:
+        line = "sharding: 1/4 files, 7.5M tokens, 15.0 MB/s, 0:00:06 left"
+        assert describe(snapshot()) == line
+
+    def test_failures_are_counted(self) -> None:
+        assert "1/4 files, 2 failed, 7.5M tokens" in describe(snapshot(files_failed=2))
+
+    def test_before_the_first_byte(self) -> None:
+        line = describe(snapshot(files_done=0, source_bytes=0.0, text_bytes=0, tokens=0))
+        assert line == "sharding: 0/4 files, 0 tokens, 0.0 MB/s, time left unknown"
+
+    def test_before_the_files_are_known(self) -> None:
+        assert describe(snapshot(files_total=0, phase="starting")) == "starting"
+
+    @pytest.mark.parametrize(
+        ("tokens", "shown"),
+        [
+            (0, "0"), (7, "7"), (999, "999"), (1000, "1k"), (12_345, "12.3k"), (999_000, "999k"),
+            (999_600, "1M"),            (10**6, "1M"), (5 * 10**9, "5G"), (15 * 10**12, "15T"),
+        ],
+    )  # fmt: skip
+    def test_counts(self, tokens: int, shown: str) -> None:
+        assert f", {shown} tokens," in describe(snapshot(tokens=tokens))
+
+    @pytest.mark.parametrize(
+        ("seconds", "left"),
+        [(0.0, "0:00:00"), (0.1, "0:00:00"), (20.0, "0:01:00"), (1200.4, "1:00:01"),
+         (40_000.0, "1 day, 9:20:00")],
+    )  # fmt: skip
+    def test_time_left(self, seconds: float, left: str) -> None:
+        assert describe(snapshot(seconds=seconds)).endswith(f", {left} left")
+
+
+class TestShown:
+    def test_lines_now_and_then_where_nobody_watches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(terminal, "_LINE_SECONDS", 0.05)
+        progress = RunProgress()
+        progress.enter("looking at the sources")
+        screen, out = console()
+        with shown(progress, screen):
+            wait_for(lambda: out.getvalue().count("\n") >= 2, seconds=5)
+        said = out.getvalue()
+        assert set(said.splitlines()) == {"looking at the sources"}
+        time.sleep(0.15)
+        assert out.getvalue() == said  # no line behind the end
+        assert "\x1b" not in said
+
+    def test_nothing_of_a_short_run(self) -> None:
+        screen, out = console()
+        began = time.monotonic()
+        with shown(RunProgress(), screen):
+            pass
+        assert time.monotonic() - began < 1
+        assert out.getvalue() == ""
+
+    @pytest.mark.parametrize("is_terminal", [True, False])
+    def test_ends_with_an_error_too(self, is_terminal: bool) -> None:
+        screen, _ = console(is_terminal=is_terminal)
+        before = threading.active_count()
+        with pytest.raises(RuntimeError), shown(RunProgress(), screen):
+            raise RuntimeError
+        wait_for(lambda: threading.active_count() == before, seconds=5)
+
+    def test_a_bar_that_goes_away(self) -> None:
+        progress = RunProgress()
+        screen, out = console(is_terminal=True)
+        with shown(progress, screen):
+            progress.enter("sharding")
+            progress.begin(files=4, source_bytes=400)
+            progress.update(0, source_bytes=100.0, text_bytes=1000, tokens=1)
+            wait_for(lambda: "sharding: 0/4 files" in out.getvalue(), seconds=5)
+        assert "━" in out.getvalue()
+        assert "\x1b[2K" in out.getvalue()  # erased
+
+
+class TestReport:
+    def test_by_hand(self) -> None:
+        screen, out = console()
+        show_report(make_report(files_skipped=3, seconds=90.0), screen)
+        rows = [line.split(maxsplit=1) for line in out.getvalue().splitlines()]
+        assert [[word.strip() for word in row] for row in rows[:3]] == [
+            ["files", "1 done, 3 done before"],
+            ["text", "3.0 MB"],
+            ["tokens", "700"],
+        ]
+        assert "bytes a token  4285.714" in out.getvalue()
+        assert "0:01:30 (0.0 MB/s)" in out.getvalue()
+        assert "FAILED /b: tokenize: damaged\n" in out.getvalue()
+
+    def test_nothing_done(self) -> None:
+        screen, out = console()
+        show_report(make_report(tokens=0, text_bytes=0, seconds=0.0, failed=()), screen)
+        assert "bytes a token" not in out.getvalue()
+        assert "FAILED" not in out.getvalue()
+
+    @pytest.mark.parametrize("is_terminal", [True, False])
+    def test_a_failure_is_one_line_as_it_is(self, is_terminal: bool) -> None:
+        reason = f"column 'text' [bold]is[/bold] of type list<item: string> {'x' * 300}"
+        failed = FailedFile(part=1, source="/data/[b]/x.parquet", step="tokenize", reason=reason)
+        screen, out = console(is_terminal=is_terminal)
+        show_report(make_report(failed=(failed,)), screen)
+        line = f"FAILED /data/[b]/x.parquet: tokenize: {reason}"
+        assert line in out.getvalue().splitlines()
+
+    def test_where_the_page_lies(self) -> None:
+        screen, out = console()
+        show_report(make_report(), screen, page="/out/runs/a\x1b.html")
+        assert "/out/runs/a\\x1b.html" in out.getvalue()
+
+    def test_no_control_sequence_of_a_damaged_file_reaches_the_terminal(self) -> None:
+        failed = FailedFile(part=1, source="/b", step="tokenize", reason="bad \x1b[2J\x07\x9b name")
+        screen, out = console()
+        show_report(make_report(failed=(failed,)), screen)
+        assert not set(out.getvalue()) & set("\x1b\x07\x9b")
+
+
+def test_published() -> None:
+    def split(samples: int) -> SplitSummary:
+        return SplitSummary(
+            index=FileRecord.of("train/index.json", b""),
+            documents=1, tokens=samples * 2000, padding=samples * 48, samples=samples, shards=1,
+        )  # fmt: skip
+
+    identity: dict[str, Any] = {
+        "kind": "tiktoken", "name": "gpt2", "vocab_size": 50_257, "eot_id": 50_256,
+        "eot_token": "<|endoftext|>", "fingerprint": "f0",
+    }  # fmt: skip
+    spec = DatasetSpec(
+        text_column="text", sequence_length=2048, holdout_fraction=0.1, holdout_seed=0,
+        shard_size=2**26, compression="zstd:1", tokenizer=TokenizerIdentity(**identity),
+    )  # fmt: skip
+    manifest = Manifest(
+        spec=spec, parts=(), splits={"train": split(12_345), "holdout": split(6)},
+        tokenizer_files=(),
+    )  # fmt: skip
+    screen, out = console()
+    show_published(manifest, "/out/[red]", screen)
+    assert out.getvalue() == (
+        "/out/[red]: 0 parts, 24,702,000 tokens; holdout 6 samples, train 12,345 samples\n"
+    )

@@ -1,0 +1,64 @@
+"""Each node makes its own share, and the shares together are trained on."""
+
+from pathlib import Path
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.dataset.manifest import Manifest
+from tests.command_line import CommandLine
+from tests.conftest import NUM_FILES
+
+
+def read(output: Path) -> Manifest:
+    return Manifest.model_validate_json((output / "manifest.json").read_bytes())
+
+
+def test_two_nodes(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
+    outputs = [tmp_path / f"node{rank}" for rank in (0, 1)]
+    for rank, output in enumerate(outputs):
+        ended = served.shard(output, nodes=2, node_rank=rank)
+        assert ended.returncode == 0, ended.stderr
+        ended = served.run("verify", output)
+        assert ended.returncode == 0, ended.stdout
+    whole, shares = read(dataset), [read(output) for output in outputs]
+    assert whole.share is None
+    urls = [part.source.url for share in shares for part in share.parts]
+    assert sorted(urls) == [part.source.url for part in whole.parts]
+    assert {len(share.parts) for share in shares} == {NUM_FILES // 2, NUM_FILES - NUM_FILES // 2}
+    assert sum(share.tokens for share in shares) == whole.tokens
+    assert shares[0].share is not None
+    assert shares[1].share is not None
+    assert [share.share.rank for share in shares if share.share] == [0, 1]
+    assert shares[0].share.sources == shares[1].share.sources
+
+    # One node's folder is never taken for another's, nor for the whole.
+    for options in ({"nodes": 2, "node_rank": 1}, {}):
+        ended = served.shard(outputs[0], **options)
+        assert ended.returncode == 2
+        assert "is share 0 of 2" in ended.stderr
+
+    manifests = tmp_path / "manifests"
+    manifests.mkdir()
+    for rank, output in enumerate(outputs):
+        (manifests / f"{rank}.json").write_bytes((output / "manifest.json").read_bytes())
+    rows = 0
+    for rank, output in enumerate(outputs):
+        loader = StreamingTokenLoader(
+            StreamingTokenDataset(local=output, node_local=manifests, batch_size=4, shuffle=True,
+                                  drop_last=False, dp_rank=rank, dp_world_size=2)
+        )  # fmt: skip
+        for batch in loader:
+            rows += int(batch["real"].sum()) if "real" in batch else 4
+    assert rows == sum(share.splits["train"].samples for share in shares)
+
+
+def test_wrong_usage(served: CommandLine, tmp_path: Path) -> None:
+    for options, said in (
+        ({"nodes": 2}, "--node-rank: goes with --nodes"),
+        ({"node_rank": 0}, "--node-rank: goes with --nodes"),
+        ({"nodes": 2, "node_rank": 2}, "must be below --nodes 2"),
+        ({"nodes": 9, "node_rank": 0}, "5 source files for 9 nodes"),
+    ):
+        ended = served.shard(tmp_path / "out", **options)
+        assert ended.returncode == 2, ended.stderr
+        assert said in ended.stderr
+        assert "Traceback" not in ended.stderr

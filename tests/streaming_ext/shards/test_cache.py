@@ -1,0 +1,155 @@
+"""The cache: what a limit does to it, and several jobs that share a machine."""
+
+import contextlib
+import fcntl
+import multiprocessing
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.errors import UsageError
+from streaming_ext.shards import cache as cache_module
+from tests.streaming_ext.build import Built
+from tests.streaming_ext.processes import in_processes
+
+USER = 54_321  # a number that no user has
+
+
+def tokens(loader: StreamingTokenLoader, *, epochs: int) -> list[Any]:
+    return [batch["tokens"].tolist() for _ in range(epochs) for batch in loader]
+
+
+def bytes_below(folder: Path) -> int:
+    """Of shards, whole ones and those being written."""
+    held = 0
+    for path in folder.rglob("*.mds*"):
+        try:
+            held += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return held
+
+
+@contextlib.contextmanager
+def watched(folder: Path) -> Iterator[Any]:
+    """The most bytes of shards below a folder at any time of the block, and how often it looked.
+
+    Looks from another process, under the lock that writers hold: else files come and go meanwhile.
+    """
+    context = multiprocessing.get_context("fork")
+    seen = context.Array("q", 2)
+
+    def watch() -> None:
+        descriptor = None
+        while True:
+            time.sleep(0.001)
+            if descriptor is None:
+                for lock in folder.glob("*/.lock"):
+                    descriptor = os.open(lock, os.O_RDWR)
+                continue
+            fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, cache_module._ROOM)
+            seen[0] = max(seen[0], bytes_below(folder))
+            seen[1] += 1
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, cache_module._ROOM)
+
+    process = context.Process(target=watch)
+    process.start()
+    try:
+        yield seen
+    finally:
+        process.kill()
+        process.join()
+
+
+def owners_below(folder: Path) -> set[int]:
+    """Users who own anything there; others may come and go meanwhile."""
+    owners = set()
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            owners.add(path.stat().st_uid)
+    return owners
+
+
+def read_as(rank: int, remote: Path, caches: Path, start: Any) -> list[Any]:
+    """Three epochs as a user of its own, where this one may change users; else as this one."""
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(USER + rank)
+        os.setuid(USER + rank)
+    dataset = StreamingTokenDataset(
+        remote=str(remote), local=caches / str(os.getuid()) / str(rank), batch_size=4,
+        shuffle=True, shuffle_block_size=50, dp_rank=0, dp_world_size=1,
+    )  # fmt: skip
+    loader = StreamingTokenLoader(dataset, num_workers=2)
+    start.wait(30)
+    found = tokens(loader, epochs=3)
+    plain = DataLoader(dataset, batch_size=4, num_workers=2)
+    return found + [batch["tokens"].tolist() for batch in plain]
+
+
+def test_jobs_of_two_users_do_not_meet(
+    packed: Built,
+    open_raw: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """At once, in one temporary folder, of one dataset; and nothing of them is left."""
+    start = multiprocessing.get_context("fork").Barrier(2)
+    above = tmp_path_factory.getbasetemp().parents
+    open_to_all = next(folder for folder in above if folder.stat().st_mode & 0o007 == 0o007)
+    with tempfile.TemporaryDirectory(dir=open_to_all) as name:
+        everyone = Path(name)
+        for folder in (everyone, everyone / "tmp", everyone / "caches"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o1777)
+        shutil.copytree(packed.root, everyone / "data", ignore=shutil.ignore_patterns(".unpacked"))
+        monkeypatch.setattr(tempfile, "tempdir", str(everyone / "tmp"))
+        one, other = in_processes(2, read_as, everyone / "data", everyone / "caches", start)
+        assert not {USER, USER + 1} & owners_below(Path("/dev/shm"))  # noqa: S108
+        assert not list((everyone / "tmp").iterdir())
+        assert len(owners_below(everyone / "caches") - {0}) == (2 if os.getuid() == 0 else 1)
+    expected = tokens(StreamingTokenLoader(open_raw()), epochs=3)
+    assert one[: len(expected)] == other[: len(expected)] == expected
+    assert one == other
+
+
+class TestLimit:
+    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize("place", ["remote", "unpacked"])
+    def test_two_epochs_stay_below_it(
+        self, packed: Built, copy: Any, open_raw: Any, tmp_path: Path, workers: int, place: str
+    ) -> None:
+        """In the order of an unlimited run, and without touching the dataset."""
+        expected = tokens(StreamingTokenLoader(open_raw()), epochs=2)
+        root = copy(packed)
+        before = {path: path.stat().st_mtime_ns for path in root.rglob("*.*")}
+        if place == "remote":
+            settings, cache = {"remote": str(root), "local": tmp_path / "cache"}, tmp_path / "cache"
+        else:
+            settings, cache = {"local": root}, root / ".unpacked"
+        limit = 8 * int(open_raw(**settings).reader.raw_sizes.max())
+        dataset = open_raw(**settings, cache_limit=limit)
+        with watched(cache) as held:
+            loader = StreamingTokenLoader(dataset, num_workers=workers)
+            assert tokens(loader, epochs=2) == expected
+        peak, looks = held
+        assert looks > 20
+        assert limit // 2 < peak <= limit
+        assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    def test_one_that_is_too_small_is_refused(
+        self, packed: Built, open_raw: Any, tmp_path: Path
+    ) -> None:
+        settings = {"remote": str(packed.root), "local": tmp_path}
+        largest = int(open_raw(**settings).reader.raw_sizes.max())
+        with pytest.raises(UsageError, match=rf"`cache_limit` leaves .* shard has {largest}\."):
+            open_raw(**settings, cache_limit=4 * largest - 1)
+        assert not list(tmp_path.iterdir())

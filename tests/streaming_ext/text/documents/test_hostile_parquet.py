@@ -1,0 +1,175 @@
+"""Parquet files made to fill memory or disk: bounded, and one clear error that names the file."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.parquet import MAX_TEXT_BYTES
+from streaming_ext.text.memory import memory_limit
+from streaming_ext.text.tokenizer.prepared import save_tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.config import ShardConfig
+from tasks.core.workers.jobs import TokenizeJob
+from tasks.core.workers.pool import _MEMORY_SETTINGS, WorkerPool
+
+LIMIT = 6 * 2**27
+LAYOUT = {"write_statistics": False, "store_schema": False}
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds memory so")
+
+
+def repeated(path: Path, text: str, rows: int) -> Path:
+    """A file in which many rows stand for one text that is stored once."""
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text]))
+    pq.write_table(pa.table({"text": column}), path, compression="zstd",
+                   dictionary_pagesize_limit=2**28, **LAYOUT)  # fmt: skip
+    return path
+
+
+def one_text(path: Path, size: int) -> Path:
+    """A file of one text, which packs to nothing."""
+    column = pa.array([b"x " * (size // 2)], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": column}), path, compression="zstd", use_dictionary=False,
+                   **LAYOUT)  # fmt: skip
+    return path
+
+
+def lying(path: Path) -> Path:
+    """A file whose footer promises a million rows where there are fifty thousand."""
+    pq.write_table(pa.table({"text": ["a b"] * 50_000}), path, **LAYOUT)
+    data = path.read_bytes()
+    true, false = b"\x16\xa0\x8d\x06", b"\x16\x80\x9b\x7f"
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    assert true in data[-footer:]
+    path.write_bytes(data[:-footer] + data[-footer:].replace(true, false))
+    return path
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHARDMILL_WORKER_MEMORY", str(LIMIT))
+        with WorkerPool(1) as pool:
+            yield pool
+
+
+@pytest.fixture(scope="module")
+def spec(tokenizer: Tokenizer) -> DatasetSpec:
+    config = ShardConfig(sources=("x",), output="y", tokenizer="z")
+    return config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
+
+
+@pytest.fixture(scope="module")
+def saved(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    save_tokenizer(tokenizer, folder, engine="reference")
+    return folder
+
+
+def peak(pool: WorkerPool) -> int:
+    """The most that the worker has held so far, in bytes."""
+    (pid,) = pool.pids
+    status = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert match is not None
+    return int(match[1]) * 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("copies", "more than 1000 times the bytes of the file"),
+        ("long", f"row 0 holds a text of 270000000 bytes, at most {MAX_TEXT_BYTES}"),
+        ("longest", "more memory than the 0.75 GiB that a worker may have"),
+        ("lying", "its footer promises 1042112"),
+    ],
+)
+def test_is_refused_and_the_worker_lives(
+    pool: WorkerPool, spec: DatasetSpec, saved: Path, tmp_path: Path, name: str, said: str
+) -> None:
+    file = tmp_path / f"{name}.parquet"
+    if name == "copies":
+        repeated(file, "a b" * 300_000, 300_000)
+        assert file.stat().st_size < 5000
+    elif name == "lying":
+        lying(file)
+    else:
+        one_text(file, 270_000_000 if name == "long" else 700_000_000)
+        assert file.stat().st_size < 200_000
+    pids = pool.pids
+    job = TokenizeJob(part=0, source_url=str(file), source_size=file.stat().st_size,
+                      local_path=str(file), scratch=str(tmp_path / "scratch"),
+                      tokenizer_folder=str(saved), engine="reference", spec=spec)  # fmt: skip
+    if name == "copies":  # the tokens of a thousand million bytes take minutes
+        code = f"""
+from pathlib import Path
+from streaming_ext.text.documents.parquet import read_documents
+from streaming_ext.text.memory import limit_memory
+limit_memory()
+for batch in read_documents(Path({str(file)!r}), "text"):
+    assert batch.texts.nbytes < 2**25
+"""
+        environment = os.environ | _MEMORY_SETTINGS | {"SHARDMILL_WORKER_MEMORY": str(LIMIT)}
+        ended = subprocess.run([sys.executable, "-c", code], env=environment, text=True,
+                               capture_output=True, check=False)  # fmt: skip
+        assert f"SourceError: {file}: " in ended.stderr
+        assert said in ended.stderr
+        return
+    with pytest.raises(SourceError, match=said) as caught:
+        pool.run(job)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert pool.pids == pids
+    assert peak(pool) < LIMIT + 2**29  # with what it starts with
+
+
+def test_repeated_texts_are_read_where_memory_is_short(tmp_path: Path) -> None:
+    """Real repetition is no attack: 630 MB of text stored once, where 400 MB may be held."""
+    file = tmp_path / "x.parquet"
+    words = pa.array(["first " * 3000, "other " * 4000], pa.string())
+    rows = pa.array([None if row % 7 == 0 else row % 2 for row in range(30_000)], pa.int32())
+    column = pa.DictionaryArray.from_arrays(rows, words)
+    pq.write_table(pa.table({"text": column}), file, compression="zstd",
+                   dictionary_pagesize_limit=2**28, **LAYOUT)  # fmt: skip
+    code = f"""
+from pathlib import Path
+from streaming_ext.text.documents import parquet as documents
+from streaming_ext.text.memory import limit_memory
+documents.check_column  # loaded before the limit
+limit_memory()
+rows, sizes = [], 0
+for batch in documents.read_documents(Path({str(file)!r}), "text"):
+    rows += batch.rows.tolist()
+    sizes += sum(map(len, batch.texts.to_pylist()))
+    assert batch.texts[0].as_py() in ("first " * 3000, "other " * 4000)
+print(len(rows), rows == sorted(set(rows)), sizes)
+"""
+    environment = os.environ | _MEMORY_SETTINGS | {"SHARDMILL_WORKER_MEMORY": "400MiB"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, text=True,
+                           capture_output=True, check=False)  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    kept = [row for row in range(30_000) if row % 7]
+    expected = sum(18_000 if row % 2 == 0 else 24_000 for row in kept)
+    assert ended.stdout.split() == [str(len(kept)), "True", str(expected)]
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "1MiB"])
+def test_a_limit_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("SHARDMILL_WORKER_MEMORY", text)
+    with pytest.raises(UsageError, match="SHARDMILL_WORKER_MEMORY"):
+        memory_limit()
+
+
+def test_the_limit_may_be_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDMILL_WORKER_MEMORY", "0")
+    assert memory_limit() == 0
+    monkeypatch.delenv("SHARDMILL_WORKER_MEMORY")
+    assert memory_limit() == 4 * 2**30

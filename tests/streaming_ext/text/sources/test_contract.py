@@ -1,0 +1,196 @@
+"""What every place of source files does: lists what pins them, reads what was listed or nothing."""
+
+import functools
+import http.server
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.sources import SourceFile, list_sources, objects
+from streaming_ext.text.sources.fetch import fetch, open_reader
+from tests.servers.azurite import container_client, make_container
+from tests.servers.hub import Dataset, hub_server
+from tests.servers.swift import s3_client
+
+FILES = {"a/x.parquet": b"x" * 100, "a/y.parquet": bytes(range(256)) * 4, "b/x.parquet": b"b"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where files lie, filled with `FILES`.
+
+    Attributes:
+        url: of the place; a file's path comes behind it.
+        put: another content under a name.
+        pinned: whether what was listed stays to be read after that.
+    """
+
+    url: str
+    put: Callable[[str, bytes], object]
+    pinned: bool = False
+
+    def named(self, *paths: str) -> list[str]:
+        """URLs."""
+        return [f"{self.url}/{path}" for path in paths]
+
+
+@pytest.fixture(params=["s3", "gs", "az", "https", "hub"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    made = _PLACES[request.param](request, tmp_path, monkeypatch)
+    with made as found:
+        for path, data in FILES.items():
+            found.put(path, data)
+        yield found
+
+
+def _s3(request: pytest.FixtureRequest, *_: object) -> Iterator[Place]:
+    bucket, server = request.getfixturevalue("bucket"), request.getfixturevalue("s3")
+    client = s3_client(server.url)
+    yield Place(
+        f"s3://{bucket}", lambda path, data: client.put_object(Bucket=bucket, Key=path, Body=data)
+    )
+    client.close()
+
+
+def _gs(request: pytest.FixtureRequest, *_: object) -> Iterator[Place]:
+    server = request.getfixturevalue("gcs")
+    bucket = server.make_bucket()
+    yield Place(f"gs://{bucket}", lambda path, data: server.put(bucket, path, data))
+
+
+def _az(request: pytest.FixtureRequest, *_: object) -> Iterator[Place]:
+    server = request.getfixturevalue("azurite")
+    name = make_container(server)
+    with container_client(server, name) as client:
+        yield Place(
+            f"az://{name}", lambda path, data: client.upload_blob(path, data, overwrite=True)
+        )
+
+
+class _Files(http.server.SimpleHTTPRequestHandler):
+    """A plain web server, which knows no ranges."""
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+def _https(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    root = tmp_path / "site"
+
+    def put(path: str, data: bytes) -> None:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(data)
+        if data not in FILES.values():  # it tells times in seconds
+            os.utime(root / path, (1, 1))
+
+    handler = functools.partial(_Files, directory=str(root))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield Place(f"http://127.0.0.1:{server.server_address[1]}", put)
+        server.shutdown()
+        thread.join()
+
+
+def _hub(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    with hub_server() as server:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+        dataset = server.datasets["org/text"] = Dataset()
+        files: dict[str, bytes] = {}
+
+        def put(path: str, data: bytes) -> None:
+            files[path] = data
+            dataset.commit(files)
+
+        yield Place("hf://datasets/org/text", put, pinned=True)
+
+
+_PLACES = {
+    "s3": contextmanager(_s3), "gs": contextmanager(_gs), "az": contextmanager(_az),
+    "https": contextmanager(_https), "hub": contextmanager(_hub),
+}  # fmt: skip
+
+
+def test_listed_in_order_with_size_and_version(place: Place) -> None:
+    found = list_sources(place.named("{b,a}/x.parquet"))
+    assert [source.name for source in found] == ["x.parquet", "x.parquet"]
+    assert [source.size for source in found] == [100, 1]
+    assert found == sorted(found)
+    assert all(source.version for source in found)
+    assert len({source.version for source in found}) == 2 or "http" in place.url
+    assert list_sources(place.named("{b,a}/x.parquet")) == found
+
+
+def test_read_whole_in_ranges_and_from_where_it_was_cut(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_PIECE_BYTES", 100)
+    (source,) = list_sources(place.named("a/y.parquet"))
+    data = FILES["a/y.parquet"]
+    path, fetched = fetch(source, tmp_path / "one")
+    assert path.read_bytes() == data
+    assert fetched == len(data)
+    assert fetch(source, tmp_path / "one") == (path, 0)
+    assert open_reader(source).read(250, 700) == data[250:700]
+    assert b"".join(open_reader(source).stream(333)) == data[333:]
+
+
+def test_missing(place: Place) -> None:
+    with pytest.raises((UsageError, SourceError), match=r"none\.parquet|no such file|matches"):
+        list_sources(place.named("a/none.parquet"))
+
+
+@pytest.mark.parametrize("same_size", [True, False])
+def test_changed_since_it_was_listed(place: Place, tmp_path: Path, same_size: bool) -> None:
+    (source,) = list_sources(place.named("a/x.parquet"))
+    place.put("a/x.parquet", b"X" * (100 if same_size else 50))
+    if place.pinned:
+        path, _ = fetch(source, tmp_path / "one")
+        assert path.read_bytes() == FILES["a/x.parquet"]
+        return
+    for read in (
+        lambda: fetch(source, tmp_path / "one"),
+        lambda: open_reader(source).read(10, 20),
+    ):
+        with pytest.raises(SourceError, match="changed since the run began") as caught:
+            read()
+        assert source.url in str(caught.value)
+    assert not list((tmp_path / "one").glob("*.parquet"))
+    (again,) = list_sources(place.named("a/x.parquet"))
+    assert again.version != source.version
+
+
+def test_changed_between_two_reads(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never a file of which one half is old and the other new."""
+    monkeypatch.setattr(objects, "_PIECE_BYTES", 100)
+    (source,) = list_sources(place.named("a/y.parquet"))
+    reader = open_reader(source)
+    assert reader.read(0, 100) == FILES["a/y.parquet"][:100]
+    place.put("a/y.parquet", b"Y" * 1024)
+    rest: Callable[[], object] = lambda: reader.read(100, 200)  # noqa: E731
+    if place.pinned:
+        assert rest() == FILES["a/y.parquet"][100:200]
+    else:
+        with pytest.raises(SourceError, match="changed since the run began"):
+            rest()
+
+
+def test_gone_since_it_was_listed(place: Place, tmp_path: Path) -> None:
+    (source,) = list_sources(place.named("a/x.parquet"))
+    gone = SourceFile(
+        url=source.url.replace("x.parquet", "z.parquet"), size=source.size, version=source.version
+    )
+    with pytest.raises(SourceError, match=r"z\.parquet") as caught:
+        fetch(gone, tmp_path / "one")
+    assert not caught.value.fatal  # the other files are not

@@ -1,0 +1,318 @@
+"""Listing and fetching from a Hub: pinned, resumed, checked, and each refusal told apart."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from streaming_ext.errors import (
+    ShardmillError,
+    SourceError,
+    StorageError,
+    TransientStorageError,
+    UsageError,
+)
+from streaming_ext.storage.client import Retry
+from streaming_ext.text.sources import SourceFile, list_sources, web
+from streaming_ext.text.sources.fetch import fetch
+from tests.servers.hub import Dataset, Hub, hub_server
+
+FILES = {
+    "README.md": b"# text",
+    "data/CC-MAIN-2024/000_00000.parquet": b"a" * 1000,
+    "data/CC-MAIN-2024/000_00001.parquet": b"b" * 300_000,
+    "data/CC-MAIN-2025/000_00000.parquet": b"c" * 3000,
+    "sample/10BT/000_00000.parquet": b"d" * 500,
+    "sample/10BT/001_00000.parquet": b"e" * 600,
+    "sample/100BT/000_00000.parquet": b"f" * 700,
+    "plain/small.parquet": b"not in LFS",
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hub]:
+    with hub_server() as running:
+        yield running
+
+
+@pytest.fixture
+def hub(server: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hub:
+    """The server with one public dataset, and an environment in which it is the Hub."""
+    server.reset()
+    server.datasets = {"org/text": Dataset()}
+    server.datasets["org/text"].commit(FILES)
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(web, "retry", lambda: Retry(attempts=3, first_pause=0.05))
+    return server
+
+
+def commit(hub: Hub) -> str:
+    return list(hub.datasets["org/text"].commits)[-1]
+
+
+def paths(sources: list[SourceFile], hub: Hub) -> list[str]:
+    """Paths in the repository; all are pinned."""
+    prefix = f"hf://datasets/org/text@{commit(hub)}/"
+    assert all(source.url.startswith(prefix) for source in sources)
+    return [source.url.removeprefix(prefix) for source in sources]
+
+
+class TestListing:
+    @pytest.mark.parametrize(
+        ("pattern", "expected"),
+        [
+            ("sample/10BT/*.parquet", ["sample/10BT/000_00000.parquet",
+                                       "sample/10BT/001_00000.parquet"]),
+            ("sample/10BT", ["sample/10BT/000_00000.parquet", "sample/10BT/001_00000.parquet"]),
+            ("sample/10BT/", ["sample/10BT/000_00000.parquet", "sample/10BT/001_00000.parquet"]),
+            ("sample/{10,100}BT/000*", ["sample/100BT/000_00000.parquet",
+                                        "sample/10BT/000_00000.parquet"]),
+            ("data/**/000_0000[01].parquet", sorted(f for f in FILES if f.startswith("data/"))),
+            ("data/*/000_00000.parquet", ["data/CC-MAIN-2024/000_00000.parquet",
+                                          "data/CC-MAIN-2025/000_00000.parquet"]),
+            ("plain/small.parquet", ["plain/small.parquet"]),
+            ("", sorted(f for f in FILES if f.endswith(".parquet"))),
+        ],
+    )  # fmt: skip
+    def test_patterns(self, hub: Hub, pattern: str, expected: list[str]) -> None:
+        found = list_sources([f"hf://datasets/org/text/{pattern}"])
+        assert paths(found, hub) == expected
+        assert [source.size for source in found] == [len(FILES[path]) for path in expected]
+        assert hub.requests["revision"] == 1
+
+    def test_a_revision_is_pinned_once(self, hub: Hub) -> None:
+        first = commit(hub)
+        hub.datasets["org/text"].commit({"sample/10BT/new.parquet": b"n"})
+        now = list_sources(["hf://datasets/org/text/sample/10BT"])
+        before = list_sources([f"hf://datasets/org/text@{first}/sample/10BT"])
+        assert [source.url.rpartition("/")[2] for source in now] == ["new.parquet"]
+        assert len(before) == 2
+        assert all(f"@{first}/" in source.url for source in before)
+
+    @pytest.mark.parametrize(
+        ("config", "expected"),
+        [
+            ("sample-10BT", ["sample/10BT/000_00000.parquet", "sample/10BT/001_00000.parquet"]),
+            (None, sorted(f for f in FILES if f.startswith("data/"))),
+            ("default", sorted(f for f in FILES if f.startswith("data/"))),
+        ],
+    )
+    def test_configurations_of_fineweb(
+        self, hub: Hub, config: str | None, expected: list[str]
+    ) -> None:
+        assert paths(list_sources(["org/text"], hub_config=config), hub) == expected
+
+    def test_configurations_of_a_card(self, hub: Hub) -> None:
+        hub.datasets["org/text"].card = {"configs": [
+            {"config_name": "two", "data_files": [
+                {"split": "train", "path": ["sample/100BT/*", "plain/*.parquet"]},
+                {"split": "test", "path": "data/**"}]},
+            {"config_name": "one", "data_files": "sample/10BT/000*"},
+        ]}  # fmt: skip
+        two = list_sources(["org/text"], hub_config="two")
+        assert paths(two, hub) == ["plain/small.parquet", "sample/100BT/000_00000.parquet"]
+        one = list_sources(["org/text"], hub_config="one")
+        assert paths(one, hub) == ["sample/10BT/000_00000.parquet"]
+        with pytest.raises(UsageError, match="'three'; its card names two, one.*hf://datasets"):
+            list_sources(["org/text"], hub_config="three")
+
+    def test_a_folder_of_that_name_goes_first(
+        self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "org/text").mkdir(parents=True)
+        (tmp_path / "org/text/x.parquet").write_bytes(b"x")
+        monkeypatch.chdir(tmp_path)
+        (found,) = list_sources(["org/text"])
+        assert found.url == str(tmp_path / "org/text/x.parquet")
+        assert not hub.requests
+
+    def test_hub_config_without_a_dataset_of_the_hub(self, hub: Hub) -> None:
+        with pytest.raises(UsageError, match="--hub-config x goes with a dataset of the Hub"):
+            list_sources(["hf://datasets/org/text/sample/10BT"], hub_config="x")
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("pattern", "kind", "words"),
+        [
+            (
+                "hf://datasets/org/none/x",
+                StorageError,
+                "There is no dataset org/none.*set HF_TOKEN",
+            ),
+            ("hf://datasets/org/text@v9/x", UsageError, "org/text has no revision 'v9'"),
+            ("hf://datasets/org/text/none/*.parquet", UsageError, "no such file or folder"),
+            ("hf://datasets/org/text/sample/10BT/9*.parquet", UsageError, "no file there matches"),
+            ("hf://models/org/text", UsageError, "expected hf://datasets/"),
+        ],
+    )
+    def test_nothing_there(
+        self, hub: Hub, pattern: str, kind: type[ShardmillError], words: str
+    ) -> None:
+        with pytest.raises(kind, match=words):
+            list_sources([pattern])
+
+    @pytest.mark.parametrize(
+        ("private", "gated", "token", "words"),
+        [
+            (
+                True,
+                False,
+                None,
+                "There is no dataset org/text on .*, or it is private and no token",
+            ),
+            (True, False, "good", None),
+            (False, False, "wrong", "does not know this token.*HF_TOKEN"),
+            (False, True, None, "gated dataset. Ask for access at .*then set HF_TOKEN"),
+            (False, True, "good", "gated dataset, and this token's account has no access"),
+        ],
+    )
+    def test_access(
+        self,
+        hub: Hub,
+        monkeypatch: pytest.MonkeyPatch,
+        private: bool,
+        gated: bool,
+        token: str | None,
+        words: str | None,
+    ) -> None:
+        hub.datasets["org/text"].private = private
+        hub.datasets["org/text"].gated = gated
+        secret = {"good": hub.token, "wrong": "hf_planted_wrong_token"}.get(token or "")
+        if secret:
+            monkeypatch.setenv("HF_TOKEN", secret)
+        if words is None:
+            assert list_sources(["hf://datasets/org/text/sample/10BT"])
+            return
+        with pytest.raises(StorageError, match=words) as caught:
+            list_sources(["hf://datasets/org/text/sample/10BT"])
+        assert not caught.value.transient
+        assert "hf_" not in str(caught.value)
+
+
+class TestPatience:
+    def test_retry_after_is_honoured(self, hub: Hub) -> None:
+        hub.busy, hub.retry_after = 2, "1"
+        began = time.monotonic()
+        assert list_sources(["hf://datasets/org/text/sample/10BT"])
+        assert 1.9 < time.monotonic() - began < 10
+
+    def test_for_ever(self, hub: Hub) -> None:
+        hub.busy, hub.retry_after = 100, "0"
+        with pytest.raises(TransientStorageError, match="429.*tried 3 times"):
+            list_sources(["hf://datasets/org/text/sample/10BT"])
+        assert sum(hub.requests.values()) == 3
+
+    def test_too_long_a_wait_is_told(self, hub: Hub) -> None:
+        hub.busy, hub.retry_after = 1, "3600"
+        with pytest.raises(TransientStorageError, match="asks to wait 3600 s"):
+            list_sources(["hf://datasets/org/text/sample/10BT"])
+
+    @pytest.mark.parametrize(
+        ("headers", "seconds"),
+        [
+            ({}, None),
+            ({"Retry-After": "7"}, 7.0),
+            ({"Retry-After": "soon"}, None),
+            # By the server's clock: ours does not matter.
+            ({"Retry-After": "Thu, 01 Jan 2026 00:00:30 GMT",
+              "Date": "Thu, 01 Jan 2026 00:00:10 GMT"}, 20.0),
+        ],
+    )  # fmt: skip
+    def test_retry_after(self, headers: dict[str, str], seconds: float | None) -> None:
+        assert web.retry_after(headers) == seconds
+
+    def test_no_server(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+        with pytest.raises(TransientStorageError, match="look at the dataset org/text"):
+            list_sources(["hf://datasets/org/text/sample/10BT"])
+
+
+class TestFetch:
+    @pytest.fixture
+    def source(self, hub: Hub) -> SourceFile:
+        (found,) = list_sources(["hf://datasets/org/text/data/CC-MAIN-2024/000_00001.parquet"])
+        return found
+
+    def test_whole(self, source: SourceFile, tmp_path: Path) -> None:
+        path, fetched = fetch(source, tmp_path / "s")
+        assert path.read_bytes() == b"b" * 300_000
+        assert fetched == 300_000
+        assert fetch(source, tmp_path / "s") == (path, 0)
+
+    def test_cuts_are_resumed(self, hub: Hub, source: SourceFile, tmp_path: Path) -> None:
+        hub.cuts = [1, 100_000, 50_000]
+        path, fetched = fetch(source, tmp_path)
+        assert path.read_bytes() == b"b" * 300_000
+        assert not hub.cuts
+        assert fetched == 300_000  # nothing came twice
+
+    def test_what_a_killed_run_brought_is_kept(
+        self, hub: Hub, source: SourceFile, tmp_path: Path
+    ) -> None:
+        path, _ = fetch(source, tmp_path)
+        path.rename(path.with_suffix(".partial"))
+        with path.with_suffix(".partial").open("r+b") as file:
+            file.truncate(200_000)
+        hub.sent.clear()
+        assert fetch(source, tmp_path) == (path, 100_000)
+        assert path.read_bytes() == b"b" * 300_000
+        assert hub.sent.total() == 100_000
+
+    def test_another_content_is_refused(self, hub: Hub, source: SourceFile, tmp_path: Path) -> None:
+        hub.flip = True
+        with pytest.raises(SourceError, match="has the sha256"):
+            fetch(source, tmp_path)
+        assert not list(tmp_path.glob("*.parquet*"))
+        hub.flip = False
+        fetch(source, tmp_path)  # nothing of the damaged one is taken up again
+
+    def test_small_files_outside_of_lfs_too(self, hub: Hub, tmp_path: Path) -> None:
+        (source,) = list_sources(["hf://datasets/org/text/plain/small.parquet"])
+        assert source.version is not None
+        assert source.version.startswith("git:")
+        assert fetch(source, tmp_path)[0].read_bytes() == b"not in LFS"
+        hub.flip = True
+        (tmp_path / "again").mkdir()
+        with pytest.raises(SourceError, match="has the git"):
+            fetch(source, tmp_path / "again")
+
+    def test_busy_and_gone(self, hub: Hub, source: SourceFile, tmp_path: Path) -> None:
+        hub.busy, hub.retry_after = 2, "0"
+        fetch(source, tmp_path / "a")
+        gone = SourceFile(url=f"{source.url}x", size=source.size, version=source.version)
+        with pytest.raises(SourceError, match="gone since the run began"):
+            fetch(gone, tmp_path / "b")
+
+    def test_offline_from_the_cache(
+        self, hub: Hub, source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pattern = "hf://datasets/org/text/data/CC-MAIN-2024/000_00001.parquet"
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(StorageError, match="holds no dataset org/text at main"):
+            list_sources([pattern])
+        root = tmp_path / "cache/datasets--org--text"
+        sha = (source.version or "").removeprefix("sha256:")
+        for folder in ("refs", "blobs", f"snapshots/{commit(hub)}/data/CC-MAIN-2024"):
+            (root / folder).mkdir(parents=True)
+        (root / "refs/main").write_text(commit(hub))
+        (root / "blobs" / sha).write_bytes(b"b" * 300_000)
+        link = root / f"snapshots/{commit(hub)}/data/CC-MAIN-2024/000_00001.parquet"
+        link.symlink_to(root / "blobs" / sha)
+        hub.reset()
+        assert list_sources([pattern]) == [source]  # the same identity as online
+        path, fetched = fetch(source, tmp_path / "s")
+        assert (path, fetched) == (link, 0)
+        assert not hub.requests
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        assert fetch(source, tmp_path / "s") == (link, 0)  # why fetch it again
+        link.unlink()
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(StorageError, match="not in the Hub's local cache"):
+            fetch(source, tmp_path / "s")

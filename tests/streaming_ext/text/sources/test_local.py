@@ -1,0 +1,238 @@
+"""Which files a pattern stands for: each once, sorted, or a clear word on why there is none."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.sources import SourceFile, hash_file, identify, list_sources
+from streaming_ext.text.sources import local as sources
+
+FILES = (
+    "a.parquet",
+    "b.parquet",
+    "notes.txt",
+    "2024/x.parquet",
+    "2024/deep/er/y.parquet",
+    "2025/x.parquet",
+    ".hidden.parquet",
+    ".cache/z.parquet",
+    "2024/.cache/z.parquet",
+)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for size, name in enumerate(FILES):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * size)
+    return tmp_path
+
+
+def found(tree: Path, patterns: Sequence[str], max_files: int | None = None) -> list[str]:
+    """Paths below `tree`, in the order they are listed in."""
+    listed = list_sources([f"{tree}/{pattern}" for pattern in patterns], max_files=max_files)
+    return [str(Path(source.url).relative_to(tree)) for source in listed]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        (["a.parquet"], ["a.parquet"]),
+        (["notes.txt"], ["notes.txt"]),  # who names a file means it
+        (["."], ["2024/deep/er/y.parquet", "2024/x.parquet", "2025/x.parquet", "a.parquet",
+                 "b.parquet"]),
+        (["2024"], ["2024/deep/er/y.parquet", "2024/x.parquet"]),
+        (["2024/"], ["2024/deep/er/y.parquet", "2024/x.parquet"]),
+        (["*.parquet"], ["a.parquet", "b.parquet"]),
+        (["?.parquet"], ["a.parquet", "b.parquet"]),
+        (["[b-z].parquet"], ["b.parquet"]),
+        (["*/x.parquet"], ["2024/x.parquet", "2025/x.parquet"]),
+        (["202[45]"], ["2024/deep/er/y.parquet", "2024/x.parquet", "2025/x.parquet"]),
+        (["**/x.parquet"], ["2024/x.parquet", "2025/x.parquet"]),
+        (["2024/**/*.parquet"], ["2024/deep/er/y.parquet", "2024/x.parquet"]),
+        (["{a,b}.parquet"], ["a.parquet", "b.parquet"]),
+        (["{a,c}.parquet"], ["a.parquet"]),
+        (["{2024..2026}/x.parquet"], ["2024/x.parquet", "2025/x.parquet"]),
+        (["{2024/deep,2025}/**/{x,y}.parquet"], ["2024/deep/er/y.parquet", "2025/x.parquet"]),
+        (["b.parquet", "a.parquet"], ["a.parquet", "b.parquet"]),
+        (["a.parquet", "*.parquet", "{a,a}.parquet", "./a.parquet"], ["a.parquet", "b.parquet"]),
+        ([".hidden.parquet"], [".hidden.parquet"]),
+        ([".cache"], [".cache/z.parquet"]),
+    ],
+)  # fmt: skip
+def test_patterns(tree: Path, patterns: list[str], expected: list[str]) -> None:
+    assert found(tree, patterns) == expected
+
+
+def test_sizes_and_names(tree: Path) -> None:
+    assert list_sources([str(tree / "b.parquet")]) == [
+        SourceFile(url=str(tree / "b.parquet"), size=1)
+    ]
+    assert SourceFile(url="/data/b.parquet", size=1).name == "b.parquet"
+
+
+def test_relative_home_and_file_urls(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    monkeypatch.setenv("HOME", str(tree))
+    expected = list_sources([str(tree / "a.parquet")])
+    for pattern in ("a.parquet", "./a.parquet", "~/a.parquet", f"file://{tree}/a.parquet"):
+        assert list_sources([pattern]) == expected
+    assert len(list_sources(["*.parquet"])) == 2
+    assert len(list_sources([f"file://{tree}/202?"])) == 3
+
+
+@pytest.mark.parametrize("name", ["[ab].parquet", "what?.parquet", "{x}.parquet", "**.parquet"])
+def test_a_file_whose_name_looks_like_a_pattern(tree: Path, name: str) -> None:
+    (tree / name).touch()
+    assert found(tree, [name]) == [name]
+
+
+def test_a_folder_whose_name_looks_like_a_pattern(tree: Path) -> None:
+    (tree / "[2024]").mkdir()
+    (tree / "[2024]/only.parquet").touch()
+    assert found(tree, ["[2024]"]) == ["[2024]/only.parquet"]
+
+
+def test_a_folder_named_like_a_file(tree: Path) -> None:
+    (tree / "c.parquet").mkdir()
+    (tree / "c.parquet/0.parquet").touch()
+    assert found(tree, ["*.parquet"]) == ["a.parquet", "b.parquet", "c.parquet/0.parquet"]
+
+
+@pytest.mark.parametrize(("max_files", "count"), [(1, 1), (3, 3), (5, 5), (100, 5), (None, 5)])
+def test_max_files_takes_the_first_of_the_sorted(
+    tree: Path, max_files: int | None, count: int
+) -> None:
+    assert found(tree, ["."], max_files) == found(tree, ["."])[:count]
+    assert len(found(tree, ["."], max_files)) == count
+
+
+def test_sorted_by_code_points_as_on_every_machine(tmp_path: Path) -> None:
+    names = ["10.parquet", "2.parquet", "B.parquet", "a.parquet", "é.parquet"]
+    for name in reversed(names):
+        (tmp_path / name).touch()
+    assert found(tmp_path, ["."]) == names
+
+
+class TestNothingMatches:
+    @pytest.mark.parametrize(
+        ("pattern", "said"),
+        [
+            ("missing.parquet", "missing.parquet: no such file or folder."),
+            ("*.json", "*.json: no file matches this pattern. (Quoted"),
+            ("{c,d}.parquet", "no file matches this pattern"),
+            ("empty", "empty: no .parquet file in this folder."),
+        ],
+    )
+    def test_says_why(self, tree: Path, pattern: str, said: str) -> None:
+        (tree / "empty").mkdir()
+        with pytest.raises(UsageError) as caught:
+            found(tree, [pattern])
+        assert said in str(caught.value)
+
+    def test_even_beside_patterns_that_match(self, tree: Path) -> None:
+        with pytest.raises(UsageError, match="missing"):
+            found(tree, ["a.parquet", "missing"])
+
+    @pytest.mark.parametrize("url", ["ftp://host/x", "ssh://host/y.parquet"])
+    def test_unknown_scheme(self, url: str) -> None:
+        scheme = url.partition(":")[0]
+        with pytest.raises(UsageError, match=f"^{url}: {scheme}:// is not supported as source"):
+            list_sources([url])
+
+
+@pytest.mark.parametrize("name", ["new\nline", "tab\t", "\x1b[31mred", "\x7f", "\u202eltr"])
+def test_control_characters_in_names_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.parquet").touch()
+    with pytest.raises(UsageError, match="holds control characters. Rename it") as caught:
+        list_sources([str(tmp_path)])
+    assert str(caught.value).isprintable()
+
+
+def test_names_that_are_no_utf8_are_refused(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.parquet")).touch()
+    with pytest.raises(UsageError, match="Rename it"):
+        list_sources([str(tmp_path)])
+
+
+@pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 5000])
+def test_hash_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(sources, "_READ_BYTES", 1000)
+    data = bytes(number % 251 for number in range(size))
+    (tmp_path / "x").write_bytes(data)
+    assert hash_file(tmp_path / "x") == xxhash.xxh3_128_hexdigest(data)
+
+
+def test_hash_of_nothing_is_the_published_one(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    assert hash_file(tmp_path / "x") == "99aa06d3014798d86001c324468d497f"
+
+
+def test_hash_of_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="gone: cannot be read: No such file"):
+        hash_file(tmp_path / "gone")
+    with pytest.raises(SourceError, match="cannot be read: Is a directory"):
+        hash_file(tmp_path)
+
+
+class TestOddPlaces:
+    def test_a_link_that_leads_nowhere_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "a.parquet").touch()
+        (tmp_path / "b.parquet").symlink_to("nowhere")
+        for pattern in (tmp_path, tmp_path / "*.parquet"):
+            with pytest.raises(UsageError, match=r"No such file .*b\.parquet"):
+                list_sources([str(pattern)])
+
+    def test_a_linked_folder_is_looked_into_once(self, tmp_path: Path) -> None:
+        for name in ("a/1", "b/2"):
+            (tmp_path / name).parent.mkdir()
+            (tmp_path / f"{name}.parquet").touch()
+        (tmp_path / "a/more").symlink_to(tmp_path / "b")
+        (tmp_path / "b/round").symlink_to(tmp_path / "a")
+        found = [source.name for source in list_sources([str(tmp_path / "a")])]
+        assert sorted(found) == ["1.parquet", "2.parquet"]
+
+    def test_many_names_in_braces(self, tmp_path: Path) -> None:
+        (tmp_path / "7.parquet").touch()
+        assert len(list_sources([str(tmp_path / "{0..2000}.parquet")])) == 1
+        with pytest.raises(UsageError, match="braces for more than"):
+            list_sources(["{0..2000000}.parquet"])
+
+    def test_the_current_folder_is_no_pattern(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "[x]").mkdir()
+        (tmp_path / "[x]/a.parquet").touch()
+        monkeypatch.chdir(tmp_path / "[x]")
+        (source,) = list_sources(["*.parquet"])
+        assert source.url == str(tmp_path / "[x]/a.parquet")
+
+    @pytest.mark.parametrize("pattern", ["~nobodyhere/x.parquet", "a" * 5000])
+    def test_impossible_names_are_usage_errors(self, pattern: str) -> None:
+        with pytest.raises(UsageError):
+            list_sources([pattern])
+
+    def test_spaces_of_other_scripts_are_no_control_characters(self, tmp_path: Path) -> None:
+        (tmp_path / "東\u3000京.parquet").touch()
+        assert len(list_sources([str(tmp_path)])) == 1
+
+
+class TestIdentify:
+    def test_pins_size_and_content(self, tmp_path: Path) -> None:
+        local = tmp_path / "copy"
+        local.write_bytes(b"abc")
+        identity = identify(SourceFile(url="/far/away.parquet", size=3), local)
+        assert identity.model_dump() == {
+            "url": "/far/away.parquet",
+            "size": 3,
+            "version": f"xxh128:{xxhash.xxh3_128_hexdigest(b'abc')}",
+        }
+
+    def test_another_size_than_listed(self, tmp_path: Path) -> None:
+        (tmp_path / "x").write_bytes(b"abcd")
+        with pytest.raises(SourceError, match="/far/x: 4 bytes, but 3 when the run began"):
+            identify(SourceFile(url="/far/x", size=3), tmp_path / "x")

@@ -1,0 +1,233 @@
+"""Source files in S3 and behind https:// URLs: listed with their versions, read as listed."""
+
+import http.server
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.errors import (
+    ShardmillError,
+    SourceError,
+    StorageError,
+    TransientStorageError,
+    UsageError,
+)
+from streaming_ext.storage.client import Retry
+from streaming_ext.text.documents.parquet import read_documents
+from streaming_ext.text.sources import SourceFile, columns, list_sources, objects, web
+from streaming_ext.text.sources import fetch as fetch_module
+from streaming_ext.text.sources.fetch import fetch, read_footer
+from tasks.core.config import ShardConfig
+from tasks.core.planning.plan import check_sources
+from tests.servers.fault_proxy import Faults, fault_proxy
+from tests.servers.swift import SwiftServer, s3_client
+
+KEYS = ("a/x.parquet", "a/deep/y.parquet", "a/.hidden/z.parquet", "a/notes.txt", "b/x.parquet",
+        "a2/x.parquet")  # fmt: skip
+
+
+@pytest.fixture
+def filled(bucket: str, s3: SwiftServer) -> str:
+    client = s3_client(s3.url)
+    for key in KEYS:
+        client.put_object(Bucket=bucket, Key=key, Body=key.encode())
+    client.close()
+    return bucket
+
+
+class TestS3:
+    @pytest.mark.parametrize(
+        ("pattern", "expected"),
+        [
+            ("a", ["a/deep/y.parquet", "a/x.parquet"]),
+            ("a/", ["a/deep/y.parquet", "a/x.parquet"]),
+            ("a/*", ["a/notes.txt", "a/x.parquet"]),
+            ("*/x.parquet", ["a/x.parquet", "a2/x.parquet", "b/x.parquet"]),
+            ("a/**/[xy].parquet", ["a/deep/y.parquet", "a/x.parquet"]),
+            ("{a,b}/?.parquet", ["a/x.parquet", "b/x.parquet"]),
+            ("a/notes.txt", ["a/notes.txt"]),
+        ],
+    )
+    def test_patterns(self, filled: str, pattern: str, expected: list[str]) -> None:
+        found = list_sources([f"s3://{filled}/{pattern}"])
+        assert [source.url for source in found] == [f"s3://{filled}/{key}" for key in expected]
+        assert [source.size for source in found] == [len(key) for key in expected]
+        assert all((source.version or "").startswith("etag:") for source in found)
+
+    def test_nothing_matches(self, filled: str) -> None:
+        for pattern in ("none", "a/*.csv", "a/x.parque"):
+            with pytest.raises(UsageError, match="no file there matches"):
+                list_sources([f"s3://{filled}/{pattern}"])
+        with pytest.raises(StorageError, match="there is no bucket 'nonesuch'"):
+            list_sources(["s3://nonesuch/a"])
+
+    def test_read_as_listed(
+        self, filled: str, s3: SwiftServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(objects, "_PIECE_BYTES", 7)
+        (source,) = list_sources([f"s3://{filled}/a/deep/y.parquet"])
+        path, fetched = fetch(source, tmp_path / "one")
+        assert path.read_bytes() == b"a/deep/y.parquet"
+        assert fetched == 16
+        client = s3_client(s3.url)
+        client.put_object(Bucket=filled, Key="a/deep/y.parquet", Body=b"A/DEEP/Y.PARQUET")
+        with pytest.raises(SourceError, match="changed since the run began"):
+            fetch(source, tmp_path / "two")
+        client.delete_object(Bucket=filled, Key="a/deep/y.parquet")
+        client.close()
+        with pytest.raises(SourceError, match="gone since the run began"):
+            fetch(source, tmp_path / "two")
+
+    def test_cuts_at_any_byte(
+        self, filled: str, s3: SwiftServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        data = bytes(range(256)) * 8000
+        client = s3_client(s3.url)
+        client.put_object(Bucket=filled, Key="big.parquet", Body=data)
+        client.close()
+        monkeypatch.setattr(objects, "_PIECE_BYTES", 2**19)
+        with fault_proxy(s3.port) as proxy:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+            (source,) = list_sources([f"s3://{filled}/big.parquet"])
+            for number, cut in enumerate((3, 400, 70_000, 600_000)):
+                proxy.inflict(Faults(cut_down=cut, times=2))
+                path, _ = fetch(source, tmp_path / str(number))
+                assert path.read_bytes() == data
+                assert proxy.struck == 2
+
+
+class TestColumn:
+    """Only the text's bytes come, where the rest is large; what is read of it is the same."""
+
+    @pytest.mark.parametrize(("noise", "saved"), [(100_000, True), (300, False)])
+    def test_s3(
+        self,
+        bucket: str,
+        s3: SwiftServer,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        noise: int,
+        saved: bool,
+    ) -> None:
+        monkeypatch.setattr(fetch_module, "SMALLEST_FILE", 1000)
+        monkeypatch.setattr(columns, "_MERGE_BYTES", 100)
+        monkeypatch.setattr(columns, "_PIECE_BYTES", 5000)
+        rng = random.Random(1)
+        rows = [{"id": rng.randbytes(noise), "text": rng.randbytes(3000).hex(), "n": i}
+                for i in range(20)]  # fmt: skip
+        file = tmp_path / "x.parquet"
+        pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=4, compression="zstd")
+        client = s3_client(s3.url)
+        client.put_object(Bucket=bucket, Key="x.parquet", Body=file.read_bytes())
+        client.close()
+        (source,) = list_sources([f"s3://{bucket}/x.parquet"])
+        path, fetched = fetch(source, tmp_path / "scratch", column="text")
+        assert path.stat().st_size == source.size
+        assert (fetched < source.size / 5) == saved
+        ours = [text for batch in read_documents(path, "text") for text in batch.texts.to_pylist()]
+        assert ours == [row["text"] for row in rows]
+        assert (path.read_bytes() == file.read_bytes()) != saved
+
+    def test_a_missing_column_is_left_to_the_reader(self, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"a": ["x"]}), tmp_path / "x.parquet")
+        data = (tmp_path / "x.parquet").read_bytes()
+        assert columns.column_ranges(data, "text", len(data)) is None
+        assert columns.column_ranges(b"no footer", "text", 100) is None
+        ranges = columns.column_ranges(data, "a", len(data))
+        assert ranges == [(0, len(data))]
+
+    def test_a_hash_is_given_up_only_for_much(self) -> None:
+        assert columns.worth_it([(0, 60)], 100, hashed=False)
+        assert not columns.worth_it([(0, 60)], 100, hashed=True)
+        assert columns.worth_it([(0, 20)], 100, hashed=True)
+
+
+class _Files(http.server.SimpleHTTPRequestHandler):
+    """A plain web server, which knows no ranges."""
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
+    monkeypatch.setattr(web, "retry", lambda: Retry(attempts=2, first_pause=0.05))
+    root = tmp_path / "site"
+    root.mkdir()
+
+    def handler(*args: object) -> _Files:
+        return _Files(*args, directory=str(root))  # type: ignore[arg-type]
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:  # type: ignore[arg-type]
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", root
+        server.shutdown()
+        thread.join()
+
+
+class TestWeb:
+    def test_files(self, site: tuple[str, Path], tmp_path: Path) -> None:
+        url, root = site
+        for name in ("a", "b"):
+            pq.write_table(pa.table({"text": [name * 1000]}), root / f"{name}.parquet")
+        found = list_sources([f"{url}/{{a,b}}.parquet"])
+        assert [source.name for source in found] == ["a.parquet", "b.parquet"]
+        for source in found:
+            path, _ = fetch(source, tmp_path / "scratch")
+            assert path.read_bytes() == (root / source.name).read_bytes()
+            assert read_footer(source)[-4:] == b"PAR1"
+        config = ShardConfig(sources=(f"{url}/a.parquet",), output="o", tokenizer="t")
+        assert [s.name for s in check_sources(config)] == ["a.parquet"]
+        wrong = config.model_copy(update={"text_column": "body"})
+        with pytest.raises(UsageError, match="no column 'body'"):
+            check_sources(wrong)
+
+    def test_changed(self, site: tuple[str, Path], tmp_path: Path) -> None:
+        url, root = site
+        (root / "x.parquet").write_bytes(b"old")
+        (source,) = list_sources([f"{url}/x.parquet"])
+        other = SourceFile(url=source.url, size=3, version="last-modified:then")
+        with pytest.raises(SourceError, match="changed since the run began"):
+            fetch(other, tmp_path)
+
+    @pytest.mark.parametrize(
+        ("path", "kind", "words"),
+        [
+            ("/none.parquet", SourceError, "no such file"),
+            ("/x.parquet?token=planted-secret", UsageError, "no credentials and no query"),
+            ("/*.parquet", UsageError, "cannot be listed"),
+        ],
+    )
+    def test_refusals(
+        self, site: tuple[str, Path], path: str, kind: type[ShardmillError], words: str
+    ) -> None:
+        with pytest.raises(kind, match=words) as caught:
+            list_sources([site[0] + path])
+        assert "planted" not in str(caught.value)
+
+    def test_credentials_in_the_url(self) -> None:
+        with pytest.raises(UsageError, match="no credentials") as caught:
+            list_sources(["https://me:planted-secret@127.0.0.1/x.parquet"])
+        assert "planted" not in str(caught.value)
+
+    def test_no_server(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(web, "retry", lambda: Retry(attempts=2, first_pause=0.05))
+        with pytest.raises(TransientStorageError, match="127.0.0.1:9"):
+            list_sources(["http://127.0.0.1:9/x.parquet"])
+
+
+@pytest.mark.parametrize("key", ["data/../../etc/x.parquet", "data/./x.parquet", "../x.parquet"])
+def test_keys_that_lead_out_of_their_folder_are_refused(
+    s3: SwiftServer, bucket: str, key: str
+) -> None:
+    client = s3_client(s3.url)
+    client.put_object(Bucket=bucket, Key=key, Body=b"PAR1")
+    client.close()
+    with pytest.raises(UsageError, match="leads out of its folder"):
+        list_sources([f"s3://{bucket}/**/*.parquet"])

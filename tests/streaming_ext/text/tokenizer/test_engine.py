@@ -1,0 +1,329 @@
+"""Whatever engine computes them, ids are the reference's."""
+
+import functools
+import itertools
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming_ext.errors import EngineMismatchError, SourceError
+from streaming_ext.text.tokenizer import code_points as codepoints
+from streaming_ext.text.tokenizer import engine
+from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints, find_unsafe_code_points
+from streaming_ext.text.tokenizer.engine import (
+    Encoded,
+    Engine,
+    FastEngine,
+    ReferenceEngine,
+    audit_sample,
+    choose_engine,
+    splice,
+)
+from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+
+BYTES = [bytes([byte]) for byte in range(256)]
+
+
+def arrow(texts: list[str]) -> pa.LargeStringArray:
+    return pa.array(texts, pa.large_string())
+
+
+def check_all(tokenizer: Tokenizer, fast: Engine, texts: pa.LargeStringArray) -> Encoded:
+    """Encode, and hold every document against the reference."""
+    encoded = fast.encode(texts)
+    assert encoded.ids.dtype == np.uint32
+    assert encoded.offsets.dtype == np.int64
+    assert len(encoded.offsets) == len(texts) + 1
+    assert encoded.offsets[0] == 0
+    assert encoded.offsets[-1] == len(encoded.ids)
+    audit_sample(tokenizer, texts, encoded, range(len(texts)))
+    assert tokenizer.eot_id not in encoded.ids
+    return encoded
+
+
+@pytest.fixture(scope="session")
+def fast(tokenizer: Tokenizer, unsafe: UnsafeCodePoints) -> Engine:
+    chosen = choose_engine(tokenizer, engine="auto", unsafe=unsafe)
+    assert isinstance(chosen, FastEngine)
+    return chosen
+
+
+@functools.cache
+def sharp_engine(tokenizer: Tokenizer, unsafe: UnsafeCodePoints) -> Engine:
+    return choose_engine(tokenizer, engine="auto", unsafe=unsafe)
+
+
+def hard_texts(unsafe: UnsafeCodePoints) -> st.SearchStrategy[list[str]]:
+    """Texts around unsafe code points, contractions, digits, spaces and marks."""
+    odd = [chr(point) for start, end in unsafe.ranges for point in (start, end)] or ["a"]
+    pieces = st.one_of(
+        st.sampled_from(odd),
+        st.sampled_from(["'s", "'S", "'re", "'", "\u017f", "'\u017f", "12", "1234", " ", "  "]),
+        st.sampled_from(["\n", "\r\n", "\t", "\u00a0", "\u3000", "\u0085", "\x00", "/", "!", "a"]),
+        st.sampled_from(
+            ["<|endoftext|>", "\u0301", "\u0903", "\u200d", "ǅ", "ʰ", "Ab", "\U0001f600"]
+        ),
+        st.text(max_size=4),
+    )
+    return st.lists(st.lists(pieces, max_size=8).map("".join), max_size=6)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_ids_are_those_of_the_reference(
+    data: st.DataObject, sharp: tuple[Tokenizer, UnsafeCodePoints]
+) -> None:
+    tokenizer, unsafe = sharp
+    chosen = sharp_engine(tokenizer, unsafe)
+    assert isinstance(chosen, FastEngine)
+    allowed = st.characters(max_codepoint=0x1FFFF, exclude_categories=["Cs"])
+    texts = data.draw(hard_texts(unsafe)) + data.draw(st.lists(st.text(allowed), max_size=3))
+    check_all(tokenizer, chosen, arrow(texts))
+
+
+def test_random_unicode(sharp: tuple[Tokenizer, UnsafeCodePoints]) -> None:
+    tokenizer, unsafe = sharp
+    rng = random.Random(7)
+    odd = [chr(point) for start, end in unsafe.ranges for point in (start, end)]
+    contexts = ["'s", "'re", "a", "1", " ", "  ", "!", "\n", "'", "A", "/"]
+    texts = []
+    for _ in range(3000):
+        points = [rng.choice((rng.randrange(0xD800), rng.randrange(0xE000, 0x20000)))]
+        points += [rng.randrange(0x3000) for _ in range(3)]
+        pieces = [*map(chr, points), *rng.choices(contexts, k=6)]
+        if rng.random() < 0.2:
+            pieces.append(rng.choice(odd))
+        rng.shuffle(pieces)
+        texts.append("".join(pieces))
+    check_all(tokenizer, sharp_engine(tokenizer, unsafe), arrow(texts))
+
+
+def test_an_unsafe_code_point_would_be_wrong_without_the_reference(
+    sharp: tuple[Tokenizer, UnsafeCodePoints],
+) -> None:
+    tokenizer, unsafe = sharp
+    careless, careful = (sharp_engine(tokenizer, each) for each in (UnsafeCodePoints(), unsafe))
+    wrong = []
+    for start, end in unsafe.ranges:
+        texts = arrow([template.replace("{c}", chr(start)) for template in codepoints._TEMPLATES])
+        try:
+            audit_sample(tokenizer, texts, careless.encode(texts), range(len(texts)))
+        except EngineMismatchError:
+            wrong.append((start, end))
+        check_all(tokenizer, careful, texts)
+    assert wrong == list(unsafe.ranges) != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\x00",
+        "\u0301",
+        "<|endoftext|>" * 100,
+        "a" * 300_000,
+        "ab1'" * 50_000,
+        " " * 100_000 + "x",
+        "\n" * 100_000,
+        "é" * 100_000,
+        "".join(chr(97 + i * i % 26) for i in range(200_000)),
+    ],
+    ids=["empty", "nul", "mark", "eot", "letter", "mixed", "spaces", "newlines", "two", "no-space"],
+)
+def test_odd_documents_between_empty_ones(text: str, tokenizer: Tokenizer, fast: Engine) -> None:
+    encoded = check_all(tokenizer, fast, arrow(["", text, "", "it's", ""]))
+    assert np.diff(encoded.offsets).tolist()[::2] == [0, 0, 0]
+    assert len(encoded.ids) >= len(tokenizer.encode("it's"))
+
+
+def test_slices_and_empty_batches(
+    tokenizer: Tokenizer, fast: Engine, unsafe: UnsafeCodePoints
+) -> None:
+    odd = chr(unsafe.ranges[0][0])
+    texts = ["abc", f"x{odd}'s", "", "déjà vu", odd, "end", f"{odd}1"]
+    array = arrow(texts)
+    whole = check_all(tokenizer, fast, array)
+    for start in range(len(texts) + 1):
+        for end in range(start, len(texts) + 1):
+            encoded = check_all(tokenizer, fast, array[start:end])
+            expected = whole.ids[whole.offsets[start] : whole.offsets[end]]
+            assert encoded.ids.tolist() == expected.tolist()
+    check_all(tokenizer, fast, arrow([]))
+    check_all(tokenizer, ReferenceEngine(tokenizer), arrow([]))
+
+
+def test_a_realistic_batch_on_both_engines(
+    documents: list[str], tokenizer: Tokenizer, fast: Engine
+) -> None:
+    texts = arrow(documents[:100])
+    encoded = check_all(tokenizer, fast, texts)
+    reference = choose_engine(tokenizer, engine="reference", unsafe=None).encode(texts)
+    assert np.array_equal(encoded.ids, reference.ids)
+    assert np.array_equal(encoded.offsets, reference.offsets)
+
+
+@pytest.mark.parametrize("data", [b"ab\xffd", b"ab\xed\xa0\x80", b"a\xc3\xa9d"])
+def test_text_that_is_not_utf8_is_an_error(data: bytes, tokenizer: Tokenizer, fast: Engine) -> None:
+    # In the last case the documents end in the middle of a character.
+    offsets = pa.py_buffer(np.array([0, 2, len(data)], np.int64))
+    texts = pa.LargeStringArray.from_buffers(2, offsets, pa.py_buffer(data))
+    for each in (fast, ReferenceEngine(tokenizer)):
+        with pytest.raises(SourceError, match=r"UTF-?8.* at string index \d"):
+            each.encode(texts)
+
+
+def test_nulls_are_refused(fast: Engine) -> None:
+    with pytest.raises(ValueError, match="1 of 2 texts are null"):
+        fast.encode(pa.array(["a", None], pa.large_string()))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    lengths=st.lists(st.integers(0, 4), min_size=1, max_size=8),
+    new_lengths=st.lists(st.integers(0, 4), min_size=8, max_size=8),
+    chosen=st.sets(st.integers(0, 7)),
+)
+def test_splice(lengths: list[int], new_lengths: list[int], chosen: set[int]) -> None:
+    rows = sorted(row for row in chosen if row < len(lengths))
+    old = [[row * 10 + i for i in range(length)] for row, length in enumerate(lengths)]
+    new = [[1000 + row * 10 + i for i in range(new_lengths[row])] for row in rows]
+
+    def encoded(parts: list[list[int]]) -> Encoded:
+        offsets = np.cumsum([0, *map(len, parts)]).astype(np.int64)
+        return Encoded(np.array(list(itertools.chain(*parts)), np.uint32), offsets)
+
+    expected = list(old)
+    for row, part in zip(rows, new, strict=True):
+        expected[row] = part
+    result = splice(encoded(old), np.array(rows, np.int64), encoded(new))
+    assert result.ids.tolist() == list(itertools.chain(*expected))
+    assert result.offsets.tolist() == encoded(expected).offsets.tolist()
+
+
+def test_the_audit_names_row_and_position(tokenizer: Tokenizer) -> None:
+    texts = arrow(["one", "two words and more"])
+    encoded = ReferenceEngine(tokenizer).encode(texts)
+    audit_sample(tokenizer, texts, encoded, [0, 1])
+    wrong = encoded.ids.copy()
+    wrong[encoded.offsets[1] + 2] += 1
+    changed = Encoded(wrong, encoded.offsets)
+    audit_sample(tokenizer, texts, changed, [0])
+    with pytest.raises(EngineMismatchError, match=r"Document 1: .* differ from id 2 on"):
+        audit_sample(tokenizer, texts, changed, [1])
+    shorter = Encoded(encoded.ids[:-1], encoded.offsets - np.array([0, 0, 1]))
+    with pytest.raises(EngineMismatchError, match="differ from id"):
+        audit_sample(tokenizer, texts, shorter, [1])
+
+
+@pytest.mark.parametrize(("max_cached", "max_growth"), [(1000, 1 << 40), (1 << 40, -1)])
+def test_a_fresh_tokenizer_begins_before_caches_grow_for_ever(
+    max_cached: int,
+    max_growth: int,
+    tokenizer: Tokenizer,
+    unsafe: UnsafeCodePoints,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "MAX_CACHED_BYTES", max_cached)
+    monkeypatch.setattr(engine, "MAX_GROWTH_BYTES", max_growth)
+    monkeypatch.setattr(engine, "resident_bytes", lambda: 1)
+    fast = choose_engine(tokenizer, engine="auto", unsafe=unsafe)
+    assert isinstance(fast, FastEngine)
+    seen = []
+    for number in range(5):
+        check_all(tokenizer, fast, arrow([f"batch {number} " * 60]))
+        seen.append(fast._gigatoken)
+    assert len({id(each) for each in seen}) > 1
+
+
+def test_the_choice_has_a_name_and_a_reason(
+    tokenizer: Tokenizer, unsafe: UnsafeCodePoints, fast: Engine, tmp_path: Path
+) -> None:
+    assert fast.name.startswith("gigatoken ")
+    by_request = choose_engine(tokenizer, engine="reference", unsafe=unsafe)
+    assert (by_request.name.split()[0], by_request.reason) == ("tiktoken", "asked for")
+    assert "not known" in choose_engine(tokenizer, engine="auto", unsafe=None).reason
+
+    def reason(ranks: list[bytes], pattern: str, points: UnsafeCodePoints = unsafe) -> str:
+        path = tmp_path / "x.tiktoken"
+        path.write_bytes(rank_file_bytes({token: rank for rank, token in enumerate(ranks)}))
+        chosen = choose_engine(
+            load_tokenizer(str(path), pattern=pattern), engine="auto", unsafe=points
+        )
+        return chosen.reason if isinstance(chosen, ReferenceEngine) else "fast"
+
+    assert reason([*BYTES, b"ab"], "gpt2") == "fast"
+    assert "no scheme" in reason(BYTES, r"\S+|\s+")
+    # tiktoken finds `abc` as a whole, but no merge leads to it.
+    assert "refuses" in reason([*BYTES, b"abc"], "gpt2")
+    assert "differ on" in reason(BYTES, "gpt2", UnsafeCodePoints(((0x41, 0x41),)))
+    assert "differ on" in reason(BYTES, "gpt2", UnsafeCodePoints(((0x1000, 0xA000),)))
+
+
+def test_ranks_with_a_gap_go_to_the_reference(tmp_path: Path) -> None:
+    ranks = {**{token: rank for rank, token in enumerate(BYTES)}, b"ab": 50257}
+    (tmp_path / "p50k_base.tiktoken").write_bytes(rank_file_bytes(ranks))
+    tokenizer = load_tokenizer(str(tmp_path / "p50k_base.tiktoken"))
+    chosen = choose_engine(tokenizer, engine="auto", unsafe=UnsafeCodePoints())
+    assert "without a gap" in chosen.reason
+    assert chosen.encode(arrow(["abc"])).ids.tolist() == [50257, ord("c")]
+
+
+def test_a_tokenizer_json_on_both_engines(
+    tokenizer_json: str, documents: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(codepoints, "_NUM_CODE_POINTS", 0x1000)
+    (tmp_path / "tokenizer.json").write_text(tokenizer_json)
+    tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    unsafe = find_unsafe_code_points(tokenizer, None)
+    fast = choose_engine(tokenizer, engine="auto", unsafe=unsafe)
+    assert isinstance(fast, FastEngine)
+    rng = random.Random(3)
+    texts = ["".join(chr(rng.randrange(0x1000)) for _ in range(20)) for _ in range(300)]
+    special = ["<|endoftext|>", "a<|endoftext|>b <pad>", " <|endoftext|>'s"]
+    check_all(tokenizer, fast, arrow([*documents[:10], *texts, *special]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"normalizer": {"type": "NFC"}}, "normalizes"),
+        ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "pre-tokenizer"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "pre-tokenizer"),
+        ({"special": False}, "not special"),
+    ],
+)
+def test_other_tokenizer_jsons_go_to_the_reference(
+    changes: dict[str, object], reason: str, tokenizer_json: str, tmp_path: Path
+) -> None:
+    config = json.loads(tokenizer_json)
+    if "special" in changes:
+        config["added_tokens"][1] |= changes
+    else:
+        added = {"trim_offsets": True, "use_regex": True}
+        config |= {key: {**added, **value} for key, value in changes.items()}  # type: ignore[dict-item]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(config))
+    tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    chosen = choose_engine(tokenizer, engine="auto", unsafe=UnsafeCodePoints())
+    assert chosen.name.startswith("tokenizers ")
+    assert reason in chosen.reason
+    check_all(tokenizer, chosen, arrow(["Hello, it's 5", "", "<|endoftext|>"]))
+
+
+def test_real_text(real_data: Path, unsafe: UnsafeCodePoints) -> None:
+    tokenizer = load_tokenizer(str(real_data / "vocab/r50k_base.tiktoken"))
+    fast = choose_engine(tokenizer, engine="auto", unsafe=unsafe)
+    assert isinstance(fast, FastEngine)
+    paths = sorted((real_data / "parquet").glob("*.parquet"))
+    assert paths
+    for path in paths:
+        table = pq.read_table(path, columns=["text"])
+        texts = pa.concat_arrays(table["text"].cast(pa.large_string()).chunks)
+        check_all(tokenizer, fast, texts[:200])

@@ -1,0 +1,298 @@
+"""A tokenizer gives the reference's ids, survives saving, and refuses what it cannot honour."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_ext.errors import EngineMismatchError, TokenizerError
+from streaming_ext.text.tokenizer import rank_file
+from streaming_ext.text.tokenizer.rank_file import GPT2_PATTERN, KNOWN_ENCODINGS, rank_file_bytes
+from streaming_ext.text.tokenizer.tokenizer import (
+    TOKENIZER_FILES,
+    Tokenizer,
+    load_tokenizer,
+    open_saved,
+)
+
+BYTES = {bytes([byte]): byte for byte in range(256)}
+RANKS = {**BYTES, b"he": 256, b"ll": 257, b"hell": 258}
+
+
+def write_ranks(path: Path, ranks: dict[bytes, int]) -> str:
+    path.write_bytes(rank_file_bytes(ranks))
+    return str(path)
+
+
+def load_json(path: Path, text: str, **changes: Any) -> Tokenizer:
+    """Load a tokenizer.json after replacing some of its entries."""
+    eot_token = changes.pop("eot_token", None)
+    path.write_text(json.dumps({**json.loads(text), **changes}))
+    return load_tokenizer(str(path), eot_token=eot_token)
+
+
+def test_merges_by_rank_and_takes_special_tokens_for_text(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(write_ranks(tmp_path / "x.tiktoken", RANKS), pattern="gpt2")
+    assert tokenizer.encode("hello") == [258, ord("o")]
+    assert tokenizer.encode("<|endoftext|>") == list(b"<|endoftext|>")
+    assert (tokenizer.eot_id, tokenizer.vocab_size) == (259, 260)
+    assert tokenizer.decode_bytes([258, 111, 259]) == b"hello<|endoftext|>"
+    assert tokenizer.name == "x.tiktoken"
+
+
+def test_saves_the_same_bytes_each_time_and_opens_them(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        tokenizer.save(folder)
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == sorted(TOKENIZER_FILES["tiktoken"])
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    opened = open_saved(tmp_path / "a")
+    assert opened == tokenizer
+    assert opened.encode("It's 12345") == tokenizer.encode("It's 12345")
+    opened.save(tmp_path / "c")
+    assert (tmp_path / "c" / names[0]).read_bytes() == (tmp_path / "a" / names[0]).read_bytes()
+
+
+def test_saves_and_opens_a_tokenizer_json(tokenizer_json: str, tmp_path: Path) -> None:
+    tokenizer = load_json(tmp_path / "tokenizer.json", tokenizer_json)
+    tokenizer.save(tmp_path / "a")
+    assert {path.name for path in (tmp_path / "a").iterdir()} == set(TOKENIZER_FILES["huggingface"])
+    opened = open_saved(tmp_path / "a")
+    assert opened == tokenizer
+    assert opened.encode("It's 12345") == tokenizer.encode("It's 12345")
+
+
+def test_refuses_what_was_saved_and_then_changed(tmp_path: Path) -> None:
+    load_tokenizer(write_ranks(tmp_path / "x.tiktoken", RANKS), pattern="gpt2").save(tmp_path / "s")
+    write_ranks(tmp_path / "s" / "ranks.tiktoken", {**BYTES, b"he": 256, b"lo": 257, b"hell": 258})
+    with pytest.raises(TokenizerError, match="damaged"):
+        open_saved(tmp_path / "s")
+    (tmp_path / "s" / "tokenizer_spec.json").write_text("{}")
+    with pytest.raises(TokenizerError, match="not a saved tokenizer"):
+        open_saved(tmp_path / "s")
+
+
+def test_fingerprint_names_what_decides_the_ids(tmp_path: Path) -> None:
+    gpt2 = load_tokenizer(write_ranks(tmp_path / "gpt2.tiktoken", RANKS))
+    r50k = load_tokenizer(write_ranks(tmp_path / "r50k_base.tiktoken", RANKS))
+    assert gpt2.fingerprint == r50k.fingerprint
+    # Written down: a change here makes every published dataset look foreign.
+    assert gpt2.fingerprint == "4ff2dc2fcc9ed85fa2c78e55fd0802bd7782506cc6eeb5450dd2fef2d7d672e4"
+    path = str(tmp_path / "gpt2.tiktoken")
+    swapped = {**RANKS, b"he": 257, b"ll": 256}
+    others = [
+        load_tokenizer(path, pattern="cl100k_base"),
+        load_tokenizer(path, pattern="gpt2"),  # another end-of-text id
+        load_tokenizer(path, pattern="gpt2", eot_token="<eos>"),
+        load_tokenizer(write_ranks(tmp_path / "swapped.tiktoken", swapped), pattern="gpt2"),
+    ]
+    assert len({gpt2.fingerprint, *(other.fingerprint for other in others)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "has 0 bytes"),
+        (b"IQ== 0\n!!! 1\n", "line 2: expected a base64 token"),
+        (b"IQ==\n", "line 1: expected a base64 token"),
+        (b"IQ== 0\nIg== 0\n", "line 2 repeats rank 0 of line 1"),
+        (b"IQ== 0\nIQ== 1\n", "line 2 repeats token b'!'"),
+        (b"IQ== -1\n", "line 1: empty token or bad rank"),
+        (b"IQ== 99999999999\n", "line 1: empty token or bad rank"),
+        (b"IQ== 0\n", "no rank for 255 of the 256 single bytes, the first 0x00"),
+        (b"\x00\xff\x93binary", "line 1"),
+    ],
+)
+def test_bad_rank_files_are_named_with_their_line(
+    data: bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.tiktoken"
+    path.write_bytes(data)
+    with pytest.raises(TokenizerError) as error:
+        load_tokenizer(str(path), pattern="gpt2")
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_huge_and_missing_files_are_refused(tmp_path: Path) -> None:
+    with (tmp_path / "huge.tiktoken").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(TokenizerError, match="has 1099511627776 bytes"):
+        load_tokenizer(str(tmp_path / "huge.tiktoken"), pattern="gpt2")
+    with pytest.raises(TokenizerError, match="No such file"):
+        load_tokenizer(str(tmp_path / "none.tiktoken"), pattern="gpt2")
+    with pytest.raises(TokenizerError, match="No such file"):
+        load_tokenizer(str(tmp_path / "none.json"))
+
+
+def test_a_rank_file_of_another_name_needs_a_pattern(tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "mine.tiktoken", RANKS)
+    with pytest.raises(TokenizerError, match="Pass `pattern`"):
+        load_tokenizer(path)
+    assert load_tokenizer(path, pattern=r"\S+|\s+").encode("he ll") == [256, 32, 257]
+    with pytest.raises(TokenizerError, match="tiktoken refuses"):
+        load_tokenizer(path, pattern="(")
+
+
+def test_ranks_that_reach_into_the_special_tokens_are_refused(tmp_path: Path) -> None:
+    ranks = {**BYTES, b"he": 50256}
+    with pytest.raises(TokenizerError, match="ranks of ordinary tokens"):
+        load_tokenizer(write_ranks(tmp_path / "gpt2.tiktoken", ranks))
+
+
+def test_an_unknown_end_of_text_lists_the_special_tokens(
+    tmp_path: Path, tokenizer_json: str
+) -> None:
+    with pytest.raises(TokenizerError, match=r"no special token '<eos>'.*'<\|endoftext\|>'"):
+        load_tokenizer(write_ranks(tmp_path / "gpt2.tiktoken", RANKS), eot_token="<eos>")
+    with pytest.raises(TokenizerError, match="'<pad>'"):
+        load_json(tmp_path / "tokenizer.json", tokenizer_json, eot_token="the")
+    assert load_json(tmp_path / "tokenizer.json", tokenizer_json, eot_token="<pad>").eot_id == 1
+
+
+def test_end_of_text_comes_from_the_config_beside_the_json(
+    tmp_path: Path, tokenizer_json: str
+) -> None:
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": {"content": "<pad>"}}')
+    assert load_json(tmp_path / "tokenizer.json", tokenizer_json).eot_token == "<pad>"
+
+
+def test_settings_that_add_or_drop_ids_reach_no_text(tmp_path: Path, tokenizer_json: str) -> None:
+    import tokenizers
+    from tokenizers.processors import TemplateProcessing
+
+    plain = load_json(tmp_path / "tokenizer.json", tokenizer_json)
+    changed = tokenizers.Tokenizer.from_str(tokenizer_json)
+    changed.enable_truncation(3)
+    changed.enable_padding(length=50)
+    changed.post_processor = TemplateProcessing(
+        single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", 0)]
+    )
+    tokenizer = load_json(tmp_path / "b.json", changed.to_str())
+    text = "the quick <|endoftext|> brown fox <pad>"
+    assert len(tokenizer.encode(text)) > 3
+    assert tokenizer.encode(text) == plain.encode(text)
+    assert tokenizer.fingerprint == plain.fingerprint
+    assert tokenizer.decode_bytes(tokenizer.encode(text)) == text.encode()
+    assert tokenizer.decode_bytes([tokenizer.eot_id]) == b"<|endoftext|>"
+
+
+def test_a_normalizer_is_honoured(tmp_path: Path, tokenizer_json: str) -> None:
+    plain = load_json(tmp_path / "tokenizer.json", tokenizer_json)
+    lower = load_json(tmp_path / "b.json", tokenizer_json, normalizer={"type": "Lowercase"})
+    assert lower.encode("HELLO") == plain.encode("hello") != plain.encode("HELLO")
+    assert lower.fingerprint != plain.fingerprint
+
+
+def test_dropout_is_refused(tmp_path: Path, tokenizer_json: str) -> None:
+    model = {**json.loads(tokenizer_json)["model"], "dropout": 0.1}
+    with pytest.raises(TokenizerError, match="drawn at random"):
+        load_json(tmp_path / "tokenizer.json", tokenizer_json, model=model)
+
+
+def test_end_of_text_that_is_not_marked_special_is_still_text(
+    tmp_path: Path, tokenizer_json: str
+) -> None:
+    added = [{**token, "special": False} for token in json.loads(tokenizer_json)["added_tokens"]]
+    tokenizer = load_json(
+        tmp_path / "tokenizer.json", tokenizer_json, added_tokens=added, eot_token="<|endoftext|>"
+    )
+    assert tokenizer.eot_id not in tokenizer.encode("a<|endoftext|>b <|endoftext|>")
+    # The other one keeps its meaning: it is found in texts, as its tokenizer.json says.
+    assert 1 in tokenizer.encode("a<pad>b")
+
+
+def test_end_of_text_that_text_can_produce_is_refused(tmp_path: Path) -> None:
+    token = {"id": 1, "content": "</s>", "special": True, "single_word": False}
+    token |= {"lstrip": False, "rstrip": False, "normalized": False}
+    config = {"version": "1.0", "added_tokens": [token], "normalizer": None}
+    config |= {"pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None}
+    config |= {"decoder": None, "truncation": None, "padding": None}
+    model = {"type": "WordLevel", "vocab": {"<unk>": 0, "</s>": 1, "a": 2}, "unk_token": "<unk>"}
+    with pytest.raises(TokenizerError, match="becomes the end-of-text id 1"):
+        load_json(tmp_path / "tokenizer.json", json.dumps({**config, "model": model}))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"model": 1}', '{"added_tokens": []}', "\x00"])
+def test_what_is_no_tokenizer_json_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
+        load_tokenizer(str(tmp_path / "tokenizer.json"))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b/c", "../x"])
+def test_names_that_mean_nothing_say_what_would(name: str) -> None:
+    with pytest.raises(TokenizerError, match="Pass \\(1\\) a tiktoken encoding"):
+        load_tokenizer(name)
+
+
+def test_no_network_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+    import tiktoken
+
+    def offline(*_: object) -> None:
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(tiktoken, "get_encoding", offline)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
+    with pytest.raises(TokenizerError, match=r"no route to host.*pass the path of a rank file"):
+        load_tokenizer("gpt2")
+    with pytest.raises(TokenizerError, match=r"'org/name'.*no route to host.*HF_TOKEN"):
+        load_tokenizer("org/name")
+
+
+def test_an_encoding_by_name_equals_its_rank_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import tiktoken
+
+    encoding = tiktoken.Encoding(
+        "gpt2",
+        pat_str=r"'s| ?\p{L}+|\s+|.",  # as another release may write it
+        mergeable_ranks=RANKS,
+        special_tokens={"<|endoftext|>": 50256},
+    )
+    monkeypatch.setattr(tiktoken, "get_encoding", lambda _: encoding)
+    by_name = load_tokenizer("gpt2")
+    by_file = load_tokenizer(write_ranks(tmp_path / "r50k_base.tiktoken", RANKS))
+    assert by_name.pattern == GPT2_PATTERN
+    assert by_name.fingerprint == by_file.fingerprint
+
+
+def test_the_patterns_are_those_of_tiktoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    openai_public = pytest.importorskip("tiktoken_ext.openai_public")
+    for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
+        monkeypatch.setattr(openai_public, loader, lambda *_, **__: {})
+    for name, (pattern, special_tokens) in KNOWN_ENCODINGS.items():
+        public = openai_public.ENCODING_CONSTRUCTORS[name]()
+        assert public["pat_str"] == pattern
+        assert public["special_tokens"] == special_tokens
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k_base", "o200k_base"])
+def test_a_run_of_spaces_that_overflows_the_reference(pattern: str, tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "x.tiktoken", {**BYTES, b" x": 256, b"  ": 257})
+    tokenizer = load_tokenizer(path, pattern=pattern)
+    # The last space belongs to the word, the others pair up.
+    assert tokenizer.encode(" " * 2_000_001 + "x") == [257] * 1_000_000 + [256]
+
+
+def test_a_stack_overflow_with_a_pattern_of_ones_own_is_an_error(tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "x.tiktoken", BYTES)
+    tokenizer = load_tokenizer(path, pattern=rank_file.O200K_PATTERN + "|x")
+    with pytest.raises(EngineMismatchError, match="overflows on a document of 2000001 characters"):
+        tokenizer.encode(" " * 2_000_000 + "x")
+
+
+def test_real_vocabulary(real_data: Path) -> None:
+    path = real_data / "vocab/r50k_base.tiktoken"
+    tokenizer = load_tokenizer(str(path))
+    assert tokenizer.encode("Hello world, it's") == [15496, 995, 11, 340, 338]
+    assert (tokenizer.eot_id, tokenizer.vocab_size) == (50256, 50257)
+    first = path.read_bytes().splitlines()[0]
+    assert tokenizer.ranks[base64.b64decode(first.split()[0])] == 0

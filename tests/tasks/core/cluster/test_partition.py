@@ -1,0 +1,61 @@
+"""How the files of a run are dealt out to hosts, and how a host's silence is told from its work."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming_ext.errors import StorageError
+from tasks.core.cluster.heartbeat import Heartbeat, Pulse
+from tasks.core.cluster.partition import split_evenly
+from tasks.core.storage import LocalStorage
+from tests.command_line import wait_for
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=60), st.integers(1, 20))
+def test_every_part_once_and_no_partition_empty(sizes: list[int], count: int) -> None:
+    parts = range(0, len(sizes), 2)
+    partitions = split_evenly(sizes, parts, count)
+    assert sorted(part for partition in partitions for part in partition) == list(parts)
+    assert len(partitions) == min(count, len(parts))
+    assert all(partitions)
+    # Graham's bound: nobody has more than the fair share and one more file.
+    fair = sum(sizes[part] for part in parts) / len(partitions)
+    largest = max(sizes[part] for part in parts)
+    assert max(sum(sizes[part] for part in p) for p in partitions) <= fair + largest
+
+
+def test_split_evenly_deals_the_largest_first() -> None:
+    assert split_evenly([5, 1, 1, 1, 1, 1], range(6), 2) == [(0,), (1, 2, 3, 4, 5)]
+    assert split_evenly([1, 1], [1], 5) == [(1,)]
+    assert split_evenly([0, 0, 0, 0], range(4), 2) == [(0, 2), (1, 3)]  # empty files count too
+
+
+def test_pulse() -> None:
+    pulse = Pulse(now=100.0)
+    assert pulse.silent_for(None, now=105.0) == 5.0
+    assert pulse.silent_for(b"1", now=106.0) == 0.0
+    assert pulse.silent_for(b"1", now=109.0) == 3.0
+    assert pulse.silent_for(b"2", now=110.0) == 0.0
+
+
+def test_heartbeat_changes_the_file_until_its_block_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.core.cluster.heartbeat.BEAT_SECONDS", 0.02)
+    storage = LocalStorage(tmp_path)
+    storage.create()
+    with Heartbeat(storage, "runs/x/sign", lambda beat: str(beat).encode()):
+        assert storage.read("runs/x/sign") == b"1"
+        wait_for(lambda: int(storage.read("runs/x/sign")) > 3)
+    last = storage.read("runs/x/sign")
+    storage.put("runs/x/sign", b"mine")
+    assert int(last) > 3
+    assert storage.read("runs/x/sign") == b"mine"
+
+
+def test_the_first_beat_must_get_through(tmp_path: Path) -> None:
+    gone = LocalStorage(tmp_path / "gone")
+    with pytest.raises(StorageError, match="gone"), Heartbeat(gone, "sign", lambda _: b""):
+        pass

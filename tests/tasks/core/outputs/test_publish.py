@@ -1,0 +1,151 @@
+"""A dataset is whole when its manifest is there, and that goes last."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.dataset.formats.mds import content_hash
+from streaming_ext.dataset.manifest import Manifest, SplitSummary
+from streaming_ext.errors import CorruptDatasetError, DatasetError, NotADatasetError
+from streaming_ext.text.sources import SourceFile
+from tasks.core.config import ShardConfig
+from tasks.core.outputs.publish import publish, read_manifest
+from tasks.core.planning.plan import Plan
+from tasks.core.storage import LocalStorage
+from tasks.core.workers.write_part import write_part
+from tests.tasks.core.doubles import make_spec, tokenized, write_job, write_source
+
+# Documents of 2 tokens and an end-of-text id; part 1 has none.
+TEXTS: tuple[list[str | None], ...] = (["ab", "cd", None], ["", None], ["ef"])
+
+
+class Recorder(LocalStorage):
+    """Remembers the order in which files are put in place."""
+
+    order: tuple[str, ...] = ()
+
+    def put(self, path: str, data: bytes) -> None:
+        super().put(path, data)
+        self.order = (*self.order, path)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Recorder:
+    made = Recorder(tmp_path / "out")
+    made.create()
+    return made
+
+
+@pytest.fixture
+def plan(tmp_path: Path, storage: Recorder) -> Plan:
+    """Three parts, all of them recorded."""
+    spec = make_spec()
+    sources: list[SourceFile] = []
+    for part, texts in enumerate(TEXTS):
+        sources.append(write_source(tmp_path / f"{part}.parquet", texts))
+        tokenized(sources[part], tmp_path / "s", spec, part=part)
+        write_part(write_job(tmp_path / "s", storage.root, spec, part=part), storage)
+    storage.order = ()
+    made = Plan(
+        config=ShardConfig(sources=("x",), output=str(storage), tokenizer="bytes", workers=1),
+        spec=spec,
+        sources=tuple(sources),
+        todo=(),
+        published=False,
+        scratch=tmp_path / "scratch",
+    )
+    made.tokenizer_folder.mkdir(parents=True)
+    for name in ("ranks.tiktoken", "tokenizer_spec.json", "unsafe_code_points.json"):
+        (made.tokenizer_folder / name).write_text(name)
+    return made
+
+
+def test_by_hand(plan: Plan, storage: Recorder) -> None:
+    manifest = publish(plan, storage)
+    assert storage.order[0] == "train/index.json"
+    assert storage.order[-1] == "manifest.json"
+    assert [part.part for part in manifest.parts] == [0, 1, 2]
+    assert [part.rows for part in manifest.parts] == [3, 2, 1]
+    # Part 0: 6 tokens in 2 samples of 4; part 2: 3 tokens in one.
+    index = storage.read("train/index.json")
+    assert manifest.splits == {
+        "train": SplitSummary(
+            index=manifest.splits["train"].index,
+            documents=3,
+            tokens=9,
+            padding=3,
+            samples=3,
+            shards=2,
+        )
+    }
+    assert manifest.splits["train"].index.xxh128 == content_hash(index)
+    assert (manifest.tokens, manifest.text_bytes) == (9, 6)
+    shards = json.loads(index)["shards"]
+    assert [(shard["raw_data"]["basename"], shard["samples"]) for shard in shards] == [
+        ("00000/shard.00000.mds", 2),
+        ("00002/shard.00000.mds", 1),
+    ]
+
+
+def test_every_file_of_the_manifest_is_there(plan: Plan, storage: Recorder) -> None:
+    manifest = publish(plan, storage)
+    files = [
+        *(part.record for part in manifest.parts),
+        *(split.index for split in manifest.splits.values()),
+        *manifest.tokenizer_files,
+    ]
+    assert len(files) >= 5
+    for file in files:
+        data = storage.read(file.path)
+        assert (len(data), content_hash(data)) == (file.size, file.xxh128)
+    assert "tokenizer/unsafe_code_points.json" not in storage.list()
+
+
+def test_read_manifest(plan: Plan, storage: Recorder) -> None:
+    with pytest.raises(NotADatasetError, match=r"no manifest\.json, .* no finished dataset"):
+        read_manifest(storage)
+    manifest = publish(plan, storage)
+    assert read_manifest(storage) == manifest
+    storage.put("manifest.json", storage.read("manifest.json")[:-10])
+    with pytest.raises(CorruptDatasetError, match=r"out/manifest\.json is no valid Manifest"):
+        read_manifest(storage)
+
+
+def test_again_gives_the_same_bytes(plan: Plan, storage: Recorder) -> None:
+    publish(plan, storage)
+    first = {path: storage.read(path) for path in storage.list()}
+    publish(plan, storage)
+    assert {path: storage.read(path) for path in storage.list()} == first
+
+
+@pytest.mark.parametrize("lost", [[0], [2], [0, 1, 2]])
+def test_records_that_went_missing_are_noticed(
+    plan: Plan, storage: Recorder, lost: list[int]
+) -> None:
+    for part in lost:
+        storage.remove(f"parts/{part:05}.json")
+    with pytest.raises(DatasetError, match=rf"the records of parts \{lost} are gone"):
+        publish(plan, storage)
+    assert "manifest.json" not in storage.list()
+
+
+def test_a_damaged_record_is_noticed(plan: Plan, storage: Recorder) -> None:
+    record = storage.read("parts/00002.json")
+    storage.put("parts/00002.json", record.replace(b'"rows": 1', b'"rows": 2'))
+    with pytest.raises(CorruptDatasetError, match=r"parts/00002\.json is no valid PartRecord"):
+        publish(plan, storage)
+    assert "manifest.json" not in storage.list()
+
+
+def test_no_parts_at_all(plan: Plan, storage: Recorder, tmp_path: Path) -> None:
+    empty = LocalStorage(tmp_path / "empty")
+    empty.create()
+    none = Plan(
+        config=plan.config, spec=plan.spec, sources=(), todo=(), published=False,
+        scratch=plan.scratch,
+    )  # fmt: skip
+    manifest: Manifest = publish(none, empty)
+    assert manifest.parts == ()
+    assert manifest.splits == {}  # MDS readers take no split without a sample
+    assert not [path for path in empty.list() if path.endswith("index.json")]

@@ -1,0 +1,173 @@
+"""The figures of a report, by hand and by what must add up."""
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.reporting import lengths as report_lengths
+from tasks.core.reporting.figures import Figures, group_by_source, make_figures, throughput
+from tasks.core.reporting.length_classes import Lengths
+from tasks.core.reporting.lengths import evenly, sample_lengths
+from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, RunReport
+from tasks.core.storage import LocalStorage
+from tests.tasks.core.build_dataset import build_dataset
+from tests.tasks.core.doubles import make_spec
+from tests.tasks.core.reporting.test_report import make_report
+
+BEGAN = datetime(2031, 2, 3, tzinfo=UTC)
+
+
+def part(number: int, source: str = "", **changes: Any) -> PartTimes:
+    values: dict[str, Any] = {
+        "part": number, "source": source or f"/data/{number:05}.parquet", "host": "a",
+        "tokenized_at": BEGAN.timestamp() + 10, "text_bytes": 400, "tokens": 110, "documents": 10,
+        "shard_bytes": 50, "tokenize_seconds": 4.0, "write_seconds": 1.0,
+    }  # fmt: skip
+    return PartTimes(**(values | changes))
+
+
+def report(*parts: PartTimes, **changes: Any) -> RunReport:
+    values: dict[str, Any] = {
+        "began": BEGAN, "seconds": 20.0, "files": len(parts), "files_done": len(parts),
+        "failed": (), "published": True, "parts": parts,
+    }  # fmt: skip
+    return make_report(**(values | changes))
+
+
+def figures(*parts: PartTimes, earlier: tuple[PartCounts, ...] = (), **changes: Any) -> Figures:
+    return make_figures(report(*parts, **changes), earlier, make_spec(), (Lengths(), 0))
+
+
+class TestGroups:
+    def test_files_of_one_folder_stand_for_themselves(self) -> None:
+        groups = group_by_source([part(1, "/d/b.parquet"), part(0, "/d/a.parquet")])
+        assert [(group.name, group.files) for group in groups] == [
+            ("a.parquet", 1), ("b.parquet", 1),
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("root", ["/data/x", "hf://datasets/o/n@c", "https://example.org/x"])
+    def test_folders_where_they_differ(self, root: str) -> None:
+        paths = ["web/2019/1.parquet", "web/2019/2.parquet", "web/2020/1.parquet"]
+        groups = group_by_source([part(n, f"{root}/{path}") for n, path in enumerate(paths)])
+        assert [(group.name, group.files, group.tokens) for group in groups] == [
+            ("2019", 2, 220), ("2020", 1, 110),
+        ]  # fmt: skip
+
+    def test_a_file_beside_folders(self) -> None:
+        groups = group_by_source([part(0, "/d/x/1.parquet"), part(1, "/d/2.parquet")])
+        assert [group.name for group in groups] == ["2.parquet", "x"]
+
+    def test_thousands_become_neighbours(self) -> None:
+        parts = [part(number) for number in range(2400)]
+        groups = group_by_source(parts)
+        assert len(groups) == 96
+        assert {group.files for group in groups} == {25}
+        assert sum(group.tokens for group in groups) == 2400 * 110
+        assert groups[0].name == "00000.parquet … 00024.parquet"
+
+    def test_bytes_a_token_leave_the_ends_of_texts_out(self) -> None:
+        (group,) = group_by_source([part(0)])
+        assert group.bytes_per_token == 400 / 100
+        (empty,) = group_by_source([part(0, tokens=0, documents=0)])
+        assert empty.bytes_per_token == 0
+
+    def test_none(self) -> None:
+        assert group_by_source([]) == []
+
+
+class TestThroughput:
+    def test_by_hand(self) -> None:
+        found = throughput(report(part(0), seconds=20.0))
+        assert found is not None
+        assert list(found.edges) == list(range(21))
+        expected = np.zeros(20)
+        expected[6:10] = 100  # 400 bytes in the four seconds before the tenth
+        assert list(found.rates) == ["a"]
+        assert found.rates["a"] == pytest.approx(expected)
+
+    def test_no_byte_is_lost_whatever_the_clocks_of_hosts_say(self) -> None:
+        parts = [
+            part(
+                n, host=f"host-{n % 9}", tokenized_at=BEGAN.timestamp() + 15 * n - 500, text_bytes=n
+            )
+            for n in range(1, 80)
+        ]
+        found = throughput(report(*parts, seconds=600.0))
+        assert found is not None
+        assert len(found.edges) == 61
+        assert list(found.rates) == [*list(found.rates)[:6], "3 others"]
+        total = sum(float((rates * np.diff(found.edges)).sum()) for rates in found.rates.values())
+        assert total == pytest.approx(sum(range(1, 80)))
+
+    def test_nothing_done(self) -> None:
+        assert throughput(report()) is None
+        assert throughput(report(part(0, tokenized_at=0.0))) is None  # a record of an older version
+
+
+class TestFigures:
+    def test_earlier_parts_are_in_the_total_but_not_among_the_slowest(self) -> None:
+        old = PartCounts(part=0, source="/data/old", text_bytes=50, tokens=20, documents=10)
+        found = figures(part(1), part(2, write_seconds=9.0), earlier=(old,))
+        assert (found.total.files, found.total.tokens, found.total.text_bytes) == (3, 240, 850)
+        assert [slow.part for slow in found.slowest] == [2, 1]
+        assert [(entry.what, entry.why) for entry in found.skipped] == [
+            ("1 source file", "done by an earlier run")
+        ]
+
+    def test_what_was_skipped_and_why(self) -> None:
+        failed = FailedFile(part=3, source="/x", step="write", reason="full")
+        found = figures(
+            part(1, null_documents=3, empty_documents=1), part(2, null_documents=4),
+            failed=(failed,), published=False,
+        )  # fmt: skip
+        assert [entry.what for entry in found.skipped] == [
+            "1 source file", "7 rows", "1 row", "the manifest",
+        ]  # fmt: skip
+        assert "null in the column text" in found.skipped[1].why
+
+    def test_nothing(self) -> None:
+        assert figures(part(1)).skipped == ()
+
+
+class TestLengths:
+    def test_of_a_dataset(self, tmp_path: Path, rank_path: Path, tokenizer: Tokenizer) -> None:
+        texts = [["xy", "one two three", None, ""], ["abc"]]
+        root = build_dataset(tmp_path, texts, tokenizer=str(rank_path))
+        parts = [part(0, documents=2), part(1, documents=1)]
+        lengths, files = sample_lengths(LocalStorage(root), parts)
+        expected = [len(tokenizer.encode(text)) for text in ("xy", "one two three", "abc")]
+        assert files == 2
+        assert (lengths.documents, lengths.longest) == (3, max(expected))
+        assert lengths.tokens == sum(expected)
+
+    def test_a_missing_file_is_no_small_sample(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            sample_lengths(LocalStorage(tmp_path), [part(0)])
+
+    def test_few_files_are_all_read(self) -> None:
+        assert evenly([10] * 12) == list(range(12))
+        assert evenly([]) == []
+
+    def test_many_are_sampled_evenly(self) -> None:
+        chosen = evenly([1000] * 2400)
+        assert len(chosen) == report_lengths._MOST_FILES
+        assert set(np.diff(chosen)) == {50}
+
+    def test_large_ones_too(self) -> None:
+        chosen = evenly([600_000] * 2400)
+        assert chosen == [0, 400, 800, 1200, 1600, 2000]
+        assert evenly([10**9] * 5) == [0]
+
+    def test_histogram_adds_up(self) -> None:
+        lengths = Lengths()
+        lengths.add(np.array([1, 2, 3, 3, 5, 100, 65_535, 65_536, 300_000]))
+        for steps in (1, 2, 4):
+            bars = lengths.histogram(steps)
+            assert sum(documents for _, _, documents in bars) == 9
+            assert all(one[1] == other[0] for one, other in pairwise(bars))
+        assert lengths.histogram(2)[:4] == [(1, 2, 1), (2, 3, 1), (3, 4, 2), (4, 6, 1)]

@@ -1,0 +1,89 @@
+"""The report of a run: what may differ between two runs, and where it is put."""
+
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_ext.dataset.manifest import from_json
+from tasks.core.reporting.report import (
+    FailedFile,
+    PartTimes,
+    RunReport,
+    installed_versions,
+    save_report,
+)
+from tasks.core.storage import LocalStorage
+
+
+def make_report(**changes: Any) -> RunReport:
+    values: dict[str, Any] = {
+        "run": "0123456789abcdef",
+        "began": datetime(2031, 2, 3, 4, 5, 6, 789, tzinfo=UTC),
+        "seconds": 2.0,
+        "host": "here",
+        "cores": 2,
+        "workers": 2,
+        "versions": {},
+        "engine": "auto",
+        "output": "/out",
+        "files": 2,
+        "files_skipped": 0,
+        "files_done": 1,
+        "failed": (FailedFile(part=1, source="/b", step="tokenize", reason="/b: damaged"),),
+        "text_bytes": 3_000_000,
+        "tokens": 700,
+        "shard_bytes": 1400,
+        "published": False,
+        "parts": (
+            PartTimes(
+                part=0, source="/a", text_bytes=3_000_000, tokens=700, shard_bytes=1400,
+                tokenize_seconds=1.5, write_seconds=0.5,
+            ),
+        ),
+    }  # fmt: skip
+    return RunReport(**(values | changes))
+
+
+def test_is_put_beside_the_dataset_and_comes_back(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.create()
+    report = make_report()
+    path = save_report(report, storage)
+    assert path == "runs/20310203T040506Z-01234567.json"
+    assert from_json(RunReport, storage.read(path), where=path) == report
+    assert list(storage.list()) == ["runs/20310203T040506Z-01234567.json"]
+
+
+def test_two_runs_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.create()
+    for run in ("aaaaaaaa-1", "bbbbbbbb-1"):
+        save_report(make_report(run=run), storage)
+    assert len(storage.list("runs")) == 2
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(2.0, 1.5), (0.5, 6.0), (0.0, 0.0)])
+def test_rate(seconds: float, rate: float) -> None:
+    assert make_report(seconds=seconds).megabytes_per_second == rate
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("/b: damaged from row 3 on", "/b: tokenize: damaged from row 3 on"),
+        ("no space", "/b: tokenize: no space"),
+    ],
+)
+def test_a_failure_names_its_file_once(reason: str, expected: str) -> None:
+    failed = FailedFile(part=1, source="/b", step="tokenize", reason=reason)
+    assert str(failed) == expected
+
+
+def test_installed_versions() -> None:
+    versions = installed_versions()
+    assert versions["python"] == platform.python_version()
+    assert {"shardmill", "pyarrow", "zstd"} <= set(versions)
+    assert all(versions.values())

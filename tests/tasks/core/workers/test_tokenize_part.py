@@ -1,0 +1,281 @@
+"""Token streams by hand: with an id a byte, "ab" is 97, 98 and the end-of-text id 256."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streaming_ext.dataset.layout import Split
+from streaming_ext.dataset.manifest import DatasetSpec
+from streaming_ext.errors import (
+    EngineMismatchError,
+    SourceError,
+    StorageError,
+    TokenizerError,
+)
+from streaming_ext.text.documents import parquet as documents
+from streaming_ext.text.holdout import document_hashes, held_out
+from streaming_ext.text.sources import SourceFile, hash_file
+from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
+from tasks.core.outputs.part_files import DOCUMENTS_SCHEMA
+from tasks.core.workers import tokenize_part
+from tasks.core.workers.jobs import TokenizedPart
+from tests.tasks.core.doubles import (
+    EOT,
+    byte_tokenizer,
+    ids_in,
+    make_spec,
+    tokenize_job,
+    tokenized,
+    write_source,
+)
+
+
+def stream(scratch: Path, split: Split = "train", *, spec: DatasetSpec | None = None) -> list[int]:
+    """The ids of a split of what was tokenized."""
+    part = TokenizedPart.model_validate_json((scratch / "tokenized.json").read_bytes())
+    return ids_in(scratch, spec or make_spec(), split, part.splits[split])
+
+
+def provenance(scratch: Path) -> list[tuple[int, str, int]]:
+    (file,) = (scratch / "documents").iterdir()
+    table = pq.read_table(file)
+    assert table.schema == DOCUMENTS_SCHEMA
+    return [(row["row"], row["split"], row["tokens"]) for row in table.to_pylist()]
+
+
+def test_by_hand(tmp_path: Path) -> None:
+    texts = ["ab", None, "", "<|", "é"]
+    source = write_source(tmp_path / "x.parquet", texts)
+    part, reports = tokenized(source, tmp_path / "s", make_spec(), part=3)
+    assert stream(tmp_path / "s") == [97, 98, EOT, 60, 124, EOT, 0xC3, 0xA9, EOT]
+    assert provenance(tmp_path / "s") == [(0, "train", 2), (3, "train", 2), (4, "train", 2)]
+    assert part.model_dump(exclude={"seconds", "ended", "engine", "source", "splits"}) == {
+        "part": 3,
+        "rows": 5,
+        "null_documents": 1,
+        "empty_documents": 1,
+        "text_bytes": 6,
+        "audited_documents": 4,
+    }
+    assert set(part.splits) == {"train"}
+    packed = part.splits["train"]
+    assert (packed.documents, packed.tokens, packed.padding, packed.samples) == (3, 9, 3, 3)
+    assert part.source.model_dump() == {
+        "url": source.url,
+        "size": source.size,
+        "version": f"xxh128:{hash_file(tmp_path / 'x.parquet')}",
+    }
+    assert part.tokens == 9
+    assert (reports[-1].fraction, reports[-1].text_bytes, reports[-1].tokens) == (1.0, 6, 9)
+    saved = (tmp_path / "s/tokenized.json").read_bytes()
+    assert TokenizedPart.model_validate_json(saved) == part
+    assert {path.name for path in (tmp_path / "s").iterdir()} == {
+        "documents", "tokenized.json", "train"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("texts", "nulls", "empty"),
+    [([], 0, 0), ([None] * 3, 3, 0), ([""] * 3, 0, 3), ([None, "", None], 2, 1)],
+)
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_a_file_without_a_token(
+    tmp_path: Path, texts: list[str | None], nulls: int, empty: int, fraction: float
+) -> None:
+    source = write_source(tmp_path / "x.parquet", texts)
+    spec = make_spec(holdout_fraction=fraction)
+    part, _ = tokenized(source, tmp_path / "s", spec)
+    assert (part.rows, part.null_documents, part.empty_documents) == (len(texts), nulls, empty)
+    assert (part.tokens, part.text_bytes) == (0, 0)
+    assert set(part.splits) == set(spec.splits)
+    assert all(split.documents == 0 for split in part.splits.values())
+    assert all(split.shards == () for split in part.splits.values())
+    assert provenance(tmp_path / "s") == []
+
+
+def split_at_ends(ids: list[int]) -> list[list[int]]:
+    """The documents of a stream; nothing may stand behind the last end-of-text id."""
+    assert not ids or ids[-1] == EOT
+    found: list[list[int]] = []
+    current: list[int] = []
+    for each in ids:
+        if each == EOT:
+            found.append(current)
+            current = []
+        else:
+            current.append(each)
+    return found
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    texts=st.lists(st.none() | st.text(max_size=8), max_size=40),
+    fraction=st.sampled_from([0.0, 0.2, 0.5, 0.95]),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_every_document_stands_once_in_its_split(
+    tmp_path: Path, texts: list[str | None], fraction: float, seed: int
+) -> None:
+    source = write_source(tmp_path / "x.parquet", texts, row_group_size=7)
+    spec = make_spec(holdout_fraction=fraction, holdout_seed=seed)
+    part, _ = tokenized(source, tmp_path / "s", spec)
+
+    kept = [(row, text) for row, text in enumerate(texts) if text]
+    out = held_out(
+        document_hashes(pa.array([text for _, text in kept], pa.large_string()), seed=seed),
+        fraction=fraction,
+    )
+    sides = ["holdout" if side else "train" for side in out]
+    for split in spec.splits:
+        expected = [list(t.encode()) for (_, t), s in zip(kept, sides, strict=True) if s == split]
+        ids = stream(tmp_path / "s", split, spec=spec)
+        assert split_at_ends(ids) == expected
+        assert part.splits[split].documents == ids.count(EOT) == len(expected)
+        assert part.splits[split].tokens == len(ids)
+    assert provenance(tmp_path / "s") == [
+        (row, side, len(text.encode())) for (row, text), side in zip(kept, sides, strict=True)
+    ]
+
+
+def test_holdout_is_never_in_train(tmp_path: Path) -> None:
+    texts = [f"{number % 60}" for number in range(300)]  # each text five times
+    source = write_source(tmp_path / "x.parquet", texts)
+    spec = make_spec(holdout_fraction=0.3)
+    tokenized(source, tmp_path / "s", spec)
+    train, holdout = (
+        {tuple(ids) for ids in split_at_ends(stream(tmp_path / "s", split, spec=spec))}
+        for split in spec.splits
+    )
+    assert not train & holdout
+    assert len(train) + len(holdout) == 60
+    assert 5 < len(holdout) < 35
+
+
+def test_bytes_do_not_hang_on_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"{number} " * (number % 5) for number in range(200)]
+    source = write_source(tmp_path / "x.parquet", texts, row_group_size=30)
+    spec = make_spec(holdout_fraction=0.3)
+    whole, _ = tokenized(source, tmp_path / "whole", spec)
+    monkeypatch.setattr(documents.read_documents, "__kwdefaults__", {"batch_bytes": 50})
+    pieces, reports = tokenized(source, tmp_path / "pieces", spec)
+    assert len(reports) > 10
+    left_out = {"seconds", "ended", "audited_documents"}
+    assert pieces.model_dump(exclude=left_out) == whole.model_dump(exclude=left_out)
+    names = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*")}
+    assert len(names) > 10
+    for name in names - {Path("tokenized.json")}:
+        data = (tmp_path / "whole" / name).read_bytes()
+        assert data == (tmp_path / "pieces" / name).read_bytes() != b""
+    fractions = [report.fraction for report in reports]
+    assert fractions == sorted(fractions)
+
+
+def test_what_lay_on_scratch_is_replaced(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "x.parquet", ["a"])
+    shard = tmp_path / "s/train/00000/shard.00000.mds"
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(b"x" * 1000)
+    (tmp_path / "s/leftover").touch()
+    tokenized(source, tmp_path / "s", make_spec())
+    assert stream(tmp_path / "s") == [97, EOT]
+    assert not (tmp_path / "s/leftover").exists()
+
+
+def test_large_vocabularies_take_four_bytes_an_id(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(vocab_size=70_001, eot_id=70_000)
+    source = write_source(tmp_path / "x.parquet", ["ab"])
+    spec = make_spec(tokenizer=tokenizer, shard_size=300)
+    tokenized(source, tmp_path / "s", spec, tokenizer=tokenizer)
+    assert stream(tmp_path / "s", spec=spec) == [97, 98, 70_000]
+
+
+class TestRefused:
+    def test_source_removed_while_it_is_read(self, tmp_path: Path) -> None:
+        source = write_source(tmp_path / "x.parquet", ["ab"])
+        job = tokenize_job(source, tmp_path / "s", make_spec())
+        chosen = byte_tokenizer()
+        with pytest.raises(SourceError, match=r"x\.parquet: changed while it was read"):
+            tokenize_part.tokenize_part(
+                job, chosen, ReferenceEngine(chosen), lambda _: Path(source.url).unlink()
+            )
+
+    def test_end_of_text_in_a_text(self, tmp_path: Path) -> None:
+        tokenizer = byte_tokenizer(vocab_size=256, eot_id=ord("!"))
+        source = write_source(tmp_path / "x.parquet", ["ab", None, "", "c!", "!"])
+        with pytest.raises(
+            TokenizerError, match=r"x\.parquet: the text of row 3 gives the end-of-text id 33"
+        ):
+            tokenized(source, tmp_path / "s", make_spec(tokenizer=tokenizer), tokenizer=tokenizer)
+        assert not (tmp_path / "s/tokenized.json").exists()
+
+    def test_id_outside_the_vocabulary(self, tmp_path: Path) -> None:
+        tokenizer = byte_tokenizer(vocab_size=98, eot_id=0)
+        source = write_source(tmp_path / "x.parquet", ["ab"])
+        with pytest.raises(TokenizerError, match="id 98 is outside the vocabulary of 98 ids"):
+            tokenized(source, tmp_path / "s", make_spec(tokenizer=tokenizer), tokenizer=tokenizer)
+
+    def test_an_engine_that_differs_from_the_reference(self, tmp_path: Path) -> None:
+        tokenizer = byte_tokenizer()
+
+        class Wrong(ReferenceEngine):
+            def encode(self, texts: pa.LargeStringArray) -> Encoded:
+                encoded = super().encode(texts)
+                encoded.ids[-1] += 1
+                return encoded
+
+        source = write_source(tmp_path / "x.parquet", [None, "ab"])
+        with pytest.raises(EngineMismatchError, match=r"x\.parquet, in the batch from row 1 on: "):
+            tokenize_part.tokenize_part(
+                tokenize_job(source, tmp_path / "s", make_spec()), tokenizer, Wrong(tokenizer)
+            )
+        assert not (tmp_path / "s/tokenized.json").exists()
+
+    @pytest.mark.parametrize("change", ["touched", "longer", "replaced"])
+    def test_a_source_that_changes_while_it_is_read(self, tmp_path: Path, change: str) -> None:
+        path = tmp_path / "x.parquet"
+        source = write_source(path, ["ab"])
+        tokenizer = byte_tokenizer()
+
+        def during(_: Any) -> None:
+            if change == "longer":
+                with path.open("ab") as file:
+                    file.write(b"more")
+            elif change == "replaced":
+                write_source(tmp_path / "y.parquet", ["cd"])
+                (tmp_path / "y.parquet").replace(path)
+            before = path.stat()
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 10**9))
+
+        with pytest.raises(SourceError, match=r"x\.parquet: changed while it was read. Run again"):
+            tokenize_part.tokenize_part(
+                tokenize_job(source, tmp_path / "s", make_spec()),
+                tokenizer,
+                ReferenceEngine(tokenizer),
+                during,
+            )
+        assert not (tmp_path / "s/tokenized.json").exists()
+
+    def test_a_source_of_another_size_than_listed(self, tmp_path: Path) -> None:
+        source = write_source(tmp_path / "x.parquet", ["ab"])
+        listed = SourceFile(url=source.url, size=source.size - 1)
+        with pytest.raises(SourceError, match="when the run began"):
+            tokenized(listed, tmp_path / "s", make_spec())
+
+    def test_a_source_that_is_gone(self, tmp_path: Path) -> None:
+        listed = SourceFile(url=str(tmp_path / "gone.parquet"), size=1)
+        with pytest.raises(SourceError, match=r"gone\.parquet: cannot be read"):
+            tokenized(listed, tmp_path / "s", make_spec())
+
+    def test_scratch_that_cannot_be_written(self, tmp_path: Path) -> None:
+        source = write_source(tmp_path / "x.parquet", ["ab"])
+        (tmp_path / "file").touch()
+        with pytest.raises(StorageError, match="Cannot write to scratch .*Not a directory"):
+            tokenized(source, tmp_path / "file/s", make_spec())

@@ -1,0 +1,247 @@
+"""Shards and record of a part by hand: samples of 4 ids, 3 samples a shard, an id a byte."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext.dataset.formats.mds import content_hash, decompress
+from streaming_ext.dataset.manifest import DatasetSpec, PartRecord, from_json
+from streaming_ext.errors import StorageError
+from tasks.core.storage import LocalStorage
+from tasks.core.workers.jobs import WrittenPart
+from tasks.core.workers.write_part import write_part
+from tests.tasks.core.doubles import (
+    EOT,
+    byte_tokenizer,
+    make_spec,
+    tokenized,
+    write_job,
+    write_source,
+)
+
+Texts = list[str | None]
+
+
+class Recorder(LocalStorage):
+    """Remembers the order in which files are put in place."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.order: list[str] = []
+
+    def put(self, path: str, data: bytes) -> None:
+        super().put(path, data)
+        self.order.append(path)
+
+    def put_file(self, path: str, file: Path) -> None:
+        super().put_file(path, file)
+        self.order.append(path)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Recorder:
+    made = Recorder(tmp_path / "out")
+    made.create()
+    return made
+
+
+@pytest.fixture
+def make(
+    tmp_path: Path, storage: Recorder
+) -> Callable[[Texts, DatasetSpec], tuple[WrittenPart, PartRecord]]:
+    """Tokenize and write texts as part 7."""
+
+    def write(texts: Texts, spec: DatasetSpec) -> tuple[WrittenPart, PartRecord]:
+        source = write_source(tmp_path / "x.parquet", texts)
+        tokenizer = byte_tokenizer(
+            vocab_size=spec.tokenizer.vocab_size, eot_id=spec.tokenizer.eot_id
+        )
+        tokenized(source, tmp_path / "s", spec, tokenizer=tokenizer, part=7)
+        written = write_part(write_job(tmp_path / "s", storage.root, spec, part=7), storage)
+        record = from_json(PartRecord, storage.read("parts/00007.json"), where="x")
+        return written, record
+
+    return write
+
+
+def ids_of(storage: LocalStorage, record: PartRecord, split: Any) -> list[int]:
+    """All ids of a split, padding included."""
+    ids: list[int] = []
+    for shard in record.splits[split].shards:
+        data = storage.read(f"{split}/{shard.name}")
+        assert (len(data), content_hash(data)) == (shard.size, shard.hash)
+        if shard.zip_name:
+            data = decompress(data, codec=record.spec.compression, raw_size=shard.raw_bytes)
+        assert (len(data), content_hash(data)) == (shard.raw_bytes, shard.raw_hash)
+        ids += record.spec.shard_format.tokens_of(data, shard.samples).reshape(-1).tolist()
+    return ids
+
+
+Make = Callable[[Texts, DatasetSpec], tuple[WrittenPart, PartRecord]]
+
+
+def test_by_hand(make: Make, storage: Recorder) -> None:
+    written, record = make(["abc", None, "de", ""], make_spec())
+    # 7 tokens: two samples, the second filled up with one end-of-text id.
+    raw = record.spec.shard_format.header(2)
+    raw += np.array([97, 98, 99, EOT, 100, 101, EOT, EOT], "<u2").tobytes()
+    assert storage.read("train/00007/shard.00000.mds") == raw
+    assert set(storage.order[:-1]) == {"train/00007/shard.00000.mds", "documents/00007.parquet"}
+    assert storage.order[-1] == "parts/00007.json"
+    split = record.splits["train"]
+    assert (split.documents, split.tokens, split.padding, split.samples) == (2, 7, 1, 2)
+    assert (record.part, record.rows, record.text_bytes) == (7, 4, 5)
+    assert (record.null_documents, record.empty_documents) == (1, 1)
+    assert (written.shards, written.shard_bytes) == (1, len(raw))
+    assert written.summary == record.summary()
+
+
+def test_a_document_longer_than_a_shard(make: Make, storage: Recorder) -> None:
+    written, record = make(["x" * 30], make_spec())  # a shard holds 12 tokens
+    assert [shard.samples for shard in record.splits["train"].shards] == [3, 3, 2]
+    assert ids_of(storage, record, "train") == [ord("x")] * 30 + [EOT] * 2
+    assert [shard.name for shard in record.splits["train"].shards] == [
+        f"00007/shard.0000{number}.mds" for number in range(3)
+    ]
+    assert written.shards == 3
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd:1", "gz:6", "bz2"])
+def test_compression_changes_only_how_it_is_stored(
+    make: Make, storage: Recorder, compression: str
+) -> None:
+    text = "abcd" * 300
+    _, record = make([text], make_spec(compression=compression, shard_size=3000))
+    assert ids_of(storage, record, "train") == [*text.encode(), EOT, EOT, EOT, EOT]
+    suffix = "" if compression == "none" else f".{compression.partition(':')[0]}"
+    shards = record.splits["train"].shards
+    assert len(shards) > 1
+    for number, shard in enumerate(shards):
+        assert shard.name == f"00007/shard.{number:05}.mds{suffix}"
+        assert (shard.size < shard.raw_bytes) == bool(suffix)
+
+
+def test_large_vocabularies_take_four_bytes_an_id(make: Make, storage: Recorder) -> None:
+    spec = make_spec(tokenizer=byte_tokenizer(vocab_size=70_001, eot_id=70_000), shard_size=300)
+    _, record = make(["ab"], spec)
+    assert ids_of(storage, record, "train") == [97, 98, 70_000, 70_000]
+    data = storage.read("train/00007/shard.00000.mds")
+    assert data.endswith(np.array([97, 98, 70_000, 70_000], "<u4").tobytes())
+
+
+def test_both_splits(make: Make, storage: Recorder) -> None:
+    texts: Texts = [f"{number:02}" for number in range(40)]
+    _, record = make(texts, make_spec(holdout_fraction=0.4))
+    sides = {}
+    for split in ("train", "holdout"):
+        ids = ids_of(storage, record, split)
+        held = record.splits[split]  # type: ignore[index]
+        assert held.tokens == held.documents * 3 > 0
+        assert len(ids) == held.tokens + held.padding
+        assert held.padding < 4
+        assert ids[held.tokens :] == [EOT] * held.padding
+        sides[split] = {bytes(ids[n : n + 2]).decode() for n in range(0, held.tokens, 3)}
+    assert not sides["train"] & sides["holdout"]
+    assert sides["train"] | sides["holdout"] == set(texts)
+    assert storage.order[-1] == "parts/00007.json"
+
+
+@pytest.mark.parametrize("texts", [[], [None, None], ["", ""]])
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_a_part_without_a_token(
+    make: Make, storage: Recorder, texts: Texts, fraction: float
+) -> None:
+    written, record = make(texts, make_spec(holdout_fraction=fraction))
+    assert storage.order == ["documents/00007.parquet", "parts/00007.json"]
+    assert (written.shards, written.shard_bytes) == (0, 0)
+    assert set(record.splits) == set(record.spec.splits)
+    assert all(split.samples == split.padding == 0 for split in record.splits.values())
+    assert record.rows == len(texts)
+
+
+def test_record_lists_every_file(make: Make, storage: Recorder) -> None:
+    texts: Texts = [f"text {number}" for number in range(30)]
+    _, record = make(texts, make_spec(holdout_fraction=0.3))
+    files = {file.path: (file.size, file.xxh128) for file in record.files()}
+    assert files == {
+        path: (len(storage.read(path)), content_hash(storage.read(path)))
+        for path in storage.list()
+        if path != "parts/00007.json"
+    }
+    assert len(files) > 5
+
+
+def test_the_same_bytes_every_time(make: Make, storage: Recorder) -> None:
+    texts: Texts = [f"text {number}" for number in range(30)]
+    spec = make_spec(holdout_fraction=0.3, compression="gz:6")
+    make(texts, spec)
+    first = {path: storage.read(path) for path in storage.list()}
+    make(texts, spec)
+    assert {path: storage.read(path) for path in storage.list()} == first
+    record = json.loads(first["parts/00007.json"])
+    assert "seconds" not in str(record)
+
+
+def test_without_its_folder_there_is_no_record(make: Make, storage: Recorder) -> None:
+    broken = make_spec()
+    (storage.root / "documents").write_bytes(b"in the way")
+    with pytest.raises(StorageError, match=r"Cannot write documents/00007\.parquet"):
+        make(["abc"], broken)
+    assert storage.list("parts") == {}
+
+
+def test_progress(make: Make, storage: Recorder, tmp_path: Path) -> None:
+    make(["x" * 30], make_spec())
+    fractions: list[float] = []
+    write_part(
+        write_job(tmp_path / "s", storage.root, make_spec(), part=7),
+        storage,
+        lambda progress: fractions.append(progress.fraction),
+    )
+    assert len(fractions) == 4  # three shards and the provenance
+    assert fractions == sorted(fractions)
+    assert (fractions[0] > 0, fractions[-1]) == (True, 1.0)
+
+
+def test_again_after_it_was_cut_off(make: Make, storage: Recorder, tmp_path: Path) -> None:
+    make(["x" * 30], make_spec())
+    before = {path: storage.read(path) for path in storage.list()}
+    for path in ("parts/00007.json", "train/00007/shard.00001.mds"):
+        storage.remove(path)
+    write_part(write_job(tmp_path / "s", storage.root, make_spec(), part=7), storage)
+    assert {path: storage.read(path) for path in storage.list()} == before
+    assert storage.leftovers() == []
+
+
+def test_scratch_may_go_afterwards(make: Make, storage: Recorder, tmp_path: Path) -> None:
+    _, record = make(["x" * 30], make_spec())
+    shutil.rmtree(tmp_path / "s")
+    assert ids_of(storage, record, "train") == [ord("x")] * 30 + [EOT] * 2
+
+
+@pytest.mark.parametrize("damage", ["gone", "of 3 bytes"])
+def test_scratch_that_is_not_whole(storage: Recorder, tmp_path: Path, damage: str) -> None:
+    spec = make_spec()
+    tokenized(write_source(tmp_path / "x.parquet", ["x" * 30]), tmp_path / "s", spec)
+    shard = tmp_path / "s/train/00000/shard.00001.mds"
+    shard.unlink()
+    if damage != "gone":
+        shard.write_bytes(b"abc")
+    with pytest.raises(StorageError, match=rf"shard\.00001\.mds is {damage}, expected \d+ bytes"):
+        write_part(write_job(tmp_path / "s", storage.root, spec), storage)
+    assert storage.list("parts") == {}
+
+
+def test_tokens_of_another_source_are_refused(tmp_path: Path) -> None:
+    spec, storage = make_spec(), LocalStorage(tmp_path / "out")
+    storage.create()
+    tokenized(write_source(tmp_path / "x.parquet", ["ab"]), tmp_path / "s", spec)
+    job = write_job(tmp_path / "s", storage.root, spec, source_url="/another.parquet")
+    with pytest.raises(StorageError, match=r"holds part 0 of .*x\.parquet, expected"):
+        write_part(job, storage)
+    assert storage.list() == {}
