@@ -20,7 +20,7 @@ from flows.prefect_api.cancellation import ending_without_a_worker
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError, UsageError
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import Plan, check_sources, make_plan, remove_scratch
+from tasks.core.planning.plan import RunPlan, check_sources, make_plan, remove_scratch
 from tasks.core.reporting.progress import RunProgress, watched
 from tasks.core.reporting.report import (
     FailedFile,
@@ -67,7 +67,7 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
 
 
 def make_dataset(config: ShardConfig) -> State[Any]:
-    """Plan, shard, publish and report; returns how the flow run ended."""
+    """RunPlan, shard, publish and report; returns how the flow run ended."""
     progress = watched()
     progress.enter("looking at the sources")
     sources = check_sources(config)
@@ -115,7 +115,7 @@ def require_absolute(config: ShardConfig) -> None:
         )
 
 
-def shard(plan: Plan, storage: Storage, executor: Executor, progress: RunProgress) -> RunReport:
+def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProgress) -> RunReport:
     """Do all parts that are missing, publish if none failed, and report.
 
     Raises:

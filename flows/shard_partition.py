@@ -1,4 +1,4 @@
-"""The flow `shard-partition`: one host's share of the source files of a `shard-dataset` run."""
+"""The flow `shard-partition`: one host's part of the work of a `shard-dataset` run."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError
 from tasks.core.reporting.report import FailedFile
 from tasks.core.storage import open_storage
-from tasks.hosts.partition_guest import Partition
+from tasks.hosts.partition_guest import PartitionGuest
 
 
 def _run_name() -> str:
@@ -29,20 +29,20 @@ def _run_name() -> str:
     persist_result=False,
 )
 def shard_partition(output: str, run: str, partition: int, attempt: int) -> State[Any]:
-    """Work on the share of the source files that a `shard-dataset` run gave this run.
+    """Work on those source files that a `shard-dataset` run gave this run.
 
     It is started by that run, and of no use without it: it ends when that run does.
 
     Args:
         output: of the dataset.
         run: id of the flow run that planned, holds the output and publishes.
-        partition: which share.
+        partition: its number.
         attempt: how often it was sent.
     """
-    here = Partition(open_storage(output), run, partition, attempt)
+    here = PartitionGuest(open_storage(output), run, partition, attempt)
     failed = files = tokens = 0
     try:
-        with here.told(), here.means(resumed=attempt > 1) as means:
+        with here.giving_signs(), here.means(resumed=attempt > 1) as means:
             for result in finished_parts(means):
                 here.progress.note(result)
                 files += 1

@@ -81,7 +81,7 @@ class StreamingTokenLoader:
     @property
     def step(self) -> int:
         """Steps of this epoch that training received, for an unchanged global batch."""
-        return self._position().place // self.dataset.plan.partition.global_batch
+        return self._position().place // self.dataset.plan.slices.global_batch
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The batches that are left of this epoch, or all of the next one.
@@ -130,7 +130,7 @@ class StreamingTokenLoader:
         return trace_step(self.dataset, step, cursor=self._cursor)
 
     def _position(self) -> Cursor:
-        place = self._cursor.place + self._received * self.dataset.plan.partition.global_batch
+        place = self._cursor.place + self._received * self.dataset.plan.slices.global_batch
         return replace(self._cursor, place=min(place, self.dataset.plan.epoch_size))
 
     def _raw_batches(self, cursor: Cursor, steps: int) -> Iterator[Batch]:

@@ -9,13 +9,13 @@ import numpy as np
 from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, BatchReader, Blocks
 from streaming_ext.batches.tensors import to_tensors
 from streaming_ext.batches.token_reader import TokenReader
-from streaming_ext.checkpoint.position import Progress
+from streaming_ext.checkpoint.position import TrainingPosition
 from streaming_ext.checkpoint.resume import Resume
 from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
-from streaming_ext.sampler.node_local import find_cluster, plan_of
+from streaming_ext.sampler.node_local import find_node_group, plan_of
 from streaming_ext.sampler.order import OrderSpec
-from streaming_ext.sampler.rank_slices import Partition
+from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import find_rank
 from streaming_ext.shards.opening import open_streams
 from streaming_ext.shards.prefetch import THREADS
@@ -147,21 +147,21 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             "shuffle_seed": shuffle_seed,
             "shuffle_block_size": shuffle_block_size,
         }
-        self.cluster = find_cluster(
+        self.node_group = find_node_group(
             indexes, node_local=node_local, rank=rank, sequences=sizes[0],
             whole_epochs=self.epoch_size is None, mesh=device_mesh, group=process_group,
             settings={**settings, "batch_size": batch_size, "drop_last": self.drop_last,
                       "num_canonical_nodes": self.num_canonical_nodes},
         )  # fmt: skip
-        reading = rank if self.cluster is None else self.cluster.rank
+        reading = rank if self.node_group is None else self.node_group.rank
         self.reader = TokenReader(caches)
         self.plan = plan_of(
-            self.cluster,
+            self.node_group,
             OrderSpec(shuffle=shuffle, seed=shuffle_seed, lanes=self.num_canonical_nodes,
                       window=shuffle_block_size),
             bounds=self._bounds,
             choose=sequences_an_epoch(self.streams, sizes, epoch_size=self.epoch_size),
-            partition=Partition(batch_size=batch_size or 1, lanes=self.num_canonical_nodes,
+            slices=RankSlices(batch_size=batch_size or 1, lanes=self.num_canonical_nodes,
                                 rank=reading.rank, num_ranks=reading.size),
             drop_last=self.drop_last,
         )  # fmt: skip
@@ -184,13 +184,14 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         )
         self.resume = Resume(
             plan=self.plan,
-            settings=settings | ({"nodes": len(self.cluster.sequences)} if self.cluster else {}),
-            fingerprints=(self.cluster.fingerprint,)
-            if self.cluster
+            settings=settings
+            | ({"nodes": len(self.node_group.sequences)} if self.node_group else {}),
+            fingerprints=(self.node_group.fingerprint,)
+            if self.node_group
             else tuple(index.index_hash for index in indexes),
             lanes=self.num_canonical_nodes,
         )
-        self._progress = Progress(self.resume)
+        self._progress = TrainingPosition(self.resume)
         # What stock StreamingDataLoader divides its count of samples by.
         world = streaming.base.world.World.detect().num_ranks
         self.replication = world // rank.size if world > rank.size else None
@@ -271,7 +272,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         """
         if num_samples is not None:
             self._require_stock_world()
-            num_samples //= 1 if self.cluster is None else len(self.cluster.sequences)
+            num_samples //= 1 if self.node_group is None else len(self.node_group.sequences)
         return self._progress.state(num_samples, from_beginning=from_beginning)
 
     def load_state_dict(

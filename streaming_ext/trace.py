@@ -83,7 +83,7 @@ def trace_step(
             continue
         spans = _spans(dataset.reader.caches[stream], stream, sequence,
                        dataset.sequence_length, tables)  # fmt: skip
-        rank = place // plan.partition.batch_size
+        rank = place // plan.slices.batch_size
         traces.append(SequenceTrace(rank=rank, stream=stream, sequence=sequence, spans=spans))
     return traces
 

@@ -28,7 +28,7 @@ from flows.dashboard.report_page import ReportPage
 from flows.dashboard.tables import describe_files, describe_hosts, files_table, hosts_table
 from flows.terminal.visible import count_text, duration_text, visible
 from streaming_ext.errors import ShardmillError
-from tasks.core.planning.plan import Plan
+from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.lengths import sample_lengths
 from tasks.core.reporting.progress import RunProgress, Snapshot
@@ -168,7 +168,7 @@ class _Artifacts:
         )
 
 
-def leave_report(report: RunReport, plan: Plan, storage: Storage, progress: RunProgress) -> None:
+def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: RunProgress) -> None:
     """Put the report for people beside the dataset and into the dashboard."""
     path = report_path(report, ".html")
     where = f"{report.output}/{path}"

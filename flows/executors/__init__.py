@@ -6,7 +6,7 @@ from typing import Protocol
 
 from streaming_ext.errors import UsageError
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import Plan
+from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
@@ -15,12 +15,12 @@ from tasks.core.storage import Storage
 class Executor(Protocol):
     """Hosts that are ready for work."""
 
-    def prepare(self, plan: Plan, storage: Storage) -> None:
+    def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Have the hosts ready for the plan's first part, as far as that can be done before."""
         ...
 
     def finished(
-        self, plan: Plan, storage: Storage, progress: RunProgress
+        self, plan: RunPlan, storage: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts that are to be done; yields what became of each, in any order.
 

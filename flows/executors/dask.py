@@ -16,7 +16,7 @@ from prefect_dask.task_runners import DaskTaskRunner
 from flows.executors.parent import Parent
 from flows.executors.progress import count
 from streaming_ext.errors import ShardmillError, StorageError, UsageError
-from tasks.core.planning.plan import Plan
+from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
@@ -35,14 +35,14 @@ class OnDask:
         self._stack = stack
         self._futures: dict[Future[Any], int] = {}
 
-    def prepare(self, plan: Plan, storage: Storage) -> None:
+    def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Put what the hosts need on the storage, and begin to give signs of life."""
         self._parent = Parent(plan, storage, partitions=1)
         self._stack.enter_context(self._parent.living(storage))
         self._stack.callback(self._end)
 
     def finished(
-        self, plan: Plan, storage: Storage, progress: RunProgress
+        self, plan: RunPlan, storage: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on the cluster; see `Executor`."""
         sizes = {part: plan.sources[part].size for part in plan.todo}
@@ -73,7 +73,7 @@ class OnDask:
                 time.sleep(POLL_SECONDS)
 
 
-def _result(future: Future[Any], part: int, plan: Plan) -> PartTimes | FailedFile:
+def _result(future: Future[Any], part: int, plan: RunPlan) -> PartTimes | FailedFile:
     """What became of a file; a fault that every other one would meet too is raised."""
     try:
         result: PartTimes | FailedFile = future.result().result()

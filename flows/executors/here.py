@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from flows.executors.parts import finished_parts
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import Plan
+from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
@@ -22,13 +22,13 @@ class Here:
         self._pool = pool
         self._movers = movers
 
-    def prepare(self, plan: Plan, storage: Storage) -> None:
+    def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Load the tokenizer in every process."""
         folder = str(plan.tokenizer_folder)
         self._pool.run_in_each(PrepareJob(tokenizer_folder=folder, engine=plan.config.engine))
 
     def finished(
-        self, plan: Plan, storage: Storage, progress: RunProgress
+        self, plan: RunPlan, storage: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on this host; see `Executor`."""
         yield from finished_parts(Run(plan, storage, self._pool, progress, self._movers))

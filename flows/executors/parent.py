@@ -8,8 +8,8 @@ from prefect.runtime import flow_run
 from streaming_ext.dataset.manifest import to_json
 from streaming_ext.errors import StorageError
 from tasks.core.cluster.heartbeat import Heartbeat
-from tasks.core.cluster.partition import ParentSign, parent_path, remove_run_folder, share_plan
-from tasks.core.planning.plan import Plan
+from tasks.core.cluster.partition import ParentSign, parent_path, put_shared_plan, remove_run_folder
+from tasks.core.planning.plan import RunPlan
 from tasks.core.storage import Storage
 
 
@@ -22,9 +22,9 @@ class Parent:
         attempts: which attempt at each partition counts; 0 before the first.
     """
 
-    def __init__(self, plan: Plan, storage: Storage, partitions: int) -> None:
+    def __init__(self, plan: RunPlan, storage: Storage, partitions: int) -> None:
         self.run = str(flow_run.id)
-        self.partitions = share_plan(plan, storage, self.run, partitions).partitions
+        self.partitions = put_shared_plan(plan, storage, self.run, partitions).partitions
         self.attempts = [0] * len(self.partitions)
         self._stopped = False
         self._heartbeat = Heartbeat(storage, parent_path(self.run), self._sign)

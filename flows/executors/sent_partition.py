@@ -16,7 +16,7 @@ START_SECONDS = 120.0  # from the moment that a worker takes a run to its first 
 ATTEMPTS_WITHOUT_GAIN = 3
 
 
-class Share:
+class SentPartition:
     """A partition of a run. It is sent as attempt 1, 2, ..., until one attempt says that it ended.
 
     Attributes:

@@ -23,7 +23,7 @@ from prefect.states import Cancelled, Cancelling, Crashed
 
 from flows.executors.parent import Parent
 from flows.executors.progress import count
-from flows.executors.sent_partition import Share
+from flows.executors.sent_partition import SentPartition
 from streaming_ext.dataset.manifest import from_json
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
 from tasks.core.cluster.partition import (
@@ -31,7 +31,7 @@ from tasks.core.cluster.partition import (
     part_times,
     partition_path,
 )
-from tasks.core.planning.plan import Plan
+from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
@@ -50,56 +50,58 @@ class OnWorkPool:
     def __init__(self, deployment: str, work_pool: str, partitions: int, stack: ExitStack) -> None:
         self._deployment = deployment
         self._work_pool = work_pool
-        self._partitions = partitions
+        self._most = partitions
         self._stack = stack
-        self._shares: list[Share] = []
+        self._partitions: list[SentPartition] = []
         self._logger = get_run_logger()
 
-    def prepare(self, plan: Plan, storage: Storage) -> None:
+    def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Put what the hosts need on the storage, and begin to give signs of life."""
         self._storage = storage
-        self._parent = Parent(plan, storage, self._partitions)
-        self._shares = [Share(*share) for share in enumerate(self._parent.partitions)]
+        self._parent = Parent(plan, storage, self._most)
+        self._partitions = [
+            SentPartition(*partition) for partition in enumerate(self._parent.partitions)
+        ]
         self._stack.enter_context(self._parent.living(storage))
         self._client = self._stack.enter_context(get_client(sync_client=True))
         self._stack.callback(self._end_all)
 
     def finished(
-        self, plan: Plan, storage: Storage, progress: RunProgress
+        self, plan: RunPlan, storage: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on the hosts of the work pool; see `Executor`."""
         sizes = {part: plan.sources[part].size for part in plan.todo}
         progress.begin(files=len(sizes), source_bytes=sum(sizes.values()))
-        for share in self._shares:
-            self._send(share)
-        while waiting := [share for share in self._shares if not share.ended]:
+        for partition in self._partitions:
+            self._send(partition)
+        while waiting := [partition for partition in self._partitions if not partition.ended]:
             progress.enter(self._phase(waiting))
             time.sleep(POLL_SECONDS)
             storage.require_held()
-            for share in waiting:
-                if share.flow_run is None:
-                    self._submit(share)
+            for partition in waiting:
+                if partition.flow_run is None:
+                    self._submit(partition)
             states = self._states(waiting)
-            for share in waiting:
-                for result in self._look(share, states, plan):
+            for partition in waiting:
+                for result in self._look(partition, states, plan):
                     count(result, sizes[result.part], progress)
                     yield result
-                share.show(plan.sources, progress)
+                partition.show(plan.sources, progress)
 
-    def _phase(self, waiting: Sequence[Share]) -> str:
-        hosts = {share.sign.host for share in waiting if share.sign is not None}
+    def _phase(self, waiting: Sequence[SentPartition]) -> str:
+        hosts = {partition.sign.host for partition in waiting if partition.sign is not None}
         if not hosts:
             return f"waiting for a worker of the work pool {self._work_pool}"
         return f"sharding on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
 
-    def _send(self, share: Share) -> None:
-        """Have a worker take the share, as a new attempt."""
-        share.begin_attempt(time.monotonic())
-        self._parent.attempts[share.number] = share.attempt
+    def _send(self, partition: SentPartition) -> None:
+        """Have a worker take the partition, as a new attempt."""
+        partition.begin_attempt(time.monotonic())
+        self._parent.attempts[partition.number] = partition.attempt
         self._parent.tell()
-        self._submit(share)
+        self._submit(partition)
 
-    def _submit(self, share: Share) -> None:
+    def _submit(self, partition: SentPartition) -> None:
         # Where the server does not answer now it is asked again; the key keeps it one run.
         with suppress(httpx.HTTPError):
             created = run_deployment(
@@ -107,18 +109,18 @@ class OnWorkPool:
                 parameters={
                     "output": str(self._storage),
                     "run": self._parent.run,
-                    "partition": share.number,
-                    "attempt": share.attempt,
+                    "partition": partition.number,
+                    "attempt": partition.attempt,
                 },
                 timeout=0,
-                idempotency_key=f"{self._parent.run}-{share.number}-{share.attempt}",
+                idempotency_key=f"{self._parent.run}-{partition.number}-{partition.attempt}",
             )
             assert isinstance(created, FlowRun)  # noqa: S101  (outside of a coroutine it is)
-            share.flow_run = created.id
+            partition.flow_run = created.id
 
-    def _states(self, shares: Sequence[Share]) -> States:
-        """The states of the shares' runs; none where the server does not answer."""
-        ids = [share.flow_run for share in shares if share.flow_run is not None]
+    def _states(self, partitions: Sequence[SentPartition]) -> States:
+        """The states of the partitions' runs; none where the server does not answer."""
+        ids = [partition.flow_run for partition in partitions if partition.flow_run is not None]
         states: States = {}
         with asked_once():
             for start in range(0, len(ids), _PAGE):
@@ -129,94 +131,98 @@ class OnWorkPool:
                 states[deleted] = Crashed(message="somebody deleted it")
         return states
 
-    def _look(self, share: Share, states: States, plan: Plan) -> Iterator[PartTimes | FailedFile]:
-        """See what a share tells; send it again where its host is gone."""
-        state = states.get(share.flow_run)
-        if _waits(share, states):
-            share.listen_anew(time.monotonic())
+    def _look(
+        self, partition: SentPartition, states: States, plan: RunPlan
+    ) -> Iterator[PartTimes | FailedFile]:
+        """See what a partition tells; send it again where its host is gone."""
+        state = states.get(partition.flow_run)
+        if _waits(partition, states):
+            partition.listen_anew(time.monotonic())
             return
         try:
-            content = self._read_sign(share)
+            content = self._read_sign(partition)
         except TransientStorageError:
-            share.listen_anew(time.monotonic())
+            partition.listen_anew(time.monotonic())
             return
         sign = None
         if content is not None:
             sign = from_json(PartitionSign, content, where=f"{self._storage}: a sign of life")
-        yield from share.hear(content, sign, time.monotonic())
+        yield from partition.hear(content, sign, time.monotonic())
         if sign is not None and sign.ended:
             if sign.fault is not None:
                 raise as_error(sign.fault)
-            share.ended = True
+            partition.ended = True
             # Done by an attempt that was killed before it could tell.
-            yield from part_times(self._storage, plan, share.left)
-        elif (reason := share.why_lost(state, time.monotonic())) is not None:
-            self._logger.warning("Partition %d: %s", share.number, reason)
-            self._end([share], Crashed(message=f"Given up: {reason}."))
-            if share.may_be_sent_again():
-                self._send(share)
+            yield from part_times(self._storage, plan, partition.left)
+        elif (reason := partition.why_lost(state, time.monotonic())) is not None:
+            self._logger.warning("Partition %d: %s", partition.number, reason)
+            self._end([partition], Crashed(message=f"Given up: {reason}."))
+            if partition.may_be_sent_again():
+                self._send(partition)
                 return
-            share.ended = True
-            for part in share.left:
+            partition.ended = True
+            for part in partition.left:
                 yield FailedFile(
                     part=part,
                     source=plan.sources[part].url,
                     step="partition",
-                    reason=f"{share.attempt} attempts at partition {share.number} were lost, the "
-                    f"last ones without a file done: {reason}.",
+                    reason=f"{partition.attempt} attempts at partition {partition.number} were lost, "
+                    f"the last ones without a file done: {reason}.",
                 )
 
-    def _read_sign(self, share: Share) -> bytes | None:
-        """What the share's attempt tells of itself; None where nothing can be read."""
+    def _read_sign(self, partition: SentPartition) -> bytes | None:
+        """What the partition's attempt tells of itself; None where nothing can be read."""
         try:
-            return self._storage.read(partition_path(self._parent.run, share.number, share.attempt))
+            return self._storage.read(
+                partition_path(self._parent.run, partition.number, partition.attempt)
+            )
         except FileNotFoundError:
             return None
 
-    def _is_stopped(self, share: Share) -> bool:
-        """Whether the share's host tells that nothing of it runs; the server hears it later."""
+    def _is_stopped(self, partition: SentPartition) -> bool:
+        """Whether the partition's host tells that nothing of it runs; the server hears it later."""
         with suppress(StorageError):
-            content = self._read_sign(share)
+            content = self._read_sign(partition)
             return content is not None and PartitionSign.model_validate_json(content).stopped
         return False
 
-    def _end(self, shares: Sequence[Share], state: State[None]) -> None:
+    def _end(self, partitions: Sequence[SentPartition], state: State[None]) -> None:
         """Say of runs that have not ended that they have."""
-        states = self._states(shares)
-        for share in shares:
-            now = states.get(share.flow_run)
+        states = self._states(partitions)
+        for partition in partitions:
+            now = states.get(partition.flow_run)
             if now is not None and not now.is_final():
-                self._set(share, state)
+                self._set(partition, state)
 
-    def _set(self, share: Share, state: State[None]) -> None:
-        assert share.flow_run is not None  # noqa: S101  (of runs that Prefect has)
+    def _set(self, partition: SentPartition, state: State[None]) -> None:
+        assert partition.flow_run is not None  # noqa: S101  (of runs that Prefect has)
         with asked_once():
-            self._client.set_flow_run_state(share.flow_run, state, force=True)
+            self._client.set_flow_run_state(partition.flow_run, state, force=True)
 
     def _end_all(self) -> None:
         """Have every run ended before the output is let go; whatever is in hand is given up."""
         self._parent.stop()  # this alone ends them in seconds, also without the server
-        begun = [share for share in self._shares if share.flow_run is not None]
-        asked: set[Share] = set()
+        begun = [partition for partition in self._partitions if partition.flow_run is not None]
+        asked: set[SentPartition] = set()
         deadline = time.monotonic() + END_SECONDS
         while begun and time.monotonic() < deadline:
             states = self._states(begun)
             begun = [s for s in begun if not _is_final(s, states) and not self._is_stopped(s)]
-            for share in begun:
-                if not share.ended and share not in asked and share.flow_run in states:
-                    asked.add(share)
-                    self._set(share, Cancelled() if _waits(share, states) else Cancelling())
+            for partition in begun:
+                if not partition.ended and partition not in asked and partition.flow_run in states:
+                    asked.add(partition)
+                    self._set(partition, Cancelled() if _waits(partition, states) else Cancelling())
             time.sleep(POLL_SECONDS if begun else 0)
         self._end(begun, Crashed(message="The parent run is over, and no host tells of this one."))
 
 
-def _waits(share: Share, states: States) -> bool:
-    """Whether no worker has taken a share's run yet."""
-    return share.flow_run in states and states[share.flow_run].is_scheduled()
+def _waits(partition: SentPartition, states: States) -> bool:
+    """Whether no worker has taken a partition's run yet."""
+    return partition.flow_run in states and states[partition.flow_run].is_scheduled()
 
 
-def _is_final(share: Share, states: States) -> bool:
-    return share.flow_run in states and states[share.flow_run].is_final()
+def _is_final(partition: SentPartition, states: States) -> bool:
+    return partition.flow_run in states and states[partition.flow_run].is_final()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from streaming_ext.batches.masks import IGNORED, MASKS, Boundaries
 from streaming_ext.batches.spread import Spread
 from streaming_ext.batches.token_reader import Located, TokenReader
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.epoch_plan import Cursor, Plan
+from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.prefetch import Prefetcher
 
@@ -29,7 +29,7 @@ class BatchReader:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: EpochPlan,
         reader: TokenReader,
         *,
         sequence_length: int,
@@ -85,7 +85,7 @@ class BatchReader:
             raw batches, each of one step or more: what `split` makes batches of.
         """
         at = 0
-        size = self.plan.partition.batch_size
+        size = self.plan.slices.batch_size
         self.reader.ensure(np.empty(0, np.int64))  # become this process
         prefetcher = Prefetcher(
             self.reader,
@@ -186,7 +186,7 @@ class BatchReader:
         return self.reader.locate(starts, self.length), real
 
     def _ready(self, located: Located, first: int, steps: int) -> bool:
-        size = self.plan.partition.batch_size
+        size = self.plan.slices.batch_size
         shards = self.reader.shards_of(located, slice(first * size, (first + steps) * size))
         return bool(self.reader.ready[shards].all())
 
@@ -235,7 +235,7 @@ class BatchReader:
 
     def _upcoming(self, cursor: Cursor, blocks: Iterable[range]) -> Iterator[tuple[int, int]]:
         """Step and shard of each first use, leaving out what is ready."""
-        size = self.plan.partition.batch_size
+        size = self.plan.slices.batch_size
         for block in blocks:
             if self.reader.ready.all():
                 return

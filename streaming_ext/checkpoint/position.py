@@ -33,7 +33,7 @@ class Iteration:
     number: int
 
 
-class Progress:
+class TrainingPosition:
     """The account of one dataset and of its copies in workers."""
 
     def __init__(self, resume: Resume) -> None:
@@ -85,14 +85,14 @@ class Progress:
                 own = {"worker": here.worker, "num_workers": here.num_workers,
                        "yielded": self.yielded}  # fmt: skip
                 return self._resume.state_of(cursor).to_dict() | {"worker": own}
-            num_samples = self.yielded * self._plan.partition.num_ranks
+            num_samples = self.yielded * self._plan.slices.num_ranks
             from_beginning = False
         place = num_samples if from_beginning else cursor.place + num_samples
         behind = place - cursor.place
-        if behind % self._plan.partition.global_batch and place < self._plan.epoch_size:
+        if behind % self._plan.slices.global_batch and place < self._plan.epoch_size:
             raise UsageError(
                 f"{num_samples} sequences are no whole number of global batches of "
-                f"{self._plan.partition.global_batch}. Save between two steps."
+                f"{self._plan.slices.global_batch}. Save between two steps."
             )
         place = min(place, self._plan.epoch_size)
         return self._resume.state_of(replace(cursor, place=place)).to_dict()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streaming_ext.checkpoint.state import LoaderState, StreamState
-from streaming_ext.sampler.epoch_plan import Cursor, Plan
+from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class Resume:
         lanes: canonical nodes.
     """
 
-    plan: Plan
+    plan: EpochPlan
     settings: Mapping[str, Any]
     fingerprints: tuple[str, ...]
     lanes: int
@@ -38,7 +38,7 @@ class Resume:
                 "num_canonical_nodes": self.lanes,
                 "epoch_size": plan.epoch_size,
                 "drop_last": plan.drop_last,
-                "global_batch": plan.partition.global_batch,
+                "global_batch": plan.slices.global_batch,
             },
             streams=tuple(
                 StreamState(fingerprint=fingerprint, choose=choose, before=before, drawn=drawn)

@@ -1,4 +1,4 @@
-"""Which sequences a rank reads in which step: order, mixture and partition put together."""
+"""Which sequences a rank reads in which step: order, mixture and ranks put together."""
 
 from copy import copy
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.mixture import Mixture
 from streaming_ext.sampler.order import Ints, OrderSpec, StreamOrder
-from streaming_ext.sampler.rank_slices import Partition
+from streaming_ext.sampler.rank_slices import RankSlices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class Cursor:
     before: tuple[int, ...]
 
 
-class Plan:
+class EpochPlan:
     """The sequences of every step of one rank."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Plan:
         *,
         bounds: list[Ints],
         choose: list[int],
-        partition: Partition,
+        slices: RankSlices,
         drop_last: bool,
     ) -> None:
         """Put the parts together.
@@ -44,13 +44,13 @@ class Plan:
             spec: the order within each stream.
             bounds: see `PassOrder`, one a stream.
             choose: sequences of each stream an epoch.
-            partition: this rank's share.
+            slices: of every step, one a rank.
             drop_last: leave out the last short step of an epoch, or fill it with sequence -1.
 
         Raises:
             UsageError: there is nothing to read.
         """
-        self.partition = partition
+        self.slices = slices
         self.drop_last = drop_last
         self._orders = [
             StreamOrder(spec, bounds=each, stream=number) for number, each in enumerate(bounds)
@@ -76,7 +76,7 @@ class Plan:
         if self.num_steps(0) < 1:
             raise UsageError(
                 f"An epoch of {self.epoch_size} sequences is less than one global batch of "
-                f"{partition.global_batch}. Lower batch_size, or raise epoch_size."
+                f"{slices.global_batch}. Lower batch_size, or raise epoch_size."
             )
 
     def start(self, epoch: int) -> Cursor:
@@ -90,7 +90,7 @@ class Plan:
 
     def num_steps(self, place: int) -> int:
         """Steps that are left of an epoch behind its first `place` places."""
-        return self.partition.steps(max(0, self.epoch_size - place), drop_last=self.drop_last)
+        return self.slices.steps(max(0, self.epoch_size - place), drop_last=self.drop_last)
 
     def drawn(self, cursor: Cursor) -> tuple[int, ...]:
         """Draws of each stream up to a place."""
@@ -109,10 +109,10 @@ class Plan:
         Returns:
             streams and sequences, each (steps, batch_size); sequence -1 fills a short step.
         """
-        starts = cursor.place + steps * self.partition.global_batch
+        starts = cursor.place + steps * self.slices.global_batch
         shift = cursor.before[0] % self._lanes
-        places = self.partition.places(starts, shift=shift).reshape(-1)
-        shape = (len(steps), self.partition.batch_size)
+        places = self.slices.places(starts, shift=shift).reshape(-1)
+        shape = (len(steps), self.slices.batch_size)
         streams, sequences = np.zeros_like(places), np.full_like(places, -1)
         inside = np.flatnonzero(places < self.filled)
         if inside.size == places.size:
@@ -124,8 +124,8 @@ class Plan:
     def whole_step(self, cursor: Cursor, step: int) -> tuple[Ints, Ints]:
         """What all ranks read in one step, rank by rank: streams and sequences, (global_batch,)."""
         everyone = copy(self)
-        size = self.partition.global_batch
-        everyone.partition = Partition(batch_size=size, lanes=self._lanes, rank=0, num_ranks=1)
+        size = self.slices.global_batch
+        everyone.slices = RankSlices(batch_size=size, lanes=self._lanes, rank=0, num_ranks=1)
         streams, sequences = everyone.sequences(cursor, np.array([step]))
         return streams[0], sequences[0]
 

@@ -87,7 +87,7 @@ def from_manifests(folder: Path, *, split: str, length: int) -> list[Card]:
     return cards
 
 
-def require_one_cluster(cards: Sequence[Card], *, each_once: Sequence[Card] = ()) -> list[Card]:
+def require_one_group(cards: Sequence[Card], *, each_once: Sequence[Card] = ()) -> list[Card]:
     """One card a share, in their order, when all fit together.
 
     Args:
@@ -136,7 +136,7 @@ def number_of(card: Card) -> int:
 
 
 def differences(one: Card, other: Card) -> str:
-    """In what two cards of a cluster may not differ, and do."""
+    """In what two cards of a group may not differ, and do."""
     lines = []
     if one.share and other.share:
         if one.share.nodes != other.share.nodes:

@@ -16,21 +16,21 @@ import numpy as np
 from streaming_ext.dataset.formats.mds import content_hash
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.epoch_plan import Cursor, Plan
+from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
 from streaming_ext.sampler.node_cards import (
     Card,
     from_group,
     from_manifests,
     number_of,
-    require_one_cluster,
+    require_one_group,
 )
 from streaming_ext.sampler.order import Ints, OrderSpec
-from streaming_ext.sampler.rank_slices import Partition
+from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import DataRank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cluster:
+class NodeGroup:
     """All shares together, and the place of this rank among them.
 
     Attributes:
@@ -63,7 +63,7 @@ class Cluster:
         return sum(max(0, count - steps * batch) for count in self.sequences)
 
 
-class NodePlan(Plan):
+class NodePlan(EpochPlan):
     """The sequences of every step of one rank, out of its node's share.
 
     Places count the node's own; each epoch is one pass over the share. An epoch is as long on
@@ -75,19 +75,19 @@ class NodePlan(Plan):
         spec: OrderSpec,
         *,
         bounds: Ints,
-        cluster: Cluster,
-        partition: Partition,
+        node_group: NodeGroup,
+        slices: RankSlices,
         drop_last: bool,
     ) -> None:
-        """See `Plan` for the arguments.
+        """See `EpochPlan` for the arguments.
 
         Raises:
             UsageError: an epoch is less than one step.
         """
-        batch = partition.global_batch
-        steps = cluster.steps(batch, drop_last=drop_last)
-        fills_up = cluster.fills_up(batch, steps)
-        super().__init__(spec, bounds=[bounds], choose=[steps * batch], partition=partition,
+        batch = slices.global_batch
+        steps = node_group.steps(batch, drop_last=drop_last)
+        fills_up = node_group.fills_up(batch, steps)
+        super().__init__(spec, bounds=[bounds], choose=[steps * batch], slices=slices,
                          drop_last=drop_last and not fills_up)  # fmt: skip
         self._own = int(bounds[-1])
         self.filled = min(self._own, self.epoch_size)
@@ -98,23 +98,23 @@ class NodePlan(Plan):
 
 
 def plan_of(
-    cluster: Cluster | None,
+    node_group: NodeGroup | None,
     spec: OrderSpec,
     *,
     bounds: list[Ints],
     choose: list[int],
-    partition: Partition,
+    slices: RankSlices,
     drop_last: bool,
-) -> Plan:
-    """The plan of a rank of a cluster, or an ordinary one where there is none."""
-    if cluster is None:
-        return Plan(spec, bounds=bounds, choose=choose, partition=partition, drop_last=drop_last)
+) -> EpochPlan:
+    """The plan of a rank of a node_group, or an ordinary one where there is none."""
+    if node_group is None:
+        return EpochPlan(spec, bounds=bounds, choose=choose, slices=slices, drop_last=drop_last)
     return NodePlan(
-        spec, bounds=bounds[0], cluster=cluster, partition=partition, drop_last=drop_last
+        spec, bounds=bounds[0], node_group=node_group, slices=slices, drop_last=drop_last
     )
 
 
-def find_cluster(
+def find_node_group(
     indexes: Sequence[TokenIndex],
     *,
     node_local: bool | str | Path | None,
@@ -124,8 +124,8 @@ def find_cluster(
     whole_epochs: bool,
     mesh: Any,
     group: Any,
-) -> Cluster | None:
-    """The cluster that these data are a share of, None where they stand for themselves.
+) -> NodeGroup | None:
+    """The group of nodes that these data are a share of, None where they stand for themselves.
 
     Args:
         indexes: of the streams.
@@ -165,7 +165,7 @@ def join(
     settings: Mapping[str, Any],
     group: Any,
     manifests: Path | None,
-) -> Cluster:
+) -> NodeGroup:
     """Find out who holds which share.
 
     Args:
@@ -192,11 +192,11 @@ def join(
     )
     if manifests is None:
         cards = from_group(own, rank, group)
-        shares = require_one_cluster(cards)
+        shares = require_one_group(cards)
         places = [number_of(card) for card in cards]
     else:
         known = from_manifests(manifests, split=index.split, length=settings["sequence_length"])
-        shares = require_one_cluster([own, *known], each_once=known)
+        shares = require_one_group([own, *known], each_once=known)
         places = _in_blocks(rank, nodes=len(shares), own=number_of(own))
     node = number_of(own)
     counts = Counter(places)
@@ -207,7 +207,7 @@ def join(
             "Start as many ranks on each node, each node with its own share."
         )
     mine = [number for number, place in enumerate(places) if place == node]
-    return Cluster(
+    return NodeGroup(
         rank=DataRank(rank=mine.index(rank.rank), size=len(mine)),
         node=node,
         sequences=tuple(card.sequences for card in shares),

@@ -26,8 +26,8 @@ def step_layout(*, global_batch: int, lanes: int, phase: int) -> Ints:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partition:
-    """One rank's share of every step.
+class RankSlices:
+    """One rank's slice of every step.
 
     Attributes:
         batch_size: places a rank and step.

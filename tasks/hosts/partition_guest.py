@@ -21,7 +21,7 @@ from tasks.core.workers.jobs import Failure
 from tasks.hosts.guest import Guest
 
 
-class Partition(Guest):
+class PartitionGuest(Guest):
     """One attempt at a partition on this host: what came of it so far, told to the parent run."""
 
     def __init__(self, storage: Storage, run: str, number: int, attempt: int) -> None:
@@ -74,7 +74,7 @@ class Partition(Guest):
         )
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def giving_signs(self) -> Iterator[None]:
         """Show that this attempt lives for the length of the block, and then how it ended.
 
         Raises:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from streaming_ext.errors import StoppedError
 from streaming_ext.text.sources import SourceFile
-from tasks.core.planning.plan import Plan
+from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import FetchedFile, Progress
+from tasks.core.workers.jobs import FetchedFile, JobProgress
 from tasks.core.workers.pool import WorkerPool
 from tasks.running.room import Room
 
@@ -32,7 +32,7 @@ class Part:
 class Planned:
     """A plan and where it goes: what publishing needs."""
 
-    def __init__(self, plan: Plan, storage: Storage) -> None:
+    def __init__(self, plan: RunPlan, storage: Storage) -> None:
         self.plan = plan
         self.storage = storage
 
@@ -42,7 +42,7 @@ class Run(Planned):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RunPlan,
         storage: Storage,
         pool: WorkerPool,
         progress: RunProgress,
@@ -91,10 +91,10 @@ class Run(Planned):
         if file is not None and Path(file.path).parent == self.plan.downloads:
             Path(file.path).unlink(missing_ok=True)
 
-    def follow(self, part: Part) -> Callable[[Progress], None]:
+    def follow(self, part: Part) -> Callable[[JobProgress], None]:
         """A listener for a part's tokenizing."""
 
-        def listen(progress: Progress) -> None:
+        def listen(progress: JobProgress) -> None:
             self.room.give_back(part.number)
             self.progress.update(
                 part.number,

@@ -3,7 +3,7 @@
 import pytest
 from prefect.states import Crashed, Pending, Running, Scheduled
 
-from flows.executors.sent_partition import ATTEMPTS_WITHOUT_GAIN, START_SECONDS, Share
+from flows.executors.sent_partition import ATTEMPTS_WITHOUT_GAIN, START_SECONDS, SentPartition
 from flows.shard_dataset import require_absolute
 from streaming_ext.dataset.manifest import to_json
 from streaming_ext.errors import UsageError
@@ -29,12 +29,12 @@ def times(part: int) -> PartTimes:
     )
 
 
-def hear(share: Share, sign: PartitionSign, now: float) -> list[PartTimes | FailedFile]:
+def hear(share: SentPartition, sign: PartitionSign, now: float) -> list[PartTimes | FailedFile]:
     return list(share.hear(to_json(sign), sign, now))
 
 
-def begun() -> Share:
-    share = Share(0, [3, 4, 5])
+def begun() -> SentPartition:
+    share = SentPartition(0, [3, 4, 5])
     share.begin_attempt(0.0)
     return share
 

@@ -30,7 +30,7 @@ from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points, write
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES, open_saved
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import put_tokenizer
-from tasks.core.planning.plan import Plan, without_lost_files
+from tasks.core.planning.plan import RunPlan, without_lost_files
 from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, installed_versions
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import Failure
@@ -140,7 +140,7 @@ def split_evenly(sizes: Sequence[int], parts: Iterable[int], count: int) -> list
     return [tuple(sorted(partition)) for partition in partitions]
 
 
-def share_plan(plan: Plan, storage: Storage, run: str, count: int) -> SharedPlan:
+def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> SharedPlan:
     """Put what the partitions need on the storage; what earlier runs left of theirs goes.
 
     Raises:
@@ -200,7 +200,7 @@ def partition_plan(
     scratch: Path,
     *,
     resumed: bool,
-) -> Plan:
+) -> RunPlan:
     """The plan for some parts of a run on this host, with its tokenizer on scratch.
 
     Args:
@@ -215,7 +215,7 @@ def partition_plan(
         TokenizerError: what lies in the output is not the run's tokenizer.
     """
     done = _recorded(storage, parts) if resumed else set()
-    plan = Plan(
+    plan = RunPlan(
         config=config,
         spec=shared.spec,
         sources=tuple(
@@ -240,7 +240,7 @@ def partition_plan(
     return plan
 
 
-def part_times(storage: Storage, plan: Plan, parts: Iterable[int]) -> Iterator[PartTimes]:
+def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterator[PartTimes]:
     """What the records of parts tell, where whoever made them could not.
 
     Raises:

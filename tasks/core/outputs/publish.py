@@ -15,11 +15,11 @@ from streaming_ext.dataset.manifest import (
 )
 from streaming_ext.errors import DatasetError, NotADatasetError
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
-from tasks.core.planning.plan import Plan, read_records
+from tasks.core.planning.plan import RunPlan, read_records
 from tasks.core.storage import Storage
 
 
-def publish(plan: Plan, storage: Storage) -> Manifest:
+def publish(plan: RunPlan, storage: Storage) -> Manifest:
     """Write what makes the recorded parts one dataset.
 
     The records are read back from the output, so that what was removed meanwhile is noticed.
@@ -86,7 +86,7 @@ def _publish_split(
     return summarize_split(split, parts, FileRecord.of(index_path(split), index))
 
 
-def put_tokenizer(plan: Plan, storage: Storage) -> list[FileRecord]:
+def put_tokenizer(plan: RunPlan, storage: Storage) -> list[FileRecord]:
     """Put the tokenizer's files beside the parts; returns their records."""
     records = []
     for name in sorted(TOKENIZER_FILES[plan.spec.tokenizer.kind]):

@@ -52,11 +52,12 @@ def require_same_share(made: NodeShare | None, wanted: NodeShare | None, *, wher
     """
     if made != wanted:
         raise ConfigMismatchError(
-            f"{where} is {told(made)}, this run asks for {told(wanted)}. Use another --output."
+            f"{where} is {share_text(made)}, this run asks for {share_text(wanted)}. "
+            "Use another --output."
         )
 
 
-def told(share: NodeShare | None) -> str:
+def share_text(share: NodeShare | None) -> str:
     """A share in words."""
     if share is None:
         return "a dataset of all sources"

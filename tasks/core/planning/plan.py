@@ -57,7 +57,7 @@ _listings: dict[tuple[object, ...], tuple[float, tuple[SourceFile, ...]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class RunPlan:
     """All that a run needs to know before its first job.
 
     Attributes:
@@ -151,7 +151,7 @@ def _schema_of(source: SourceFile) -> pa.Schema:
         raise SourceError(f"{source.url}: not a whole Parquet file.") from error
 
 
-def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]) -> Plan:
+def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]) -> RunPlan:
     """Compare what is asked for with what the output holds, and prepare the scratch folder.
 
     The caller holds the output (`Storage.exclusive`).
@@ -170,7 +170,7 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
     if recorded:  # the same but for the name that the tokenizer was asked for by
         spec = next(iter(recorded.values())).spec
     todo = tuple(part for part in range(len(sources)) if part not in recorded)
-    plan = Plan(
+    plan = RunPlan(
         config=config,
         spec=spec,
         sources=sources,
@@ -192,7 +192,7 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
     return plan
 
 
-def _empty_scratch(plan: Plan) -> None:
+def _empty_scratch(plan: RunPlan) -> None:
     """Remove what a killed run left, but for the source files that this one needs too."""
     wanted = {local_name(plan.sources[part]).partition(".")[0] for part in plan.todo}
     for leftover in plan.scratch.glob("*"):
@@ -341,6 +341,6 @@ def _remove_unrecorded(storage: Storage, recorded: Iterable[int]) -> None:
                 storage.remove(path)
 
 
-def remove_scratch(plan: Plan) -> None:
+def remove_scratch(plan: RunPlan) -> None:
     """Remove the folder for work in progress."""
     shutil.rmtree(plan.scratch, ignore_errors=True)

@@ -72,7 +72,7 @@ class WriteJob(_Message):
 Job = Annotated[PrepareJob | FetchJob | TokenizeJob | WriteJob, Field(discriminator="job")]
 
 
-class Progress(_Message):
+class JobProgress(_Message):
     """How far the job in hand is.
 
     Attributes:
@@ -131,9 +131,9 @@ class TokenizedPart(_Message):
         return sum(split.documents for split in self.splits.values())
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> JobProgress:
         """How far tokenizing is: done."""
-        return Progress(fraction=1.0, text_bytes=self.text_bytes, tokens=self.tokens)
+        return JobProgress(fraction=1.0, text_bytes=self.text_bytes, tokens=self.tokens)
 
 
 class WrittenPart(_Message):
@@ -155,7 +155,7 @@ class Failure(_Message):
 class Answer(_Message):
     """One line from a worker; exactly one of the fields is there."""
 
-    progress: Progress | None = None
+    progress: JobProgress | None = None
     fetched: FetchedFile | None = None
     prepared: bool | None = None
     tokenized: TokenizedPart | None = None

@@ -14,7 +14,7 @@ from typing import IO
 
 from streaming_ext import errors
 from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
-from tasks.core.workers.jobs import Answer, Failure, Job, Progress
+from tasks.core.workers.jobs import Answer, Failure, Job, JobProgress
 
 _STDERR_TAIL_BYTES = 2000
 _END_SECONDS = 5.0
@@ -49,7 +49,7 @@ class _Worker:
     def pid(self) -> int:
         return self._process.pid
 
-    def run(self, job: Job, on_progress: Callable[[Progress], None]) -> Answer:
+    def run(self, job: Job, on_progress: Callable[[JobProgress], None]) -> Answer:
         """Do one job; blocks.
 
         Raises:
@@ -137,7 +137,7 @@ class WorkerPool:
         with self._lock:
             return [worker.pid for worker in self._alive]
 
-    def run(self, job: Job, on_progress: Callable[[Progress], None] = lambda _: None) -> Answer:
+    def run(self, job: Job, on_progress: Callable[[JobProgress], None] = lambda _: None) -> Answer:
         """Do a job in a free worker; blocks until it is done. Called from several threads.
 
         Raises:
@@ -167,7 +167,7 @@ class WorkerPool:
                 pass
 
     def _run_in(
-        self, worker: _Worker | None, job: Job, on_progress: Callable[[Progress], None]
+        self, worker: _Worker | None, job: Job, on_progress: Callable[[JobProgress], None]
     ) -> Answer:
         try:
             worker = worker or self._start()

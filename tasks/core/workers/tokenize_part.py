@@ -19,7 +19,7 @@ from streaming_ext.text.sources.fetch import identity_of
 from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.outputs.part_files import RESULT_FILE, Buffers, PartFiles
-from tasks.core.workers.jobs import Progress, TokenizedPart, TokenizeJob
+from tasks.core.workers.jobs import JobProgress, TokenizedPart, TokenizeJob
 
 _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
 _AUDIT_DOCUMENT_BYTES = 2**17  # longer documents are left out of the audit
@@ -39,7 +39,7 @@ def tokenize_part(
     job: TokenizeJob,
     tokenizer: Tokenizer,
     engine: Engine,
-    report: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[JobProgress], None] = lambda progress: None,
     buffers: Buffers | None = None,
 ) -> TokenizedPart:
     """Tokenize and pack a source file into `job.scratch`.
@@ -108,7 +108,7 @@ def _tokenize_batches(
     tokenizer: Tokenizer,
     engine: Engine,
     files: PartFiles,
-    report: Callable[[Progress], None],
+    report: Callable[[JobProgress], None],
 ) -> _Counts:
     spec = job.spec
     counts = _Counts()
@@ -139,7 +139,7 @@ def _tokenize_batches(
         counts.audited += len(rows)
         counts.tokens += int(lengths.sum()) + int(kept.sum())
         report(
-            Progress(
+            JobProgress(
                 fraction=batch.fraction,
                 text_bytes=counts.text_bytes,
                 tokens=counts.tokens,

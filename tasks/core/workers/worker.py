@@ -37,8 +37,8 @@ from tasks.core.workers.jobs import (
     FetchedFile,
     FetchJob,
     Job,
+    JobProgress,
     PrepareJob,
-    Progress,
     TokenizeJob,
     WriteJob,
     WrittenPart,
@@ -95,7 +95,7 @@ def _serve(line: bytes) -> Answer:
         return Answer(failure=Failure(error="InternalError", message=traceback.format_exc()))
 
 
-def _do(job: Job, report: Callable[[Progress], None]) -> Answer:
+def _do(job: Job, report: Callable[[JobProgress], None]) -> Answer:
     if isinstance(job, PrepareJob):
         _tokenizer_and_engine(job.tokenizer_folder, job.engine)
         return Answer(prepared=True)
@@ -128,26 +128,26 @@ def _storage(url: str) -> Storage:
     return open_storage(url)  # with the connections that it keeps
 
 
-def _write(job: WriteJob, report: Callable[[Progress], None]) -> WrittenPart:
+def _write(job: WriteJob, report: Callable[[JobProgress], None]) -> WrittenPart:
     return write_part(job, _storage(job.output), report)
 
 
-def _fetch(job: FetchJob, report: Callable[[Progress], None]) -> FetchedFile:
+def _fetch(job: FetchJob, report: Callable[[JobProgress], None]) -> FetchedFile:
     began = time.monotonic()
     source = SourceFile(url=job.source_url, size=job.source_size, version=job.source_version)
     path, fetched = fetch(
         source,
         Path(job.folder),
-        lambda done: report(Progress(fraction=done / max(source.size, 1))),
+        lambda done: report(JobProgress(fraction=done / max(source.size, 1))),
         column=job.column,
     )
     return FetchedFile(path=str(path), fetched_bytes=fetched, seconds=time.monotonic() - began)
 
 
-def _throttled(send: Callable[[Progress], None]) -> Callable[[Progress], None]:
+def _throttled(send: Callable[[JobProgress], None]) -> Callable[[JobProgress], None]:
     last = time.monotonic()
 
-    def report(progress: Progress) -> None:
+    def report(progress: JobProgress) -> None:
         nonlocal last
         if time.monotonic() - last >= _PROGRESS_SECONDS:
             last = time.monotonic()

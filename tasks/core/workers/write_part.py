@@ -10,11 +10,11 @@ from streaming_ext.errors import StorageError
 from tasks.core.outputs.part_files import RESULT_FILE
 from tasks.core.storage import Storage
 from tasks.core.storage.uploads import uploads
-from tasks.core.workers.jobs import Progress, TokenizedPart, WriteJob, WrittenPart
+from tasks.core.workers.jobs import JobProgress, TokenizedPart, WriteJob, WrittenPart
 
 
 def write_part(
-    job: WriteJob, storage: Storage, report: Callable[[Progress], None] = lambda progress: None
+    job: WriteJob, storage: Storage, report: Callable[[JobProgress], None] = lambda progress: None
 ) -> WrittenPart:
     """Put in place the files of one part; the record goes last and makes it count.
 
@@ -50,7 +50,7 @@ def write_part(
             _require(scratch / file.path, file.size)
             put(file.path, scratch / file.path)
             done += file.size
-            report(Progress(fraction=done / size))
+            report(JobProgress(fraction=done / size))
     storage.put(record_path(job.part), to_json(record))
     shards = [shard for split in part.splits.values() for shard in split.shards]
     return WrittenPart(

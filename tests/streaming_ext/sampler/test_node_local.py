@@ -117,14 +117,14 @@ def read_all(rank: int, root: Path, **changes: Any) -> Any:
     loader = open_loader(root, **changes)
     first = epoch(loader)
     dataset = loader.dataset
-    cluster = dataset.cluster
-    assert cluster is not None
-    batch = dataset.plan.partition.global_batch
+    group = dataset.node_group
+    assert group is not None
+    batch = dataset.plan.slices.global_batch
     return {
         "epochs": [first, epoch(loader)],
-        "node": cluster.node,
-        "sequences": cluster.sequences,
-        "left_out": cluster.left_out(batch, len(first)),
+        "node": group.node,
+        "sequences": group.sequences,
+        "left_out": group.left_out(batch, len(first)),
     }
 
 
@@ -146,7 +146,7 @@ def seen(answers: Sequence[Any], shares: Sequence[Built], number: int) -> list[t
 
 @pytest.mark.parametrize("drop_last", [True, False])
 @pytest.mark.parametrize("nodes", [2, 3])
-def test_every_sequence_once_over_the_cluster(
+def test_every_sequence_once_over_the_nodes(
     nodes: int, drop_last: bool, two: list[Built], three: list[Built], tmp_path: Path
 ) -> None:
     shares = two if nodes == 2 else three
@@ -350,7 +350,7 @@ def test_a_share_is_never_taken_for_the_whole(two: list[Built]) -> None:
     with pytest.raises(UsageError, match="one share of several"):
         open_loader(two[0].root, **ranks)
     alone = open_loader(two[0].root, node_local=False, **ranks)
-    assert alone.dataset.cluster is None
+    assert alone.dataset.node_group is None
     assert len(epoch(alone)) > 0
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.rank_slices import Partition, step_layout
+from streaming_ext.sampler.rank_slices import RankSlices, step_layout
 
 
 def test_the_layout_goes_lane_by_lane() -> None:
@@ -20,7 +20,7 @@ def test_a_step_is_the_same_on_any_number_of_ranks(lanes: int, shift: int) -> No
     starts = np.arange(10) * 24
     for ranks in (1, 2, 3, 4, 6, 8):
         shares = [
-            Partition(batch_size=24 // ranks, lanes=lanes, rank=rank, num_ranks=ranks).places(
+            RankSlices(batch_size=24 // ranks, lanes=lanes, rank=rank, num_ranks=ranks).places(
                 starts, shift=shift
             )
             for rank in range(ranks)
@@ -33,7 +33,7 @@ def test_a_step_is_the_same_on_any_number_of_ranks(lanes: int, shift: int) -> No
 def test_nodes_that_divide_the_lanes_read_lanes_of_their_own(nodes: int) -> None:
     seen = []
     for rank in range(nodes):
-        part = Partition(batch_size=16 // nodes, lanes=8, rank=rank, num_ranks=nodes)
+        part = RankSlices(batch_size=16 // nodes, lanes=8, rank=rank, num_ranks=nodes)
         places = part.places(np.arange(20) * 16, shift=3)
         seen.append(set(((places + 3) % 8).reshape(-1).tolist()))
     assert all(len(lanes) == 8 // nodes for lanes in seen)
@@ -41,7 +41,7 @@ def test_nodes_that_divide_the_lanes_read_lanes_of_their_own(nodes: int) -> None
 
 
 def test_the_last_step_is_dropped_or_short() -> None:
-    part = Partition(batch_size=4, lanes=1, rank=0, num_ranks=2)
+    part = RankSlices(batch_size=4, lanes=1, rank=0, num_ranks=2)
     assert part.steps(17, drop_last=True) == 2
     assert part.steps(17, drop_last=False) == 3
     assert part.steps(16, drop_last=False) == 2
@@ -50,4 +50,4 @@ def test_the_last_step_is_dropped_or_short() -> None:
 @pytest.mark.parametrize(("batch_size", "rank"), [(0, 0), (4, 2), (4, -1)])
 def test_senseless_shares_are_refused(batch_size: int, rank: int) -> None:
     with pytest.raises(UsageError):
-        Partition(batch_size=batch_size, lanes=1, rank=rank, num_ranks=2)
+        RankSlices(batch_size=batch_size, lanes=1, rank=rank, num_ranks=2)

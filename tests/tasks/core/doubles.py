@@ -14,7 +14,7 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.outputs.part_files import RESULT_FILE
-from tasks.core.workers.jobs import Progress, TokenizedPart, TokenizeJob, WriteJob
+from tasks.core.workers.jobs import JobProgress, TokenizedPart, TokenizeJob, WriteJob
 from tasks.core.workers.tokenize_part import tokenize_part
 
 EOT = 256
@@ -85,10 +85,10 @@ def tokenized(
     *,
     tokenizer: Tokenizer | None = None,
     part: int = 0,
-) -> tuple[TokenizedPart, list[Progress]]:
+) -> tuple[TokenizedPart, list[JobProgress]]:
     """Tokenize one part into `scratch`; also what was reported on the way."""
     chosen = tokenizer or byte_tokenizer()
-    reports: list[Progress] = []
+    reports: list[JobProgress] = []
     job = tokenize_job(source, scratch, spec, part=part)
     return tokenize_part(job, chosen, ReferenceEngine(chosen), reports.append), reports
 

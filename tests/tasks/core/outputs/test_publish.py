@@ -11,7 +11,7 @@ from streaming_ext.errors import CorruptDatasetError, DatasetError, NotADatasetE
 from streaming_ext.text.sources import SourceFile
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish, read_manifest
-from tasks.core.planning.plan import Plan
+from tasks.core.planning.plan import RunPlan
 from tasks.core.storage import LocalStorage
 from tasks.core.workers.write_part import write_part
 from tests.tasks.core.doubles import make_spec, tokenized, write_job, write_source
@@ -38,7 +38,7 @@ def storage(tmp_path: Path) -> Recorder:
 
 
 @pytest.fixture
-def plan(tmp_path: Path, storage: Recorder) -> Plan:
+def plan(tmp_path: Path, storage: Recorder) -> RunPlan:
     """Three parts, all of them recorded."""
     spec = make_spec()
     sources: list[SourceFile] = []
@@ -47,7 +47,7 @@ def plan(tmp_path: Path, storage: Recorder) -> Plan:
         tokenized(sources[part], tmp_path / "s", spec, part=part)
         write_part(write_job(tmp_path / "s", storage.root, spec, part=part), storage)
     storage.order = ()
-    made = Plan(
+    made = RunPlan(
         config=ShardConfig(sources=("x",), output=str(storage), tokenizer="bytes", workers=1),
         spec=spec,
         sources=tuple(sources),
@@ -61,7 +61,7 @@ def plan(tmp_path: Path, storage: Recorder) -> Plan:
     return made
 
 
-def test_by_hand(plan: Plan, storage: Recorder) -> None:
+def test_by_hand(plan: RunPlan, storage: Recorder) -> None:
     manifest = publish(plan, storage)
     assert storage.order[0] == "train/index.json"
     assert storage.order[-1] == "manifest.json"
@@ -88,7 +88,7 @@ def test_by_hand(plan: Plan, storage: Recorder) -> None:
     ]
 
 
-def test_every_file_of_the_manifest_is_there(plan: Plan, storage: Recorder) -> None:
+def test_every_file_of_the_manifest_is_there(plan: RunPlan, storage: Recorder) -> None:
     manifest = publish(plan, storage)
     files = [
         *(part.record for part in manifest.parts),
@@ -102,7 +102,7 @@ def test_every_file_of_the_manifest_is_there(plan: Plan, storage: Recorder) -> N
     assert "tokenizer/unsafe_code_points.json" not in storage.list()
 
 
-def test_read_manifest(plan: Plan, storage: Recorder) -> None:
+def test_read_manifest(plan: RunPlan, storage: Recorder) -> None:
     with pytest.raises(NotADatasetError, match=r"no manifest\.json, .* no finished dataset"):
         read_manifest(storage)
     manifest = publish(plan, storage)
@@ -112,7 +112,7 @@ def test_read_manifest(plan: Plan, storage: Recorder) -> None:
         read_manifest(storage)
 
 
-def test_again_gives_the_same_bytes(plan: Plan, storage: Recorder) -> None:
+def test_again_gives_the_same_bytes(plan: RunPlan, storage: Recorder) -> None:
     publish(plan, storage)
     first = {path: storage.read(path) for path in storage.list()}
     publish(plan, storage)
@@ -121,7 +121,7 @@ def test_again_gives_the_same_bytes(plan: Plan, storage: Recorder) -> None:
 
 @pytest.mark.parametrize("lost", [[0], [2], [0, 1, 2]])
 def test_records_that_went_missing_are_noticed(
-    plan: Plan, storage: Recorder, lost: list[int]
+    plan: RunPlan, storage: Recorder, lost: list[int]
 ) -> None:
     for part in lost:
         storage.remove(f"parts/{part:05}.json")
@@ -130,7 +130,7 @@ def test_records_that_went_missing_are_noticed(
     assert "manifest.json" not in storage.list()
 
 
-def test_a_damaged_record_is_noticed(plan: Plan, storage: Recorder) -> None:
+def test_a_damaged_record_is_noticed(plan: RunPlan, storage: Recorder) -> None:
     record = storage.read("parts/00002.json")
     storage.put("parts/00002.json", record.replace(b'"rows": 1', b'"rows": 2'))
     with pytest.raises(CorruptDatasetError, match=r"parts/00002\.json is no valid PartRecord"):
@@ -138,10 +138,10 @@ def test_a_damaged_record_is_noticed(plan: Plan, storage: Recorder) -> None:
     assert "manifest.json" not in storage.list()
 
 
-def test_no_parts_at_all(plan: Plan, storage: Recorder, tmp_path: Path) -> None:
+def test_no_parts_at_all(plan: RunPlan, storage: Recorder, tmp_path: Path) -> None:
     empty = LocalStorage(tmp_path / "empty")
     empty.create()
-    none = Plan(
+    none = RunPlan(
         config=plan.config, spec=plan.spec, sources=(), todo=(), published=False,
         scratch=plan.scratch,
     )  # fmt: skip

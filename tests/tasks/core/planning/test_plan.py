@@ -23,7 +23,7 @@ from streaming_ext.text.tokenizer.tokenizer import open_saved
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
 from tasks.core.planning.plan import (
-    Plan,
+    RunPlan,
     check_sources,
     make_plan,
     read_records,
@@ -71,14 +71,14 @@ def storage(config: ShardConfig) -> LocalStorage:
 
 
 @pytest.fixture
-def planned(storage: LocalStorage) -> Callable[[ShardConfig], Plan]:
-    def make(config: ShardConfig) -> Plan:
+def planned(storage: LocalStorage) -> Callable[[ShardConfig], RunPlan]:
+    def make(config: ShardConfig) -> RunPlan:
         return make_plan(config, storage, check_sources(config))
 
     return make
 
 
-def do(plan: Plan, storage: LocalStorage, *parts: int) -> None:
+def do(plan: RunPlan, storage: LocalStorage, *parts: int) -> None:
     for part in parts:
         scratch = plan.part_scratch(part)
         tokenizer = open_saved(plan.tokenizer_folder)
@@ -90,7 +90,7 @@ def changed(config: ShardConfig, **changes: Any) -> ShardConfig:
     return ShardConfig(**(config.model_dump() | changes))
 
 
-Planned = Callable[[ShardConfig], Plan]
+Planned = Callable[[ShardConfig], RunPlan]
 
 
 class TestFresh:

@@ -31,7 +31,7 @@ from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.storage import LocalStorage
 from tasks.core.storage import local as storage_module
-from tasks.core.workers.jobs import Answer, PrepareJob, Progress, TokenizeJob
+from tasks.core.workers.jobs import Answer, JobProgress, PrepareJob, TokenizeJob
 from tasks.core.workers.pool import InternalError, WorkerPool
 from tests.command_line import is_alive, wait_for
 from tests.tasks.core.doubles import (
@@ -220,11 +220,11 @@ def test_progress_arrives_in_order(
     pool: WorkerPool, job: Callable[..., TokenizeJob], tmp_path: Path
 ) -> None:
     source = write_source(tmp_path / "x.parquet", [" a b c d e f g" * 1000] * 1300)  # 18 MB
-    heard: list[Progress] = []
+    heard: list[JobProgress] = []
     spec = make_spec(sequence_length=1024, shard_size=2**20)
     answer = pool.run(job(source).model_copy(update={"spec": spec}), heard.append)
     assert answer.tokenized is not None
-    assert answer.tokenized.progress == Progress(
+    assert answer.tokenized.progress == JobProgress(
         fraction=1.0, text_bytes=1300 * 14_000, tokens=1300 * 14_001
     )
     assert heard
