@@ -166,8 +166,8 @@ class OnWorkPool:
                     part=part,
                     source=plan.sources[part].url,
                     step="partition",
-                    reason=f"{partition.attempt} attempts at partition {partition.number} were lost, "
-                    f"the last ones without a file done: {reason}.",
+                    reason=f"{partition.attempt} attempts at partition {partition.number} were "
+                    f"lost, the last ones without a file done: {reason}.",
                 )
 
     def _read_sign(self, partition: SentPartition) -> bytes | None:
