@@ -1,0 +1,1 @@
+"""The commands of `shardmill`, one a file."""

@@ -1,0 +1,20 @@
+"""`shardmill demo`: the main job on text and a vocabulary that are made on the spot."""
+
+from pathlib import Path
+
+from flows.commands.consoles import out
+from flows.commands.shard import run_shard
+
+
+def demo(output: Path = Path("demo-output")) -> int:
+    """Run the main job on text and a vocabulary that are made here, and read a batch back.
+
+    Parameters
+    ----------
+    output
+        Folder for all of it.
+    """
+    from flows.demo import make_demo, read_back
+
+    config = make_demo(output, out)
+    return run_shard(config) or read_back(config, out)
