@@ -59,6 +59,10 @@ class DatasetError(ShardmillError):
     """A dataset on storage is missing, unfinished or damaged."""
 
 
+class NewerVersionError(DatasetError, ConfigMismatchError):
+    """A dataset or a state was made by a newer shardmill: it is whole, but cannot be read here."""
+
+
 class NotADatasetError(DatasetError):
     """There is no published dataset at this place."""
 

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.format_version import FormatVersion, refuse_newer
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = FormatVersion(1)  # the newest that is read here
 _OVERRIDE = "Use the old values, or pass load_state_dict(..., allow_changes=[...]) naming them."
 
 
@@ -47,7 +48,7 @@ class LoaderState:
     def to_dict(self) -> dict[str, Any]:
         """As plain values for JSON, torch.save and the like."""
         return {
-            "version": STATE_VERSION,
+            "version": 1,  # the lowest one that has all of this
             "epoch": self.epoch,
             "sample_in_epoch": self.sequences,
             "order": dict(self.order),
@@ -59,9 +60,12 @@ class LoaderState:
         """Read a state; the mapping is left as it is.
 
         Raises:
-            ConfigMismatchError: it is of another version or of another kind of dataset.
+            NewerVersionError: a newer shardmill saved it.
+            ConfigMismatchError: it is damaged, or of another kind of dataset.
         """
-        if (version := state.get("version")) != STATE_VERSION:
+        version = state.get("version")
+        refuse_newer(version, STATE_VERSION, what="The state")
+        if FormatVersion.read(version) is None:
             raise ConfigMismatchError(
                 f"The state has version {version!r}, this loader reads {STATE_VERSION}. "
                 + ("It looks like one of the stock StreamingDataset: its order is another one, "

@@ -16,10 +16,17 @@ from typing import Any, Final
 import numpy as np
 
 from streaming_ext.dataset.foreign import SampleLayout, first_sample
-from streaming_ext.dataset.formats.mds import COLUMN, HASH, MAX_SHARD_BYTES, content_hash
+from streaming_ext.dataset.formats.mds import (
+    COLUMN,
+    HASH,
+    INDEX_VERSION,
+    MAX_SHARD_BYTES,
+    content_hash,
+)
 from streaming_ext.dataset.layout import MANIFEST
 from streaming_ext.dataset.manifest import Manifest, from_json
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.remote import FileMissingError, Remote, not_a_dataset
 
@@ -205,15 +212,17 @@ def parse_index(
         token_dtype: type of an id, where the set does not tell.
 
     Raises:
+        NewerVersionError: it has a newer version than the one that is read here.
         CorruptDatasetError: it breaks a rule of the format; the message names shard and rule.
     """
     try:
         with _collection_paused():
-            table = [_entry(entry, token_dtype) for entry in list(json.loads(data)["shards"])]
+            index = dict(json.loads(data))
+            refuse_newer(index.get("version"), FormatVersion(INDEX_VERSION), what=where)
+            table = [_entry(entry, token_dtype) for entry in list(index["shards"])]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDatasetError(f"{where} is no MDS index of tokens: {error!r}") from error
-    layouts = {row[-1] for row in table}
-    if len(layouts) > 1:
+    if len(layouts := {row[-1] for row in table}) > 1:
         found = sorted(map(str, layouts))
         raise CorruptDatasetError(f"{where}: shards differ in their encoding: {found}")
     if not table and manifest is None:

@@ -5,7 +5,7 @@ the source bytes and the configuration alone: no time and no host stands in them
 """
 
 import json
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -27,8 +27,9 @@ from streaming_ext.dataset.formats.mds import (
 )
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path, record_path
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.format_version import FormatVersion, refuse_newer
 
-FORMAT_VERSION: Literal[1] = 1
+FORMAT: Final = FormatVersion(1)  # the newest that is read here
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -176,7 +177,7 @@ class PartRecord(_Value):
         text_bytes: UTF-8 bytes of all texts.
     """
 
-    format: Literal[1] = FORMAT_VERSION
+    format: Literal[1] = 1
     part: Count
     spec: DatasetSpec
     source: SourceIdentity
@@ -285,7 +286,7 @@ class Manifest(_Value):
     `share` stands in the file only where there is one.
     """
 
-    format: Literal[1] = FORMAT_VERSION
+    format: Literal[1] = 1
     spec: DatasetSpec
     parts: tuple[PartSummary, ...]
     splits: dict[Split, SplitSummary]
@@ -320,9 +321,20 @@ def from_json(model: type[Model], data: bytes, *, where: str) -> Model:
     """Read a record or manifest.
 
     Raises:
-        CorruptDatasetError: it is damaged, or of another version; `where` names the file.
+        NewerVersionError: a newer shardmill made it; `where` names the file.
+        CorruptDatasetError: it is damaged.
     """
     try:
         return model.model_validate_json(data)
     except (ValidationError, CorruptDatasetError) as error:
+        refuse_newer(_version(data), FORMAT, what=where)
         raise CorruptDatasetError(f"{where} is no valid {model.__name__}: {error}") from error
+
+
+def _version(data: bytes) -> object:
+    """What a record or manifest says that its format is, None where it cannot be told."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value.get("format") if isinstance(value, dict) else None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streaming_ext.errors import TokenizerError
+from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.text.tokenizer.end_of_text import choose_eot, eos_of_config, refuse_reachable_eot
 from streaming_ext.text.tokenizer.long_text import encode_without_stack
 from streaming_ext.text.tokenizer.rank_file import (
@@ -153,6 +154,7 @@ def open_saved(folder: Path) -> Tokenizer:
             of_ranks = str(spec["pattern"]), dict(spec["special_tokens"])
     except (ValueError, KeyError, TypeError) as error:
         raise TokenizerError(f"{where} is not a saved tokenizer's description: {error!r}") from None
+    refuse_newer(version, FormatVersion(SPEC_VERSION), what=where)
     if version != SPEC_VERSION:
         raise TokenizerError(f"{where} has version {version!r}; this release reads {SPEC_VERSION}.")
     if of_ranks is not None:

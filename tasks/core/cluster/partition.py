@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -54,6 +54,7 @@ class SharedPlan(_Message):
         versions: of the packages that the parent run has.
     """
 
+    format: Literal[1] = 1
     config: dict[str, Any]
     spec: DatasetSpec
     sources: tuple[tuple[str, int, str | None], ...]

@@ -40,11 +40,12 @@ def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
 
     Raises:
         NotADatasetError: there is none.
+        NewerVersionError: a newer shardmill made it.
     """
     data = files.read_manifest()
     out.count(files=1, bytes=len(data))
     try:
-        manifest = from_json(Manifest, data, where="it")
+        manifest = from_json(Manifest, data, where=MANIFEST)
     except CorruptDatasetError as error:
         out.found(MANIFEST, _why_invalid(error))
         return None
@@ -143,7 +144,7 @@ def _read_record(
         return None, out
     out.count(files=1, bytes=len(data))
     try:
-        record = from_json(PartRecord, data, where="it")
+        record = from_json(PartRecord, data, where=path)
         record.files()  # sizes and hashes of its shards
         ours = record.summary()
     except (CorruptDatasetError, ValueError) as error:

@@ -225,7 +225,7 @@ def more_documents(record: dict[str, Any]) -> dict[str, Any]:
         (lambda r: r.update(rows=10, splits=more_documents(r)), "6 documents in 11 tokens"),
         (lambda r: r.update(rows=-1), "greater than or equal to 0"),
         (lambda r: r["splits"]["train"].update(tokens=-1, padding=13), "greater than or equal"),
-        (lambda r: r.update(format=2), "format"),
+        (lambda r: r.update(format=0), "format"),
         (lambda r: r["splits"].update(test=r["splits"]["train"]), "test"),
         (lambda r: r["documents"].update(xxh128="z" * 32), "xxh128"),
         (lambda r: r["documents"].update(xxh128="a" * 31), "xxh128"),

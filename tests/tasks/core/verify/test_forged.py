@@ -202,7 +202,7 @@ def test_a_wrong_count_names_the_record(change: Callable[[Forger], None], copy: 
         lambda m: m["spec"]["tokenizer"].update(fingerprint="0"),
         lambda m: m["spec"]["tokenizer"].update(kind="huggingface"),
         lambda m: m.update(tokenizer_files=[]),
-        lambda m: m.update(format=2),
+        lambda m: m.update(format=0),
         lambda m: m["parts"][0]["record"].update(path="../parts/00000.json"),
         lambda m: m.clear(),
     ],

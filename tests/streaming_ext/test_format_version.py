@@ -1,0 +1,110 @@
+"""What an older shardmill made stays readable; what a newer one made is told to be newer."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.dataset.index import parse_index
+from streaming_ext.dataset.manifest import Manifest, PartRecord, from_json
+from streaming_ext.errors import CorruptDatasetError, NewerVersionError
+from streaming_ext.format_version import FormatVersion, refuse_newer
+from streaming_ext.text.tokenizer.tokenizer import open_saved
+from tests.streaming_ext.build import build, numbered_parts, some_documents
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+NEWER = ["1.1", "1.3", "1.10", "2.0", 2]
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A dataset as version 0.1 published it."""
+    return Path(shutil.copytree(FIXTURES / "dataset-0.1", tmp_path / "old"))
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    return build(tmp_path / "new", numbered_parts(some_documents(60))).root
+
+
+def open_loader(root: Path) -> StreamingTokenLoader:
+    dataset = StreamingTokenDataset(
+        local=root, batch_size=4, shuffle=True, shuffle_seed=3, shuffle_block_size=16, dp_rank=0,
+        dp_world_size=1, extras=["targets"],
+    )  # fmt: skip
+    return StreamingTokenLoader(dataset)
+
+
+def changed(file: Path, **fields: object) -> bytes:
+    """A file of JSON with other fields; also written back."""
+    value = json.loads(file.read_bytes()) | fields
+    data = json.dumps(value).encode()
+    file.write_bytes(data)
+    return data
+
+
+class TestOlder:
+    def test_a_run_of_version_0_1_goes_on_from_its_state(self, old: Path) -> None:
+        saved = json.loads((FIXTURES / "loader-state-0.1.json").read_text())
+        loader = open_loader(old)
+        loader.load_state_dict(saved["state"])
+        rows = [batch["tokens"].sum(1).tolist() for batch in loader]
+        assert len(rows) == 38
+        assert rows == saved["row_sums_after"]
+
+    def test_today_s_state_is_of_the_same_version(self, old: Path) -> None:
+        saved = json.loads((FIXTURES / "loader-state-0.1.json").read_text())["state"]
+        assert open_loader(old).state_dict()["version"] == saved["version"] == 1
+
+
+class TestNewer:
+    @pytest.mark.parametrize("version", NEWER)
+    def test_a_dataset(self, new: Path, version: object) -> None:
+        changed(new / "manifest.json", format=version, deduplicated={"copies": 3})
+        with pytest.raises(NewerVersionError, match=r"manifest.json was made by a newer shardmill"):
+            open_loader(new)
+
+    @pytest.mark.parametrize("model", [Manifest, PartRecord])
+    def test_a_record_or_manifest(self, new: Path, model: type) -> None:
+        name = "manifest.json" if model is Manifest else "parts/00000.json"
+        data = changed(new / name, format="1.3", pieces=[1])
+        with pytest.raises(NewerVersionError) as caught:
+            from_json(model, data, where=f"out/{name}")
+        assert str(caught.value) == (
+            f"out/{name} was made by a newer shardmill (format 1.3), this one reads up to format "
+            "1.0. Update shardmill here."
+        )
+        assert not isinstance(caught.value, CorruptDatasetError)
+
+    @pytest.mark.parametrize("version", NEWER)
+    def test_a_state(self, new: Path, version: object) -> None:
+        loader = open_loader(new)
+        state = loader.state_dict()
+        state = state | {"version": version, "tokens": 7}
+        state["streams"] = [state["streams"][0] | {"domain": "en"}]
+        with pytest.raises(NewerVersionError, match="The state was made by a newer shardmill"):
+            loader.load_state_dict(state)
+
+    def test_an_index(self) -> None:
+        with pytest.raises(NewerVersionError, match="x.json"):
+            parse_index(b'{"version": 3, "blocks": []}', split="train", where="x.json")
+
+    def test_a_tokenizer(self, old: Path) -> None:
+        changed(old / "tokenizer/tokenizer_spec.json", version="1.1", normalizer="x")
+        with pytest.raises(NewerVersionError, match="tokenizer_spec"):
+            open_saved(old / "tokenizer")
+
+
+@pytest.mark.parametrize("version", [0, -1, 1.5, "1", "1.", "x", "1.01", "", None, [1]])
+def test_what_is_no_version_is_damage(new: Path, version: object) -> None:
+    data = changed(new / "manifest.json", format=version)
+    with pytest.raises(CorruptDatasetError, match="format"):
+        from_json(Manifest, data, where="x")
+
+
+def test_versions_are_compared_by_number() -> None:
+    refuse_newer("1.2", FormatVersion(1, 10), what="x")
+    with pytest.raises(NewerVersionError):
+        refuse_newer("1.10", FormatVersion(1, 2), what="x")

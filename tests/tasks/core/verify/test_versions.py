@@ -1,0 +1,28 @@
+"""What an older shardmill published is sound; what a newer one did is told to be newer."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import NewerVersionError
+from tasks.core.storage import open_storage
+from tasks.core.verify.verify import verify
+
+FIXTURE = Path(__file__).parents[3] / "fixtures/dataset-0.1"
+
+
+def test_a_dataset_of_version_0_1_is_sound() -> None:
+    report = verify(open_storage(str(FIXTURE)), workers=2)
+    assert report.findings == ()
+    assert report.checked.tokens > 20_000
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "parts/00000.json"])
+def test_a_newer_one_is_not_called_damaged(tmp_path: Path, name: str) -> None:
+    root = Path(shutil.copytree(FIXTURE, tmp_path / "newer"))
+    value = json.loads((root / name).read_bytes()) | {"format": "1.3", "pieces": [1]}
+    (root / name).write_text(json.dumps(value))
+    with pytest.raises(NewerVersionError, match=f"{name} was made by a newer shardmill"):
+        verify(open_storage(str(root)))
