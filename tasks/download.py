@@ -25,7 +25,7 @@ def download(run: Run, part: Part) -> Path:
     source = part.source
     run.room.take(part.number, source.size)
     try:
-        answer = run.movers.run(
+        fetched = run.movers.run(
             FetchJob(
                 part=part.number,
                 source_url=source.url,
@@ -38,6 +38,5 @@ def download(run: Run, part: Part) -> Path:
     except BaseException:
         run.room.give_back(part.number)
         raise
-    assert answer.fetched is not None  # noqa: S101  (what this job is answered with)
-    run.fetched(part, answer.fetched)
-    return Path(answer.fetched.path)
+    run.fetched(part, fetched)
+    return Path(fetched.path)

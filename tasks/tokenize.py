@@ -23,7 +23,7 @@ def tokenize(run: Run, part: Part, local: Path) -> TokenizedPart:
         ShardmillError: whatever the worker met.
     """
     plan = run.plan
-    answer = run.pool.run(
+    tokenized = run.pool.run(
         TokenizeJob(
             part=part.number,
             source_url=part.source.url,
@@ -37,6 +37,5 @@ def tokenize(run: Run, part: Part, local: Path) -> TokenizedPart:
         ),
         on_progress=run.follow(part),
     )
-    assert answer.tokenized is not None  # noqa: S101  (what this job is answered with)
-    run.follow(part)(answer.tokenized.progress)
-    return answer.tokenized
+    run.follow(part)(tokenized.progress)
+    return tokenized

@@ -9,7 +9,6 @@ from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import PrepareJob
 from tasks.core.workers.pool import WorkerPool
 from tasks.running.run import Run
 from tasks.running.worker_pools import worker_pools
@@ -24,8 +23,7 @@ class Here:
 
     def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Load the tokenizer in every process."""
-        folder = str(plan.tokenizer_folder)
-        self._pool.run_in_each(PrepareJob(tokenizer_folder=folder, engine=plan.config.engine))
+        self._pool.prepare(plan.tokenizer_folder, plan.config.engine)
 
     def finished(
         self, plan: RunPlan, storage: Storage, progress: RunProgress

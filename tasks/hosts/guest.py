@@ -25,7 +25,6 @@ from tasks.core.planning.plan import scratch_base
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage
 from tasks.core.storage.scratch import own_folder
-from tasks.core.workers.jobs import PrepareJob
 from tasks.running.prefect_api import asked_once
 from tasks.running.run import Run
 from tasks.running.worker_pools import worker_pools
@@ -108,8 +107,7 @@ class Guest:
                     on_stop()
 
                 with self._watching_parent(pulse, stop):
-                    folder = str(plan.tokenizer_folder)
-                    pool.run_in_each(PrepareJob(tokenizer_folder=folder, engine=config.engine))
+                    pool.prepare(plan.tokenizer_folder, config.engine)
                     yield Run(plan, self.storage, pool, self.progress, movers)
 
     @contextmanager

@@ -22,7 +22,7 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.looking import Rows
 from tasks.core.storage import LocalStorage
-from tasks.core.workers.jobs import PrepareJob, TokenizedPart, TokenizeJob, WriteJob, WrittenPart
+from tasks.core.workers.jobs import TokenizedPart, TokenizeJob, WriteJob, WrittenPart
 from tasks.core.workers.pool import WorkerPool
 
 _ROWS_A_GROUP = 1000
@@ -95,7 +95,7 @@ def time_sample(
     together = threading.Barrier(workers)
 
     with WorkerPool(workers) as pool:
-        pool.run_in_each(PrepareJob(tokenizer_folder=str(tokenizer_folder), engine=config.engine))
+        pool.prepare(tokenizer_folder, config.engine)
 
         def one(worker: int) -> Done:
             done: Done = []
@@ -114,7 +114,7 @@ def time_sample(
                         engine=config.engine,
                         spec=spec,
                     )
-                ).tokenized
+                )
                 written = pool.run(
                     WriteJob(
                         part=part,
@@ -123,9 +123,7 @@ def time_sample(
                         output=str(storage),
                         spec=spec,
                     )
-                ).written
-                assert tokenized is not None  # noqa: S101  (what these jobs are answered with)
-                assert written is not None  # noqa: S101
+                )
                 done.append((tokenized, written))
             return done
 

@@ -1,75 +1,20 @@
-"""What a worker process is asked to do, and what it answers: the messages on its pipes."""
+"""What a worker process is asked to do, and what it answers: the messages on its pipes.
 
-from typing import Annotated, Literal
+A job is typed by its result: `Job[FetchedFile]` is answered with a `FetchedFile`.
+"""
+
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.manifest import DatasetSpec, PartSummary, SourceIdentity, SplitPart
 
+R = TypeVar("R")
+
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FetchJob(_Message):
-    """Bring a remote source file to a folder on scratch; only `column` of it will be read."""
-
-    job: Literal["fetch"] = "fetch"
-    part: int
-    source_url: str
-    source_size: int
-    source_version: str | None
-    folder: str
-    column: str
-
-
-class PrepareJob(_Message):
-    """Load the tokenizer, before the first file asks for it.
-
-    Attributes:
-        tokenizer_folder: what `Tokenizer.save` wrote.
-    """
-
-    job: Literal["prepare"] = "prepare"
-    tokenizer_folder: str
-    engine: Literal["auto", "reference"]
-
-
-class TokenizeJob(_Message):
-    """Tokenize one source file into packed shards on scratch.
-
-    Attributes:
-        source_url, source_size, source_version: the file as it was listed.
-        local_path: where its bytes lie.
-        scratch: folder that the result goes to, replaced if it exists.
-        tokenizer_folder: what `Tokenizer.save` wrote.
-    """
-
-    job: Literal["tokenize"] = "tokenize"
-    part: int
-    source_url: str
-    source_size: int
-    source_version: str | None = None
-    local_path: str
-    scratch: str
-    tokenizer_folder: str
-    engine: Literal["auto", "reference"]
-    spec: DatasetSpec
-
-
-class WriteJob(_Message):
-    """Write one tokenized part to the output and record it."""
-
-    job: Literal["write"] = "write"
-    part: int
-    source_url: str
-    scratch: str
-    output: str
-    spec: DatasetSpec
-
-
-Job = Annotated[PrepareJob | FetchJob | TokenizeJob | WriteJob, Field(discriminator="job")]
 
 
 class JobProgress(_Message):
@@ -152,15 +97,98 @@ class Failure(_Message):
     message: str
 
 
-class Answer(_Message):
+class Prepared(_Message):
+    """The tokenizer is loaded."""
+
+
+class Answer(_Message, Generic[R]):
     """One line from a worker; exactly one of the fields is there."""
 
     progress: JobProgress | None = None
-    fetched: FetchedFile | None = None
-    prepared: bool | None = None
-    tokenized: TokenizedPart | None = None
-    written: WrittenPart | None = None
+    result: R | None = None
     failure: Failure | None = None
 
 
-JOB: TypeAdapter[PrepareJob | FetchJob | TokenizeJob | WriteJob] = TypeAdapter(Job)
+class Job(_Message, Generic[R]):
+    """A piece of work for a worker; `R` is what it is answered with."""
+
+    def read_answer(self, line: bytes) -> Answer[R]:
+        """Read a line that the worker answers this job with."""
+        raise NotImplementedError
+
+
+class FetchJob(Job[FetchedFile]):
+    """Bring a remote source file to a folder on scratch; only `column` of it will be read."""
+
+    job: Literal["fetch"] = "fetch"
+    part: int
+    source_url: str
+    source_size: int
+    source_version: str | None
+    folder: str
+    column: str
+
+    def read_answer(self, line: bytes) -> Answer[FetchedFile]:
+        """Read a line that the worker answers this job with."""
+        return Answer[FetchedFile].model_validate_json(line)
+
+
+class PrepareJob(Job[Prepared]):
+    """Load the tokenizer, before the first file asks for it.
+
+    Attributes:
+        tokenizer_folder: what `Tokenizer.save` wrote.
+    """
+
+    job: Literal["prepare"] = "prepare"
+    tokenizer_folder: str
+    engine: Literal["auto", "reference"]
+
+    def read_answer(self, line: bytes) -> Answer[Prepared]:
+        """Read a line that the worker answers this job with."""
+        return Answer[Prepared].model_validate_json(line)
+
+
+class TokenizeJob(Job[TokenizedPart]):
+    """Tokenize one source file into packed shards on scratch.
+
+    Attributes:
+        source_url, source_size, source_version: the file as it was listed.
+        local_path: where its bytes lie.
+        scratch: folder that the result goes to, replaced if it exists.
+        tokenizer_folder: what `Tokenizer.save` wrote.
+    """
+
+    job: Literal["tokenize"] = "tokenize"
+    part: int
+    source_url: str
+    source_size: int
+    source_version: str | None = None
+    local_path: str
+    scratch: str
+    tokenizer_folder: str
+    engine: Literal["auto", "reference"]
+    spec: DatasetSpec
+
+    def read_answer(self, line: bytes) -> Answer[TokenizedPart]:
+        """Read a line that the worker answers this job with."""
+        return Answer[TokenizedPart].model_validate_json(line)
+
+
+class WriteJob(Job[WrittenPart]):
+    """Write one tokenized part to the output and record it."""
+
+    job: Literal["write"] = "write"
+    part: int
+    source_url: str
+    scratch: str
+    output: str
+    spec: DatasetSpec
+
+    def read_answer(self, line: bytes) -> Answer[WrittenPart]:
+        """Read a line that the worker answers this job with."""
+        return Answer[WrittenPart].model_validate_json(line)
+
+
+AnyJob = PrepareJob | FetchJob | TokenizeJob | WriteJob
+JOB: TypeAdapter[AnyJob] = TypeAdapter(Annotated[AnyJob, Field(discriminator="job")])

@@ -10,11 +10,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO
+from pathlib import Path
+from typing import IO, Any, Literal
 
 from streaming_ext import errors
 from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
-from tasks.core.workers.jobs import Answer, Failure, Job, JobProgress
+from tasks.core.workers.jobs import Failure, Job, JobProgress, PrepareJob, R
 
 _STDERR_TAIL_BYTES = 2000
 _END_SECONDS = 5.0
@@ -49,7 +50,7 @@ class _Worker:
     def pid(self) -> int:
         return self._process.pid
 
-    def run(self, job: Job, on_progress: Callable[[JobProgress], None]) -> Answer:
+    def run(self, job: Job[R], on_progress: Callable[[JobProgress], None]) -> R | Failure:
         """Do one job; blocks.
 
         Raises:
@@ -64,10 +65,13 @@ class _Worker:
         except BrokenPipeError as error:
             raise WorkerDiedError(self._how_it_ended()) from error
         while line := stdout.readline():
-            answer = Answer.model_validate_json(line)
-            if answer.progress is None:
-                return answer
-            on_progress(answer.progress)
+            answer = job.read_answer(line)
+            if answer.failure is not None:
+                return answer.failure
+            if answer.result is not None:
+                return answer.result
+            if answer.progress is not None:
+                on_progress(answer.progress)
         raise WorkerDiedError(self._how_it_ended())
 
     def _how_it_ended(self) -> str:
@@ -137,7 +141,7 @@ class WorkerPool:
         with self._lock:
             return [worker.pid for worker in self._alive]
 
-    def run(self, job: Job, on_progress: Callable[[JobProgress], None] = lambda _: None) -> Answer:
+    def run(self, job: Job[R], on_progress: Callable[[JobProgress], None] = lambda _: None) -> R:
         """Do a job in a free worker; blocks until it is done. Called from several threads.
 
         Raises:
@@ -146,7 +150,19 @@ class WorkerPool:
         """
         return self._run_in(self._slots.get(), job, on_progress)
 
-    def run_in_each(self, job: Job) -> None:
+    def prepare(self, tokenizer_folder: Path, engine: Literal["auto", "reference"]) -> None:
+        """Load the tokenizer in every worker, before the first file asks for it.
+
+        Args:
+            tokenizer_folder: what `save_tokenizer` wrote.
+            engine: which one will tokenize.
+
+        Raises:
+            ShardmillError: as `run_in_each`.
+        """
+        self.run_in_each(PrepareJob(tokenizer_folder=str(tokenizer_folder), engine=engine))
+
+    def run_in_each(self, job: Job[Any]) -> None:
         """Do a job once in every worker, all at the same time; blocks until all are done.
 
         In place of a worker that dies, another does it.
@@ -167,11 +183,11 @@ class WorkerPool:
                 pass
 
     def _run_in(
-        self, worker: _Worker | None, job: Job, on_progress: Callable[[JobProgress], None]
-    ) -> Answer:
+        self, worker: _Worker | None, job: Job[R], on_progress: Callable[[JobProgress], None]
+    ) -> R:
         try:
             worker = worker or self._start()
-            answer = worker.run(job, on_progress)
+            result = worker.run(job, on_progress)
         except BaseException as error:
             if worker is not None:
                 self._discard(worker)
@@ -181,9 +197,9 @@ class WorkerPool:
             raise
         finally:
             self._slots.put(worker)
-        if answer.failure is not None:
-            raise as_error(answer.failure)
-        return answer
+        if isinstance(result, Failure):
+            raise as_error(result)
+        return result
 
     def _start(self) -> _Worker:
         with self._lock:

@@ -17,9 +17,10 @@ import traceback
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
+from pydantic import BaseModel
 
 from streaming_ext.errors import ShardmillError, WorkerDiedError
 from streaming_ext.text.memory import limit_memory
@@ -33,11 +34,12 @@ from tasks.core.storage import Storage, open_storage
 from tasks.core.workers.jobs import (
     JOB,
     Answer,
+    AnyJob,
     Failure,
     FetchedFile,
     FetchJob,
-    Job,
     JobProgress,
+    Prepared,
     PrepareJob,
     TokenizeJob,
     WriteJob,
@@ -77,14 +79,14 @@ def _read_jobs(jobs: "queue.SimpleQueue[bytes]") -> None:
     os._exit(0)  # the parent is gone or done: nobody waits for what is in hand
 
 
-def _send(answer: Answer) -> None:
+def _send(answer: Answer[Any]) -> None:
     os.write(sys.stdout.fileno(), answer.model_dump_json(exclude_none=True).encode() + b"\n")
 
 
-def _serve(line: bytes) -> Answer:
+def _serve(line: bytes) -> Answer[Any]:
     try:
         report = _throttled(lambda progress: _send(Answer(progress=progress)))
-        return _do(JOB.validate_json(line), report)
+        return Answer(result=_do(JOB.validate_json(line), report))
     except ShardmillError as error:
         return Answer(failure=Failure(error=type(error).__name__, message=str(error)))
     except MemoryError:
@@ -95,16 +97,16 @@ def _serve(line: bytes) -> Answer:
         return Answer(failure=Failure(error="InternalError", message=traceback.format_exc()))
 
 
-def _do(job: Job, report: Callable[[JobProgress], None]) -> Answer:
+def _do(job: AnyJob, report: Callable[[JobProgress], None]) -> BaseModel:
     if isinstance(job, PrepareJob):
         _tokenizer_and_engine(job.tokenizer_folder, job.engine)
-        return Answer(prepared=True)
+        return Prepared()
     if isinstance(job, TokenizeJob):
         tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
-        return Answer(tokenized=tokenize_part(job, tokenizer, engine, report, _buffers()))
+        return tokenize_part(job, tokenizer, engine, report, _buffers())
     if isinstance(job, FetchJob):
-        return Answer(fetched=_fetch(job, report))
-    return Answer(written=_write(job, report))
+        return _fetch(job, report)
+    return _write(job, report)
 
 
 @cache

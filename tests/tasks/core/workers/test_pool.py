@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -31,7 +32,7 @@ from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.storage import LocalStorage
 from tasks.core.storage import local as storage_module
-from tasks.core.workers.jobs import Answer, JobProgress, PrepareJob, TokenizeJob
+from tasks.core.workers.jobs import JobProgress, TokenizeJob
 from tasks.core.workers.pool import InternalError, WorkerPool
 from tests.command_line import is_alive, wait_for
 from tests.tasks.core.doubles import (
@@ -121,23 +122,21 @@ def waiting(tmp_path: Path, threads: ThreadPoolExecutor) -> Iterator[list[Waitin
         each.let_go()
 
 
-def failed(future: "Future[Answer]", kind: type[Exception], said: str) -> None:
+def failed(future: "Future[Any]", kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         future.result(timeout=20)
 
 
 def test_a_job_is_done(pool: WorkerPool, job: Callable[..., TokenizeJob], tmp_path: Path) -> None:
     source = write_source(tmp_path / "x.parquet", ["ab", None])
-    answer = pool.run(job(source))
-    assert answer.tokenized is not None
-    assert (answer.tokenized.rows, answer.tokenized.tokens) == (2, 3)
-    packed = answer.tokenized.splits["train"]
+    tokenized = pool.run(job(source))
+    assert (tokenized.rows, tokenized.tokens) == (2, 3)
+    packed = tokenized.splits["train"]
     assert ids_in(tmp_path / "s", make_spec(), "train", packed) == [97, 98, EOT]
 
     storage = LocalStorage(tmp_path / "out")
     storage.create()
-    written = pool.run(write_job(tmp_path / "s", storage.root, make_spec())).written
-    assert written is not None
+    written = pool.run(write_job(tmp_path / "s", storage.root, make_spec()))
     assert written.shards == 1
     assert "parts/00000.json" in storage.list()
 
@@ -222,9 +221,8 @@ def test_progress_arrives_in_order(
     source = write_source(tmp_path / "x.parquet", [" a b c d e f g" * 1000] * 1300)  # 18 MB
     heard: list[JobProgress] = []
     spec = make_spec(sequence_length=1024, shard_size=2**20)
-    answer = pool.run(job(source).model_copy(update={"spec": spec}), heard.append)
-    assert answer.tokenized is not None
-    assert answer.tokenized.progress == JobProgress(
+    tokenized = pool.run(job(source).model_copy(update={"spec": spec}), heard.append)
+    assert tokenized.progress == JobProgress(
         fraction=1.0, text_bytes=1300 * 14_000, tokens=1300 * 14_001
     )
     assert heard
@@ -259,7 +257,7 @@ def test_a_worker_that_is_killed(
     # The pool goes on: with the other worker, and a new one in the place of the dead.
     assert pool.pids == [other]
     source = write_source(tmp_path / "x.parquet", ["ab"])
-    assert pool.run(job(source)).tokenized is not None
+    assert pool.run(job(source)).tokens > 0
     assert len(pool.pids) == 2
     assert killed not in pool.pids
     for each in waiting:
@@ -279,20 +277,19 @@ def test_a_worker_that_dies_between_two_jobs(
         wait_for(lambda: not is_alive(process))
         with pytest.raises(WorkerDiedError, match="SIGKILL"):
             pool.run(job(source))
-        assert pool.run(job(source)).tokenized is not None
+        assert pool.run(job(source)).tokens > 0
 
 
 def test_a_worker_that_dies_before_it_is_ready_is_replaced(
     tokenizer_folder: Path, job: Callable[..., TokenizeJob], tmp_path: Path
 ) -> None:
-    prepare = PrepareJob(tokenizer_folder=str(tokenizer_folder), engine="reference")
     with WorkerPool(2) as made:
         first = made.pids
         os.kill(first[0], signal.SIGKILL)
-        made.run_in_each(prepare)
+        made.prepare(tokenizer_folder, "reference")
         assert first[0] not in made.pids
         source = write_source(tmp_path / "source.parquet", ["a", "b"])
-        assert [made.run(job(source)).tokenized is not None for _ in range(2)] == [True, True]
+        assert [made.run(job(source)).tokens for _ in range(2)] == [4, 4]
 
 
 class TestStop:
@@ -393,7 +390,8 @@ def test_a_worker_ends_when_its_parent_is_killed(
 
 
 def test_a_parent_that_sends_garbage(job: Callable[..., TokenizeJob], tmp_path: Path) -> None:
-    good = job(write_source(tmp_path / "x.parquet", ["ab"])).model_dump_json().encode()
+    sent = job(write_source(tmp_path / "x.parquet", ["ab"]))
+    good = sent.model_dump_json().encode()
     garbage = [b"garbage", b"", b"\xff\xfe", b"{}", b'{"job": "dance"}', good[:-1] + b', "x": 1}']
     worker = subprocess.Popen(
         [sys.executable, "-m", "tasks.core.workers.worker"],
@@ -408,15 +406,15 @@ def test_a_parent_that_sends_garbage(job: Callable[..., TokenizeJob], tmp_path: 
         worker.stdin.write(good[:40])  # a line may arrive in pieces
         worker.stdin.flush()
         for _ in garbage:
-            failure = Answer.model_validate_json(worker.stdout.readline()).failure
+            failure = sent.read_answer(worker.stdout.readline()).failure
             assert failure is not None
             assert failure.error == "InternalError"
             assert "ValidationError" in failure.message
         worker.stdin.write(good[40:] + b"\n")
         worker.stdin.flush()
-        answer = Answer.model_validate_json(worker.stdout.readline())
-        assert answer.tokenized is not None
-        assert answer.tokenized.tokens == 3
+        answer = sent.read_answer(worker.stdout.readline())
+        assert answer.result is not None
+        assert answer.result.tokens == 3
         worker.stdin.close()
         assert worker.wait(5) == 0
         assert worker.stdout.read() == b""
@@ -430,8 +428,7 @@ def test_each_thread_gets_its_own_answer(
     def ask(count: int) -> bool:
         source = write_source(tmp_path / f"{count}.parquet", ["a"] * count)
         barrier.wait(10)
-        tokenized = pool.run(job(source, str(count))).tokenized
-        return tokenized is not None and tokenized.rows == count
+        return pool.run(job(source, str(count))).rows == count
 
     assert list(threads.map(ask, range(1, 5))) == [True] * 4
 
