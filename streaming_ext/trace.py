@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streaming_ext.dataset.formats.mds import content_hash
-from streaming_ext.dataset.manifest import FileRecord, Manifest, PartRecord, from_json
+from streaming_ext.dataset.manifest import FileRecord, Manifest
+from streaming_ext.dataset.reading import record_of
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.sampler.order import Ints
@@ -144,7 +145,7 @@ def _read_documents(cache: ShardCache, manifest: Manifest, part: int) -> _Docume
     summary = next((each for each in manifest.parts if each.part == part), None)
     if summary is None:
         raise CorruptDatasetError(f"{cache.source.url}: the manifest does not know part {part}.")
-    record = from_json(PartRecord, _read(cache, summary.record), where=summary.record.path)
+    record = record_of(_read(cache, summary.record), where=summary.record.path)
     table = pq.read_table(BytesIO(_read(cache, record.documents)))
     chosen = np.asarray(table["split"]) == cache.index.split
     lengths = np.asarray(table["tokens"])[chosen].astype(np.int64) + 1  # and its end-of-text id

@@ -49,7 +49,7 @@ def imports_of(module: str) -> Iterator[str]:
 def allowed_in_core(name: str) -> bool:
     parts = name.split(".")
     if parts[0] == "streaming_ext":
-        return parts[1] in {"dataset", "errors", "storage", "text"}
+        return parts[1] in {"dataset", "errors", "plain_faults", "storage", "text"}
     if parts[0] == "tasks":
         return parts[1] == "core"
     return parts[0] not in {"flows", "prefect", *TRAINING, *COMMAND_LINE}

@@ -8,8 +8,8 @@ from cyclopts import Parameter
 from flows.commands.consoles import err, out
 from flows.commands.exit_codes import EXIT_FAILED, EXIT_TERMINATED
 from flows.commands.quiet import quiet_prefect
+from streaming_ext.dataset.reading import read_manifest
 from tasks.core.config import ShardConfig
-from tasks.core.outputs.publish import read_manifest
 from tasks.core.storage import open_storage
 
 

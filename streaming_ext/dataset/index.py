@@ -24,7 +24,8 @@ from streaming_ext.dataset.formats.mds import (
     content_hash,
 )
 from streaming_ext.dataset.layout import MANIFEST
-from streaming_ext.dataset.manifest import Manifest, from_json
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.reading import manifest_of
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.sampler.order import Ints
@@ -136,7 +137,7 @@ def read_index(remote: Remote, split: str | None, *, token_dtype: str | None = N
     manifest: Manifest | None = None
     try:
         data = remote.read(MANIFEST, limit=MAX_INDEX_BYTES)
-        manifest = from_json(Manifest, data, where=f"{remote.url}/{MANIFEST}")
+        manifest = manifest_of(data, where=f"{remote.url}/{MANIFEST}")
     except FileMissingError:
         pass  # not one of ours, or not finished: the index decides below
     if split and not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", split):

@@ -5,6 +5,7 @@ the source bytes and the configuration alone: no time and no host stands in them
 """
 
 import json
+import re
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
@@ -28,6 +29,7 @@ from streaming_ext.dataset.formats.mds import (
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path, record_path
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.format_version import FormatVersion, refuse_newer
+from streaming_ext.plain_faults import plain_faults
 
 FORMAT: Final = FormatVersion(1)  # the newest that is read here
 
@@ -326,9 +328,13 @@ def from_json(model: type[Model], data: bytes, *, where: str) -> Model:
     """
     try:
         return model.model_validate_json(data)
-    except (ValidationError, CorruptDatasetError) as error:
-        refuse_newer(_version(data), FORMAT, what=where)
-        raise CorruptDatasetError(f"{where} is no valid {model.__name__}: {error}") from error
+    except ValidationError as error:
+        reason = plain_faults(error)
+    except CorruptDatasetError as error:  # raised in our own words while a shard is looked at
+        reason = str(error)
+    refuse_newer(_version(data), FORMAT, what=where)
+    kind = re.sub(r"(?<!^)(?=[A-Z])", " ", model.__name__).lower()  # PartRecord -> part record
+    raise CorruptDatasetError(f"{where} is no valid {kind}: {reason}")
 
 
 def _version(data: bytes) -> object:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streaming_ext.dataset.manifest import DatasetSpec, Manifest, NodeShare, from_json
+from streaming_ext.dataset.manifest import DatasetSpec, NodeShare
+from streaming_ext.dataset.reading import manifest_of
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.sampler.ranks import DataRank
 
@@ -68,7 +69,7 @@ def from_manifests(folder: Path, *, split: str, length: int) -> list[Card]:
     cards = []
     files = [file for file in sorted(folder.rglob("*.json")) if file.is_file()]
     for file in files:
-        manifest = from_json(Manifest, file.read_bytes(), where=str(file))
+        manifest = manifest_of(file.read_bytes(), where=str(file))
         if split not in manifest.splits:
             raise ConfigMismatchError(f"{file}: this share has no split {split!r}.")
         summary = manifest.splits[split]

@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from streaming_ext.dataset.layout import PARTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER, record_path
-from streaming_ext.dataset.manifest import DatasetSpec, PartRecord, from_json, to_json
+from streaming_ext.dataset.layout import RUNS_FOLDER, TOKENIZER_FOLDER
+from streaming_ext.dataset.manifest import DatasetSpec, from_json, to_json
+from streaming_ext.dataset.reading import read_record
 from streaming_ext.errors import (
     ConfigMismatchError,
     DatasetError,
@@ -31,6 +32,7 @@ from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES, open_saved
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import put_tokenizer
 from tasks.core.planning.plan import RunPlan, without_lost_files
+from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, installed_versions
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import Failure
@@ -248,9 +250,8 @@ def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterato
         DatasetError: a part has no record.
     """
     for part in parts:
-        path = record_path(part)
         try:
-            record = from_json(PartRecord, storage.read(path), where=f"{storage}/{path}")
+            record = read_record(storage, part)
         except FileNotFoundError as error:
             raise DatasetError(
                 f"{storage}: part {part:05} was told to be done, but has no record. Run again."
@@ -272,10 +273,4 @@ def remove_run_folder(storage: Storage, run: str) -> None:
 
 def _recorded(storage: Storage, parts: Iterable[int]) -> set[int]:
     """Those of the parts that are recorded with all their files."""
-    there = storage.list(PARTS_FOLDER)
-    records = {
-        part: from_json(PartRecord, storage.read(path), where=f"{storage}/{path}")
-        for part in parts
-        if (path := record_path(part)) in there
-    }
-    return set(without_lost_files(storage, records, published=False))
+    return set(without_lost_files(storage, read_records(storage, parts), published=False))

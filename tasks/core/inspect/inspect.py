@@ -14,9 +14,9 @@ from streaming_ext.dataset.manifest import (
     Manifest,
     PartRecord,
     SplitSummary,
-    from_json,
 )
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
+from streaming_ext.dataset.reading import manifest_of, record_of
 from streaming_ext.errors import CorruptDatasetError
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
 from tasks.core.reporting.length_classes import Lengths
@@ -81,8 +81,7 @@ def open_dataset(storage: Storage) -> tuple[DatasetFiles, Manifest]:
         CorruptDatasetError: the manifest is damaged.
     """
     files = DatasetFiles(storage, storage.list())
-    data = files.read_manifest()
-    return files, from_json(Manifest, data, where=f"{storage}/{MANIFEST}")
+    return files, manifest_of(files.read_manifest(), where=f"{storage}/{MANIFEST}")
 
 
 def read_listed(files: DatasetFiles, file: FileRecord, *, limit: int = MAX_JSON_BYTES) -> bytes:
@@ -111,7 +110,7 @@ def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecor
         CorruptDatasetError: it is missing or damaged.
     """
     file = manifest.parts[part].record
-    return from_json(PartRecord, read_listed(files, file), where=f"{files.storage}/{file.path}")
+    return record_of(read_listed(files, file), where=f"{files.storage}/{file.path}")
 
 
 def describe(storage: Storage) -> DatasetDescription:

@@ -10,12 +10,12 @@ from streaming_ext.dataset.manifest import (
     Manifest,
     PartRecord,
     SplitSummary,
-    from_json,
     to_json,
 )
-from streaming_ext.errors import DatasetError, NotADatasetError
+from streaming_ext.errors import DatasetError
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
-from tasks.core.planning.plan import RunPlan, read_records
+from tasks.core.planning.plan import RunPlan
+from tasks.core.reading.records import read_records
 from tasks.core.storage import Storage
 
 
@@ -94,20 +94,3 @@ def put_tokenizer(plan: RunPlan, storage: Storage) -> list[FileRecord]:
         storage.put(path, data)
         records.append(FileRecord.of(path, data))
     return records
-
-
-def read_manifest(storage: Storage) -> Manifest:
-    """The manifest of a published dataset.
-
-    Raises:
-        NotADatasetError: there is none.
-        CorruptDatasetError: it is damaged.
-    """
-    try:
-        data = storage.read(MANIFEST)
-    except FileNotFoundError as error:
-        raise NotADatasetError(
-            f"{storage}: no {MANIFEST}, so this is no finished dataset. "
-            "Run `shardmill shard` with the same options again to finish it."
-        ) from error
-    return from_json(Manifest, data, where=f"{storage}/{MANIFEST}")

@@ -24,16 +24,16 @@ from streaming_ext.dataset.layout import (
 )
 from streaming_ext.dataset.manifest import (
     DatasetSpec,
-    Manifest,
     NodeShare,
     PartRecord,
     SourceIdentity,
     TokenizerIdentity,
-    from_json,
 )
+from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
+    NotADatasetError,
     SourceError,
     StorageError,
     UsageError,
@@ -45,6 +45,7 @@ from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.planning.node_shares import own_share, require_same_share
+from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.storage import Storage
 from tasks.core.storage.scratch import user_scratch
@@ -203,29 +204,14 @@ def _empty_scratch(plan: RunPlan) -> None:
             file.unlink()
 
 
-def read_records(storage: Storage) -> dict[int, PartRecord]:
-    """Every part record on the output, by part.
-
-    Raises:
-        CorruptDatasetError: a record is damaged.
-    """
-
-    def read(path: str) -> PartRecord:
-        return from_json(PartRecord, storage.read(path), where=f"{storage}/{path}")
-
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        records = threads.map(read, storage.list(PARTS_FOLDER))
-        return {record.part: record for record in records}
-
-
 def _compare_with_output(
     storage: Storage, spec: DatasetSpec, sources: tuple[SourceFile, ...], share: NodeShare | None
 ) -> tuple[dict[int, PartRecord], bool]:
     """The records of the parts that are done, and whether the dataset is published."""
     records = read_records(storage)
     try:
-        manifest = from_json(Manifest, storage.read(MANIFEST), where=f"{storage}/{MANIFEST}")
-    except FileNotFoundError:
+        manifest = read_manifest(storage)
+    except NotADatasetError:
         manifest = None
     if manifest is None and not records:
         foreign = [path for path in storage.list() if not _is_ours(path)]

@@ -21,10 +21,11 @@ from streaming_ext.dataset.manifest import (
     Manifest,
     PartRecord,
     PartSummary,
-    from_json,
     to_json,
 )
+from streaming_ext.dataset.reading import manifest_of, record_of
 from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError, one_line
+from streaming_ext.plain_faults import plain_faults
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
 from tasks.core.outputs.publish import filled_splits, merged_index, summarize_split
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
@@ -32,7 +33,6 @@ from tasks.core.verify.findings import Outcome
 
 MAX_SEQUENCE_LENGTH = 2**24
 _IO_THREADS = 8
-_MAX_FAULTS = 3  # of one file
 
 
 def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
@@ -45,9 +45,9 @@ def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
     data = files.read_manifest()
     out.count(files=1, bytes=len(data))
     try:
-        manifest = from_json(Manifest, data, where=MANIFEST)
+        manifest = manifest_of(data, where=MANIFEST)
     except CorruptDatasetError as error:
-        out.found(MANIFEST, _why_invalid(error))
+        out.found(MANIFEST, one_line(error))
         return None
     if to_json(manifest) != data:
         out.found(MANIFEST, "not in the form in which it is written: other spaces, order or types")
@@ -70,20 +70,6 @@ def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
     if [file.path for file in manifest.tokenizer_files] != expected:
         out.found(MANIFEST, f"the tokenizer's files are not {', '.join(expected)}")
     return manifest
-
-
-def _why_invalid(error: Exception) -> str:
-    """The first few faults, each with the field that it is in."""
-    cause = error if isinstance(error, ValidationError) else error.__cause__
-    if not isinstance(cause, ValidationError):
-        return one_line(error)
-    faults = cause.errors(include_url=False, include_context=False, include_input=False)
-    words = [
-        f"{'.'.join(str(step) for step in fault['loc'])}: {fault['msg']}".removeprefix(": ")
-        for fault in faults[:_MAX_FAULTS]
-    ]
-    more = f"; and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
-    return one_line(ValueError(f"not valid: {'; '.join(words)}{more}"))
 
 
 def spec_problems(spec: DatasetSpec) -> list[str]:
@@ -144,11 +130,14 @@ def _read_record(
         return None, out
     out.count(files=1, bytes=len(data))
     try:
-        record = from_json(PartRecord, data, where=path)
+        record = record_of(data, where=path)
         record.files()  # sizes and hashes of its shards
         ours = record.summary()
-    except (CorruptDatasetError, ValueError) as error:
-        out.found(path, _why_invalid(error))
+    except CorruptDatasetError as error:
+        out.found(path, one_line(error))
+        return None, out
+    except ValidationError as error:
+        out.found(path, f"not valid: {plain_faults(error)}")
         return None, out
     intact = summary is None or content_hash(data) == summary.record.xxh128
     if summary is not None and not intact:

@@ -21,6 +21,7 @@ from streaming_ext.dataset.manifest import (
     from_json,
     to_json,
 )
+from streaming_ext.dataset.reading import manifest_of, record_of
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
 
 SPEC = DatasetSpec(
@@ -223,18 +224,18 @@ def more_documents(record: dict[str, Any]) -> dict[str, Any]:
         (lambda r: first_shard(r).update(zip_name="00007/shard.00001.mds.zstd"), "as packed"),
         (lambda r: r["splits"]["train"]["shards"].insert(0, dict(first_shard(r))), "as shard 1"),
         (lambda r: r.update(rows=10, splits=more_documents(r)), "6 documents in 11 tokens"),
-        (lambda r: r.update(rows=-1), "greater than or equal to 0"),
-        (lambda r: r["splits"]["train"].update(tokens=-1, padding=13), "greater than or equal"),
+        (lambda r: r.update(rows=-1), "rows: expected 0 or more, got -1"),
+        (lambda r: r["splits"]["train"].update(tokens=-1, padding=13), "tokens: expected 0 or"),
         (lambda r: r.update(format=0), "format"),
         (lambda r: r["splits"].update(test=r["splits"]["train"]), "test"),
         (lambda r: r["documents"].update(xxh128="z" * 32), "xxh128"),
         (lambda r: r["documents"].update(xxh128="a" * 31), "xxh128"),
-        (lambda r: r.pop("source"), "Field required"),
+        (lambda r: r.pop("source"), "source is missing"),
         (lambda r: first_shard(r).update(samples=0), "a shard of 0 samples"),
         (lambda r: first_shard(r).update(raw_bytes=-1), "a shard of -1 bytes"),
         (lambda r: first_shard(r).update(raw_hash="x"), "'x' is no xxh128"),
         (lambda r: first_shard(r).update(zip_bytes=None), "half a description"),
-        (lambda r: r["spec"].update(holdout_fraction=1.0), "less than 1"),
+        (lambda r: r["spec"].update(holdout_fraction=1.0), "expected less than 1.0, got 1.0"),
     ],
 )
 def test_a_record_that_lies_is_refused(
@@ -242,7 +243,9 @@ def test_a_record_that_lies_is_refused(
 ) -> None:
     with pytest.raises(CorruptDatasetError, match=said) as caught:
         from_json(PartRecord, changed(RECORD, change), where="out/parts/00007.json")
-    assert str(caught.value).startswith("out/parts/00007.json is no valid PartRecord")
+    assert str(caught.value).startswith("out/parts/00007.json is no valid part record")
+    for words in ("pydantic", "https:", "Input should", "validation error", "\n"):
+        assert words not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -258,15 +261,16 @@ def test_a_record_that_lies_is_refused(
     ],
 )
 def test_extra_fields_are_refused(where: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    with pytest.raises(CorruptDatasetError, match="Extra inputs|Unexpected keyword"):
+    with pytest.raises(CorruptDatasetError, match=r"surprise is no field that is known"):
         from_json(PartRecord, changed(RECORD, lambda r: where(r).update(surprise=1)), where="x")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"format": 1}'])
 def test_what_is_no_record_is_refused(data: bytes) -> None:
-    for model in (PartRecord, Manifest):
-        with pytest.raises(CorruptDatasetError, match=f"here is no valid {model.__name__}"):
-            from_json(model, data, where="here")
+    with pytest.raises(CorruptDatasetError, match="here is no valid part record"):
+        record_of(data, where="here")
+    with pytest.raises(CorruptDatasetError, match="here is no valid manifest"):
+        manifest_of(data, where="here")
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ import pytest
 
 from streaming_ext.dataset.formats.mds import content_hash
 from streaming_ext.dataset.manifest import Manifest, SplitSummary
+from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import CorruptDatasetError, DatasetError, NotADatasetError
 from streaming_ext.text.sources import SourceFile
 from tasks.core.config import ShardConfig
-from tasks.core.outputs.publish import publish, read_manifest
+from tasks.core.outputs.publish import publish
 from tasks.core.planning.plan import RunPlan
 from tasks.core.storage import LocalStorage
 from tasks.core.workers.write_part import write_part
@@ -108,7 +109,7 @@ def test_read_manifest(plan: RunPlan, storage: Recorder) -> None:
     manifest = publish(plan, storage)
     assert read_manifest(storage) == manifest
     storage.put("manifest.json", storage.read("manifest.json")[:-10])
-    with pytest.raises(CorruptDatasetError, match=r"out/manifest\.json is no valid Manifest"):
+    with pytest.raises(CorruptDatasetError, match=r"out/manifest\.json is no valid manifest"):
         read_manifest(storage)
 
 
@@ -133,7 +134,7 @@ def test_records_that_went_missing_are_noticed(
 def test_a_damaged_record_is_noticed(plan: RunPlan, storage: Recorder) -> None:
     record = storage.read("parts/00002.json")
     storage.put("parts/00002.json", record.replace(b'"rows": 1', b'"rows": 2'))
-    with pytest.raises(CorruptDatasetError, match=r"parts/00002\.json is no valid PartRecord"):
+    with pytest.raises(CorruptDatasetError, match=r"parts/00002\.json is no valid part record"):
         publish(plan, storage)
     assert "manifest.json" not in storage.list()
 

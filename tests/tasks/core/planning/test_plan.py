@@ -26,10 +26,10 @@ from tasks.core.planning.plan import (
     RunPlan,
     check_sources,
     make_plan,
-    read_records,
     remove_scratch,
     scratch_folder,
 )
+from tasks.core.reading.records import read_records
 from tasks.core.storage import LocalStorage
 from tasks.core.workers.write_part import write_part
 from tests.tasks.core.doubles import tokenized, write_job, write_source
@@ -242,7 +242,7 @@ class TestResume:
     ) -> None:
         do(planned(config), storage, 1)
         storage.put("parts/00001.json", storage.read("parts/00001.json")[:100])
-        with pytest.raises(CorruptDatasetError, match=r"parts/00001\.json is no valid PartRecord"):
+        with pytest.raises(CorruptDatasetError, match=r"parts/00001\.json is no valid part record"):
             planned(config)
 
 
@@ -393,7 +393,7 @@ class TestPublishedMismatch:
         self, config: ShardConfig, storage: LocalStorage, planned: Planned
     ) -> None:
         storage.put("manifest.json", b"{}")
-        with pytest.raises(CorruptDatasetError, match=r"manifest\.json is no valid Manifest"):
+        with pytest.raises(CorruptDatasetError, match=r"manifest\.json is no valid manifest"):
             planned(config)
 
 

@@ -1,0 +1,61 @@
+"""The one way to read a manifest and the record of a part."""
+
+from typing import Protocol
+
+from streaming_ext.dataset.layout import MANIFEST, record_path
+from streaming_ext.dataset.manifest import Manifest, PartRecord, from_json
+from streaming_ext.errors import NotADatasetError
+
+
+class Files(Protocol):
+    """Where a dataset lies: `str()` names it in messages."""
+
+    def read(self, path: str) -> bytes:
+        """The content of a file; `FileNotFoundError` where there is none."""
+        ...
+
+
+def manifest_of(data: bytes, *, where: str) -> Manifest:
+    """The manifest that a file holds.
+
+    Raises:
+        CorruptDatasetError: it is damaged; `where` names the file.
+    """
+    return from_json(Manifest, data, where=where)
+
+
+def record_of(data: bytes, *, where: str) -> PartRecord:
+    """The record that a file holds.
+
+    Raises:
+        CorruptDatasetError: it is damaged; `where` names the file.
+    """
+    return from_json(PartRecord, data, where=where)
+
+
+def read_manifest(files: Files) -> Manifest:
+    """The manifest of a dataset.
+
+    Raises:
+        NotADatasetError: there is none.
+        CorruptDatasetError: it is damaged.
+    """
+    try:
+        data = files.read(MANIFEST)
+    except FileNotFoundError as error:
+        raise NotADatasetError(
+            f"{files}: no {MANIFEST}, so this is no finished dataset. "
+            "Run `shardmill shard` with the same options again to finish it."
+        ) from error
+    return manifest_of(data, where=f"{files}/{MANIFEST}")
+
+
+def read_record(files: Files, part: int) -> PartRecord:
+    """The record of a part.
+
+    Raises:
+        FileNotFoundError: there is none, so the part does not count.
+        CorruptDatasetError: it is damaged, or of another part.
+    """
+    path = record_path(part)
+    return record_of(files.read(path), where=f"{files}/{path}")

@@ -1,0 +1,31 @@
+"""The records of all parts that lie on an output, read some at a time."""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from streaming_ext.dataset.layout import PARTS_FOLDER, record_path
+from streaming_ext.dataset.manifest import PartRecord
+from streaming_ext.dataset.reading import record_of
+from tasks.core.storage import Storage
+
+_IO_THREADS = 8
+
+
+def read_records(storage: Storage, parts: Iterable[int] | None = None) -> dict[int, PartRecord]:
+    """The part records on the output, by part.
+
+    Args:
+        storage: the dataset's.
+        parts: those to look at; all unless given.
+
+    Raises:
+        CorruptDatasetError: a record is damaged.
+    """
+    there = storage.list(PARTS_FOLDER)
+    wanted = there if parts is None else [p for part in parts if (p := record_path(part)) in there]
+
+    def read(path: str) -> PartRecord:
+        return record_of(storage.read(path), where=f"{storage}/{path}")
+
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        return {record.part: record for record in threads.map(read, wanted)}
