@@ -4,9 +4,10 @@ from pathlib import Path
 
 from prefect import task
 
+from tasks.core.planning.part import Part
 from tasks.core.workers.jobs import FetchJob
 from tasks.running.retrying import OURS, retry_pauses
-from tasks.running.run import Part, Run
+from tasks.running.run import Run
 
 
 @task(
@@ -27,12 +28,9 @@ def download(run: Run, part: Part) -> Path:
     try:
         fetched = run.movers.run(
             FetchJob(
-                part=part.number,
-                source_url=source.url,
-                source_size=source.size,
-                source_version=source.version,
+                source=source,
                 folder=str(run.plan.downloads),
-                column=run.plan.spec.text_column,
+                options=run.plan.spec.read_options,
             )
         )
     except BaseException:

@@ -12,7 +12,7 @@ from tasks.core.storage import open_storage
 from tasks.download import download
 from tasks.hosts.guest import Guest
 from tasks.running.retrying import OURS
-from tasks.running.run import Part, Run
+from tasks.running.run import Run
 from tasks.tokenize import tokenize
 from tasks.write import write
 
@@ -71,7 +71,7 @@ def shard_part(output: str, run: str, number: int) -> PartTimes | FailedFile:
 
     means = _means(output, run, get_worker().state.nthreads)
     means.require_going()
-    part = Part(number, means.plan.sources[number])
+    part = means.plan.part(number)
     step = "download"
     try:
         local = part.source.local_path or download.fn(means, part)

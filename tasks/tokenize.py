@@ -4,9 +4,10 @@ from pathlib import Path
 
 from prefect import task
 
+from tasks.core.planning.part import Part
 from tasks.core.workers.jobs import TokenizedPart, TokenizeJob
 from tasks.running.retrying import OURS
-from tasks.running.run import Part, Run
+from tasks.running.run import Run
 
 
 @task(
@@ -25,10 +26,7 @@ def tokenize(run: Run, part: Part, local: Path) -> TokenizedPart:
     plan = run.plan
     tokenized = run.pool.run(
         TokenizeJob(
-            part=part.number,
-            source_url=part.source.url,
-            source_size=part.source.size,
-            source_version=part.source.version,
+            part=part,
             local_path=str(local),
             scratch=str(plan.part_scratch(part.number)),
             tokenizer_folder=str(plan.tokenizer_folder),

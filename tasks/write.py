@@ -5,10 +5,11 @@ import shutil
 
 from prefect import task
 
+from tasks.core.planning.part import Part
 from tasks.core.reporting.report import PartTimes
 from tasks.core.workers.jobs import TokenizedPart, WriteJob
 from tasks.running.retrying import OURS, retry_pauses
-from tasks.running.run import Part, Run
+from tasks.running.run import Run
 
 
 @task(
@@ -27,8 +28,7 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
     plan = run.plan
     scratch = plan.part_scratch(part.number)
     job = WriteJob(
-        part=part.number,
-        source_url=part.source.url,
+        part=part,
         scratch=str(scratch),
         output=str(run.storage),
         spec=plan.spec,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.text.sources import columns
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.sources import ranges
 from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.sources.listing import list_sources
 from tests.servers.fault_proxy import Faults, fault_proxy
@@ -37,7 +38,7 @@ def make(path: Path, share: float) -> None:
 
 
 def main() -> None:
-    columns.WORTH_IT = 1.0
+    ranges.WORTH_IT = 1.0
     with (
         tempfile.TemporaryDirectory() as name,
         swift_server(Path(name) / "swift") as server,
@@ -55,12 +56,12 @@ def main() -> None:
             for share in SHARES:
                 (source,) = list_sources([f"s3://{bucket}/{share}.parquet"])
                 line = f"{label:9} text {share:.0%} of {source.size / 1e6:.0f} MB:"
-                for column in (None, "text"):
+                for options in (None, ReadOptions(column="text")):
                     began = time.perf_counter()
-                    path, fetched = fetch(source, folder / "scratch", column=column)
+                    path, fetched = fetch(source, folder / "scratch", options=options)
                     seconds = time.perf_counter() - began
                     path.unlink()
-                    line += f"  {'whole' if column is None else 'column'} {seconds:5.2f} s"
+                    line += f"  {'whole' if options is None else 'column'} {seconds:5.2f} s"
                     line += f" {fetched / 1e6:4.0f} MB"
                 print(line)
         client.close()

@@ -14,8 +14,9 @@ from typing import Any
 from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 
+from tasks.core.planning.part import Part
 from tasks.download import download
-from tasks.running.run import Part, Run
+from tasks.running.run import Run
 from tasks.tokenize import tokenize
 from tasks.write import write
 

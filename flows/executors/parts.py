@@ -8,7 +8,7 @@ from prefect import get_run_logger
 from flows.executors.look_ahead import PartEnd, done_in_any_order
 from streaming_ext.errors import ShardmillError, TransientStorageError
 from tasks.core.reporting.report import FailedFile, PartTimes
-from tasks.running.run import Part, Run
+from tasks.running.run import Run
 from tasks.running.worker_pools import LOOK_AHEAD_FILES
 
 
@@ -22,7 +22,7 @@ def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
     """
     logger = get_run_logger()
     plan = run.plan
-    parts = [Part(number, plan.sources[number]) for number in plan.todo]
+    parts = [plan.part(number) for number in plan.todo]
     run.progress.begin(files=len(parts), source_bytes=sum(part.source.size for part in parts))
     run.progress.enter("sharding")
     # A part that is being uploaded leaves its worker free for the next one.

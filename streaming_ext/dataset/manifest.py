@@ -30,6 +30,7 @@ from streaming_ext.dataset.layout import SPLITS, Split, documents_path, record_p
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.plain_faults import plain_faults
+from streaming_ext.text.documents.options import ReadOptions
 
 FORMAT: Final = FormatVersion(1)  # the newest that is read here
 
@@ -101,6 +102,11 @@ class DatasetSpec(_Value):
     def dtype(self) -> TokenDtype:
         """Type of one token id on disk."""
         return token_dtype(self.tokenizer.vocab_size)
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """What is read of the source files."""
+        return ReadOptions(column=self.text_column)
 
     @property
     def splits(self) -> tuple[Split, ...]:

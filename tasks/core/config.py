@@ -8,6 +8,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationInfo, fie
 from streaming_ext.dataset.formats.mds import MAX_SHARD_BYTES, Compression
 from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
+from streaming_ext.text.documents.options import ReadOptions
 
 
 class ShardConfig(BaseModel):
@@ -23,7 +24,7 @@ class ShardConfig(BaseModel):
         tuple[str, ...],
         Field(
             min_length=1,
-            description="Parquet files, folders, glob or brace patterns; also hf://, s3://, gs://, "
+            description="Files of text, folders, glob or brace patterns; also hf://, s3://, gs://, "
             "az:// and https:// URLs, or a dataset of the Hub, ORG/NAME.",
         ),
     ]
@@ -142,6 +143,11 @@ class ShardConfig(BaseModel):
         if executor != "here" and info.data.get("nodes") is not None:
             raise ValueError("must be here with --nodes: each node prepares its own share itself")
         return executor
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """What is read of the source files."""
+        return ReadOptions(column=self.text_column)
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
         """The part of the configuration that decides the bytes.

@@ -1,11 +1,10 @@
 """One run in progress: what its tasks share. Handed to each task; nothing of it passes Prefect."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_ext.errors import StoppedError
-from streaming_ext.text.sources import SourceFile
+from tasks.core.planning.part import Part
 from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage
@@ -16,17 +15,6 @@ from tasks.running.room import Room
 # Tokenizing takes most of a part's time, putting it in place the rest: for the progress bar.
 _TOKENIZE_SHARE = 0.95
 LOOK_AHEAD_BYTES = 8 * 2**30  # of source files on scratch that no worker has begun
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One source file and its number."""
-
-    number: int
-    source: SourceFile
-
-    def __str__(self) -> str:
-        return f"{self.number:05} {self.source.name}"
 
 
 class Planned:

@@ -1,41 +1,154 @@
-"""Reading the documents of one Parquet file, in batches that do not depend on its size."""
+"""Parquet: documents are rows, batches do not depend on the file's size, blocks are row groups."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.source_format import (
+    BATCH_BYTES,
+    MAX_BATCH_ROWS,
+    MAX_TEXT_BYTES,
+    Block,
+    DocumentBatch,
+    FileLook,
+    SeekableBytes,
+    SourceBytes,
+    SourceFormat,
+    Span,
+)
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.text.memory import memory_limit
 
-BATCH_BYTES = 16 * 2**20  # of text; what a batch costs is little beside, and so is its memory
-MAX_BATCH_ROWS = 2**16
-MAX_TEXT_BYTES = 2**28  # of one document: far above any that people write
 _LARGEST_GROWTH = 1000  # text for a byte of file: real text gives 2 to 5, forms and logs 50
 _ALWAYS_ALLOWED_BYTES = 2**30
+_TAIL_BYTES = 2**16  # read at once for the footer: most are shorter
+_READ_BYTES = 2**18
+_ROWS_A_GROUP = 1000  # of a file that is written for a sample
+_CODECS = {"snappy", "gzip", "brotli", "zstd"}  # of those that read back what was written
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentBatch:
-    """Some consecutive rows of a source file.
+class ParquetFormat(SourceFormat):
+    """Parquet files; a document is a row, and a span counts rows."""
 
-    Attributes:
-        rows: row in the file of each text, int64 (num_texts,).
-        texts: the texts that are not null.
-        num_rows: rows read, nulls among them.
-        fraction: of the file's rows that are read with this batch, in [0, 1].
-    """
+    name = "parquet"
+    suffixes = (".parquet",)
 
-    rows: npt.NDArray[np.int64]
-    texts: pa.LargeStringArray
-    num_rows: int
-    fraction: float
+    def read(
+        self,
+        path: Path,
+        options: ReadOptions,
+        *,
+        name: str | None = None,
+        span: Span | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[DocumentBatch]:
+        """See `SourceFormat.read`; a span is one of whole row groups."""
+        return read_documents(path, options.column, name=name, span=span, batch_bytes=batch_bytes)
+
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
+        """See `SourceFormat.look`: the footer tells all."""
+        footer = _footer(file)
+        try:
+            metadata = pq.read_metadata(pa.BufferReader(footer))
+            schema = metadata.schema.to_arrow_schema()
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{file.name}: not a whole Parquet file.") from error
+        check_column(schema, options.column, where=file.name)
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        chunks = [group.column(_leaf(schema, options.column)) for group in groups]
+        return FileLook(
+            blocks=tuple(
+                Block(group.num_rows, chunk.total_uncompressed_size)
+                for group, chunk in zip(groups, chunks, strict=True)
+            ),
+            needed=_needed(chunks, footer, file.size),
+            codec=chunks[0].compression.lower() if chunks else "zstd",
+        )
+
+    def read_blocks(
+        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
+    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
+        """See `SourceFormat.read_blocks`."""
+        try:
+            with pq.ParquetFile(
+                SeekableBytes(file), buffer_size=_READ_BYTES, pre_buffer=False
+            ) as opened:
+                for block in blocks:
+                    yield block, _read_group(opened, options.column, block, batch_bytes)
+        except (pa.ArrowException, OSError, MemoryError) as error:
+            raise SourceError(f"{file.name}: cannot be read: {error}") from error
+
+    def write(
+        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
+    ) -> None:
+        """See `SourceFormat.write`."""
+        pq.write_table(
+            pa.table({options.column: texts}),
+            path,
+            compression=codec
+            if codec in _CODECS
+            else "none"
+            if codec == "uncompressed"
+            else "zstd",
+            row_group_size=_ROWS_A_GROUP,
+        )
+
+
+def _footer(file: SourceBytes) -> bytes:
+    """The end of a file, its metadata included."""
+    if file.size < 12:
+        raise SourceError(f"{file.name}: {file.size} bytes are no Parquet file.")
+    tail = file.read(max(0, file.size - _TAIL_BYTES), file.size)
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if tail[-4:] != b"PAR1" or length > file.size:
+        raise SourceError(f"{file.name}: not a whole Parquet file.")
+    if length > len(tail):
+        tail = file.read(file.size - length, file.size)
+    return tail[-length:]
+
+
+def _leaf(schema: pa.Schema, column: str) -> int:
+    """The number of a column among the leaves of the schema: a struct has one for each field."""
+
+    def leaves(kind: pa.DataType) -> int:
+        fields = [kind.field(number).type for number in range(kind.num_fields)]
+        return sum(leaves(field) for field in fields) if fields else 1
+
+    before = schema.get_field_index(column)
+    return sum(leaves(schema.field(number).type) for number in range(before))
+
+
+def _needed(
+    chunks: Sequence[pq.ColumnChunkMetaData], footer: bytes, size: int
+) -> tuple[Span, ...] | None:
+    """The ranges that reading these chunks takes; None where the footer tells what cannot be."""
+    ranges = [(0, 4), (size - len(footer), size)]
+    for chunk in chunks:
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page:
+            start = min(start, chunk.dictionary_page_offset)
+        ranges.append((start, start + chunk.total_compressed_size))
+    if any(not 0 <= start <= end <= size for start, end in ranges):
+        return None
+    return tuple(sorted(ranges))
+
+
+def _read_group(
+    file: pq.ParquetFile, column: str, group: int, batch_bytes: int
+) -> Iterator[DocumentBatch]:
+    total, row = file.metadata.row_group(group).num_rows, 0
+    rows = _rows_a_batch(file.metadata, column, batch_bytes, [group])
+    for batch in file.iter_batches(
+        batch_size=rows, row_groups=[group], columns=[column], use_threads=False
+    ):
+        yield _without_nulls(batch.column(0).cast(pa.large_string()), row, row, total)
+        row += batch.num_rows
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -83,7 +196,12 @@ def check_column(schema: pa.Schema, column: str, *, where: str) -> None:
 
 
 def read_documents(
-    path: Path, column: str, *, batch_bytes: int = BATCH_BYTES, name: str | None = None
+    path: Path,
+    column: str,
+    *,
+    batch_bytes: int = BATCH_BYTES,
+    name: str | None = None,
+    span: Span | None = None,
 ) -> Iterator[DocumentBatch]:
     """Read the documents of a file in order.
 
@@ -92,6 +210,7 @@ def read_documents(
         column: name of a text column.
         batch_bytes: text a batch, in bytes; a longer document stands alone.
         name: what messages call the file; its path by default.
+        span: rows [start, end) of whole row groups; all of them by default.
 
     Raises:
         SourceError: the file is damaged, or made to fill memory or disk; the message names the
@@ -100,9 +219,13 @@ def read_documents(
     where = name or str(path)
     with open_parquet(path, name=name) as file:
         check_column(file.schema_arrow, column, where=where)
-        row, total_rows = 0, file.metadata.num_rows
+        groups, first_row, end_row = _groups_of(file.metadata, span, where=where)
+        row = first_row
         left = _LARGEST_GROWTH * path.stat().st_size + _ALWAYS_ALLOWED_BYTES
-        for texts in _read_texts(file, path, column, batch_bytes=batch_bytes, where=where):
+        pieces = _read_texts(
+            file, path, column, groups=groups, row=row, batch_bytes=batch_bytes, where=where
+        )
+        for texts in pieces:
             sizes = np.diff(text_buffers(texts)[1])
             left -= int(sizes.sum())
             if sizes.max(initial=0) > MAX_TEXT_BYTES:
@@ -116,27 +239,68 @@ def read_documents(
                     f"file, by row {row} already: it is made to fill a disk. Leave it out."
                 )
             for start, end in _cut_by_bytes(texts, batch_bytes):
-                yield _without_nulls(texts.slice(start, end - start), row + start, total_rows)
+                yield _without_nulls(
+                    texts.slice(start, end - start),
+                    row + start,
+                    row + start - first_row,
+                    end_row - first_row,
+                )
             row += len(texts)
-        if row != total_rows:
+        if row != end_row:
             raise SourceError(
-                f"{where}: {row} rows could be read, its footer promises {total_rows}."
+                f"{where}: {row - first_row} rows could be read, its footer promises "
+                f"{end_row - first_row}."
             )
 
 
+def _groups_of(
+    metadata: pq.FileMetaData, span: Span | None, *, where: str
+) -> tuple[list[int], int, int]:
+    """The row groups of a span of rows, and its first and last row; all where there is none."""
+    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    first, end = (0, metadata.num_rows) if span is None else span
+    # starts: row group -> its first row, and the end of the file: (groups + 1,)
+    starts = [0, *np.cumsum(sizes, dtype=np.int64).tolist()]
+    if span is None:
+        return list(range(len(sizes))), first, end
+    if first not in starts or end not in starts:
+        raise SourceError(f"{where}: rows {first} to {end} are not whole row groups of this file.")
+    return [g for g in range(len(sizes)) if first <= starts[g] and starts[g + 1] <= end], first, end
+
+
 def _read_texts(
-    file: pq.ParquetFile, path: Path, column: str, *, batch_bytes: int, where: str
+    file: pq.ParquetFile,
+    path: Path,
+    column: str,
+    *,
+    groups: list[int],
+    row: int,
+    batch_bytes: int,
+    where: str,
 ) -> Iterator[pa.LargeStringArray]:
-    """The column in pieces; the second way where the first takes more memory than there is."""
-    rows = _rows_a_batch(file.metadata, column, batch_bytes)
-    row = 0
+    """The column in pieces; the second way where the first takes more memory than there is.
+
+    Args:
+        file, path: the file.
+        column: its text column.
+        groups: row groups to read.
+        row: the first of them in the file.
+        batch_bytes: of text at once.
+        where: what messages call the file.
+    """
+    rows, first_row = _rows_a_batch(file.metadata, column, batch_bytes, groups), row
     try:
         try:
-            for batch in file.iter_batches(batch_size=rows, columns=[column], use_threads=False):
+            for batch in file.iter_batches(
+                batch_size=rows, row_groups=groups, columns=[column], use_threads=False
+            ):
                 yield batch.column(0).cast(pa.large_string())
                 row += batch.num_rows
         except MemoryError:
-            for texts in _read_repeated(path, column, rows=rows, batch_bytes=batch_bytes, skip=row):
+            for texts in _read_repeated(
+                path, column, groups=groups, rows=rows, batch_bytes=batch_bytes,
+                skip=row - first_row,
+            ):  # fmt: skip
                 yield texts
                 row += len(texts)
     except MemoryError as error:
@@ -153,7 +317,7 @@ def _read_texts(
 
 
 def _read_repeated(
-    path: Path, column: str, *, rows: int, batch_bytes: int, skip: int
+    path: Path, column: str, *, groups: list[int], rows: int, batch_bytes: int, skip: int
 ) -> Iterator[pa.LargeStringArray]:
     """The column as the file stores it, each repeated text once, and spelled out bit by bit.
 
@@ -162,13 +326,16 @@ def _read_repeated(
     Args:
         path: the file.
         column: its text column.
+        groups: row groups to read.
         rows: to read at once.
         batch_bytes: of text to spell out at once.
         skip: rows to leave out at the beginning.
     """
     with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False,
                         read_dictionary=[column]) as file:  # fmt: skip
-        for batch in file.iter_batches(batch_size=rows, columns=[column], use_threads=False):
+        for batch in file.iter_batches(
+            batch_size=rows, row_groups=groups, columns=[column], use_threads=False
+        ):
             stored = batch.column(0)
             skipped = min(skip, len(stored))
             skip -= skipped
@@ -187,14 +354,17 @@ def _read_repeated(
                 start = end
 
 
-def _rows_a_batch(metadata: pq.FileMetaData, column: str, batch_bytes: int) -> int:
-    total = 0
-    for group in range(metadata.num_row_groups):
+def _rows_a_batch(
+    metadata: pq.FileMetaData, column: str, batch_bytes: int, groups: Sequence[int]
+) -> int:
+    total = num_rows = 0
+    for group in groups:
         chunks = metadata.row_group(group)
+        num_rows += chunks.num_rows
         for index in range(chunks.num_columns):
             if chunks.column(index).path_in_schema == column:
                 total += chunks.column(index).total_uncompressed_size
-    return int(np.clip(batch_bytes * metadata.num_rows // max(total, 1), 1, MAX_BATCH_ROWS))
+    return int(np.clip(batch_bytes * num_rows // max(total, 1), 1, MAX_BATCH_ROWS))
 
 
 def _cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tuple[int, int]]:
@@ -209,9 +379,11 @@ def _cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tupl
         start = end
 
 
-def _without_nulls(texts: pa.LargeStringArray, first_row: int, total_rows: int) -> DocumentBatch:
+def _without_nulls(
+    texts: pa.LargeStringArray, first_row: int, rows_before: int, total_rows: int
+) -> DocumentBatch:
     rows = np.arange(first_row, first_row + len(texts), dtype=np.int64)
-    fraction = (first_row + len(texts)) / total_rows
+    fraction = (rows_before + len(texts)) / total_rows
     num_rows = len(texts)
     if texts.null_count:
         valid = texts.is_valid()

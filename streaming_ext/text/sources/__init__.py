@@ -2,10 +2,9 @@
 
 from streaming_ext.text.sources.listing import list_sources
 from streaming_ext.text.sources.local import hash_file, identify
-from streaming_ext.text.sources.source_file import PARQUET_SUFFIX, SourceFile, is_remote
+from streaming_ext.text.sources.source_file import SourceFile, is_remote
 
 __all__ = [
-    "PARQUET_SUFFIX",
     "SourceFile",
     "hash_file",
     "identify",

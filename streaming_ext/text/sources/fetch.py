@@ -7,8 +7,10 @@ from typing import Protocol
 
 from streaming_ext.dataset.manifest import SourceIdentity
 from streaming_ext.errors import SourceError, StorageError, UsageError
-from streaming_ext.text.sources.columns import SMALLEST_FILE, column_ranges, fetch_ranges, worth_it
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources.local import identify
+from streaming_ext.text.sources.ranges import SMALLEST_FILE, fetch_ranges, worth_fetching
 from streaming_ext.text.sources.source_file import SourceFile
 
 _HASH_BYTES = 2**22
@@ -51,7 +53,7 @@ def open_reader(source: SourceFile) -> Reader:
 def local_name(source: SourceFile) -> str:
     """What a file is called on scratch: another version never takes an older one's place."""
     digest = hashlib.sha256(f"{source.url}\n{source.size}\n{source.version}".encode())
-    return f"{digest.hexdigest()[:24]}.parquet"
+    return f"{digest.hexdigest()[:24]}.source"
 
 
 def fetch(
@@ -59,7 +61,7 @@ def fetch(
     folder: Path,
     report: Callable[[int], None] = lambda done: None,
     *,
-    column: str | None = None,
+    options: ReadOptions | None = None,
 ) -> tuple[Path, int]:
     """Bring a file to `folder`; returns its path there, and how many bytes were fetched for it.
 
@@ -67,7 +69,7 @@ def fetch(
 
     Args:
         report: called with the bytes that are here.
-        column: all that will be read of it; the rest may be left out where that saves much.
+        options: all that will be read of it; the rest may be left out where that saves much.
 
     Raises:
         SourceError: the file changed or is gone.
@@ -88,8 +90,8 @@ def fetch(
     fetched = 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if column is not None and source.size >= SMALLEST_FILE and not partial.exists():
-            found = _fetch_column(source, reader, folder, column)
+        if options is not None and source.size >= SMALLEST_FILE and not partial.exists():
+            found = _fetch_needed(source, reader, folder, options)
             if found is not None:
                 reader.check()
                 return found
@@ -115,21 +117,34 @@ def fetch(
     return target, fetched
 
 
-def _fetch_column(
-    source: SourceFile, reader: Reader, folder: Path, column: str
+def _fetch_needed(
+    source: SourceFile, reader: Reader, folder: Path, options: ReadOptions
 ) -> tuple[Path, int] | None:
-    """Fetch one column, where that is worth it; path and bytes, or None."""
-    footer = _footer(source, reader)
-    ranges = column_ranges(footer, column, source.size)
-    hashed = (source.version or "").startswith(("sha256:", "git:"))
-    if ranges is None or not worth_it(ranges, source.size, hashed=hashed):
+    """Fetch what is needed of a file, where that is worth it; path and bytes, or None."""
+    file = _Counted(source.url, source.size, reader)
+    look = format_of(source.url).look(file, options)
+    ranges = worth_fetching(source, None if look is None else look.needed)
+    if ranges is None:
         return None
-    digest = hashlib.sha256(column.encode()).hexdigest()[:8]
-    target = folder / f"{local_name(source).partition('.')[0]}-{digest}.parquet"
+    digest = hashlib.sha256(options.column.encode()).hexdigest()[:8]
+    target = folder / f"{local_name(source).partition('.')[0]}-{digest}.source"
     partial = target.with_suffix(".partial")
     fetched = fetch_ranges(reader, ranges, source.size, partial)
     partial.replace(target)
-    return target, fetched + len(footer)
+    return target, fetched + file.fetched
+
+
+class _Counted:
+    """A remote file that counts the bytes that came."""
+
+    def __init__(self, name: str, size: int, reader: Reader) -> None:
+        self.name, self.size, self._reader = name, size, reader
+        self.fetched = 0
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes [start, end)."""
+        self.fetched += end - start
+        return self._reader.read(start, end)
 
 
 def check_content(source: SourceFile, path: Path) -> None:
@@ -188,24 +203,3 @@ def listed_again(identity: SourceIdentity) -> SourceFile:
     except UsageError as error:
         raise SourceError(f"{identity.url}: gone ({error})") from error
     return now
-
-
-def read_footer(source: SourceFile) -> bytes:
-    """The end of a remote Parquet file, its metadata included.
-
-    Raises:
-        SourceError: it is too short to be one.
-    """
-    return _footer(source, open_reader(source))
-
-
-def _footer(source: SourceFile, reader: Reader) -> bytes:
-    if source.size < 12:
-        raise SourceError(f"{source.url}: {source.size} bytes are no Parquet file.")
-    tail = reader.read(max(0, source.size - 2**16), source.size)
-    length = int.from_bytes(tail[-8:-4], "little") + 8
-    if tail[-4:] != b"PAR1" or length > source.size:
-        raise SourceError(f"{source.url}: not a whole Parquet file.")
-    if length > len(tail):
-        tail = reader.read(source.size - length, source.size)
-    return tail

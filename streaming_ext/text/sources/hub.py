@@ -88,15 +88,15 @@ def list_configuration(name: str, config: str | None) -> list[SourceFile]:
     if not patterns:
         # The layout of FineWeb and FineWeb-Edu, whose card may not be at hand.
         sample = wanted.removeprefix("sample-")
-        patterns = [f"sample/{sample}/*.parquet"] if sample != wanted else ["data/**/*.parquet"]
+        patterns = [f"sample/{sample}/"] if sample != wanted else ["data/"]
         if config is not None and sample == wanted and config != "default":
             patterns = []
     found = _list(repository, patterns) if patterns else []
     if not found:
         configs = ", ".join(str(c.get("config_name")) for c in _configs(card)) or "none"
         raise UsageError(
-            f"{name}: no Parquet files of configuration {wanted!r}; its card names {configs}. "
-            f"Pass --hub-config, or name the files: hf://datasets/{name}/PATH/*.parquet."
+            f"{name}: no files of configuration {wanted!r}; its card names {configs}. "
+            f"Pass --hub-config, or name the files: hf://datasets/{name}/PATH/*."
         )
     return found
 

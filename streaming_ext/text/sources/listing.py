@@ -7,6 +7,7 @@ from pathlib import Path
 
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
+from streaming_ext.text.documents.formats import known_suffixes
 from streaming_ext.text.sources.local import match_local, why_nothing
 from streaming_ext.text.sources.source_file import SourceFile
 
@@ -21,7 +22,7 @@ def list_sources(
     """Find the source files, each once, sorted by URL.
 
     Args:
-        patterns: files, folders (all Parquet files in them, however deep), glob and brace
+        patterns: files, folders (all files of known formats in them, however deep), glob and brace
             patterns; on disk or as s3://, gs://, az://, https:// or hf:// URLs; or a dataset of
             the Hub, `ORG/NAME`.
         max_files: keep only the first so many.
@@ -37,7 +38,10 @@ def list_sources(
         if _is_repository(pattern, hub_config):
             from streaming_ext.text.sources.hub import list_configuration
 
-            matches, reason = list_configuration(pattern, hub_config), "no Parquet file in it."
+            matches, reason = (
+                list_configuration(pattern, hub_config),
+                f"no {known_suffixes()} file in it.",
+            )
             used_config = True
         else:
             matches, reason = _match(pattern)
@@ -78,7 +82,7 @@ def _is_repository(pattern: str, hub_config: str | None) -> bool:
 def _match(pattern: str) -> tuple[list[SourceFile], str]:
     """The files of one pattern, and what to say where there are none."""
     scheme, separator, rest = pattern.partition("://")
-    nothing = "no file there matches, and no folder of this name holds a Parquet file."
+    nothing = f"no file there matches, and no folder of this name holds a {known_suffixes()} file."
     if not separator:
         return match_local(pattern), why_nothing(pattern)
     if scheme == "file":

@@ -10,8 +10,9 @@ import xxhash
 
 from streaming_ext.dataset.manifest import SourceIdentity
 from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.formats import has_known_suffix, known_suffixes
 from streaming_ext.text.sources.patterns import is_pattern
-from streaming_ext.text.sources.source_file import PARQUET_SUFFIX, SourceFile
+from streaming_ext.text.sources.source_file import SourceFile
 
 _READ_BYTES = 2**18  # stays in the cache of a core
 _MAX_BRACES = 1_000_000
@@ -32,7 +33,7 @@ def _match(pattern: str) -> list[Path]:
         if plain.is_file():  # also a file whose name looks like a pattern
             return [plain]
         if plain.is_dir():
-            return _parquet_files_in(plain)
+            return _source_files_in(plain)
         if not is_pattern(pattern):
             return []
         return list(_expand(pattern))
@@ -49,14 +50,14 @@ def _expand(pattern: str) -> Iterator[Path]:
         for name in sorted(glob.glob(expanded, root_dir=here, recursive=True)):  # noqa: PTH207
             path = here / name
             if path.is_dir():
-                yield from _parquet_files_in(path)
+                yield from _source_files_in(path)
             else:
                 path.stat()  # a link that leads nowhere is an error, not a file less
                 yield path
 
 
-def _parquet_files_in(folder: Path) -> list[Path]:
-    """The Parquet files below a folder, links followed, hidden ones left out."""
+def _source_files_in(folder: Path) -> list[Path]:
+    """The files of known formats below a folder, links followed, hidden ones left out."""
     found, seen = [], set()
 
     def refuse(error: OSError) -> None:
@@ -70,7 +71,7 @@ def _parquet_files_in(folder: Path) -> list[Path]:
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
-            if name.endswith(PARQUET_SUFFIX) and not name.startswith("."):
+            if has_known_suffix(name) and not name.startswith("."):
                 file = Path(place, name)
                 file.stat()
                 found.append(file)
@@ -80,7 +81,7 @@ def _parquet_files_in(folder: Path) -> list[Path]:
 def why_nothing(pattern: str) -> str:
     """Why a path or pattern names no file."""
     if Path(pattern.removeprefix("file://")).expanduser().is_dir():
-        return f"no {PARQUET_SUFFIX} file in this folder."
+        return f"no {known_suffixes()} file in this folder."
     if is_pattern(pattern):
         return "no file matches this pattern. (Quoted, so that the shell leaves it alone?)"
     return "no such file or folder."

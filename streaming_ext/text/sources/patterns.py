@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import bracex
 
-from streaming_ext.text.sources.source_file import PARQUET_SUFFIX
+from streaming_ext.text.documents.formats import has_known_suffix
 
 _GLOB = re.compile(r"[*?\[{]")
 _WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^\]/]+\]")
@@ -23,7 +23,7 @@ def folder_of(pattern: str) -> str:
 
 
 def matching(names: Iterable[str], pattern: str) -> list[str]:
-    """The names that a pattern means: itself, a folder's Parquet files, or what it matches."""
+    """The names that a pattern means: itself, a folder's source files, or what it matches."""
     names = list(names)
     if pattern in names:
         return [pattern]
@@ -33,7 +33,7 @@ def matching(names: Iterable[str], pattern: str) -> list[str]:
             name
             for name in names
             if name.startswith(folder)
-            and name.endswith(PARQUET_SUFFIX)
+            and has_known_suffix(name)
             and not any(part.startswith(".") for part in name[len(folder) :].split("/"))
         ]
     expressions = [re.compile(_translate(one)) for one in bracex.iexpand(pattern)]

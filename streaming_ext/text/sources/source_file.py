@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-PARQUET_SUFFIX = ".parquet"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class SourceFile:

@@ -12,11 +12,12 @@ from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import SourceError
+from streaming_ext.text.documents.source_format import LENGTH_BYTES
 from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.cost import Cost, Machines, Work, cost
-from tasks.core.estimate.looking import LENGTH_BYTES, Footer, Rows, look, read_rows, sizes_of
+from tasks.core.estimate.looking import Footer, Rows, look, read_rows, sizes_of
 from tasks.core.estimate.sampling import Cluster, Quantity, mean_ratio, ratio
 from tasks.core.estimate.timing import Timed, time_sample
 from tasks.core.planning.plan import check_sources
@@ -110,7 +111,7 @@ def estimate(
     listed = check_sources(config)
     files = _files(config, listed)
     footers, unreadable = look(
-        listed, config.text_column, seed=config.sample_seed, least=config.sample_files
+        listed, config.read_options, seed=config.sample_seed, least=config.sample_files
     )
     report("reading a sample")
     sample = _sample(config, footers, whole=len(footers) == len(files))
@@ -123,7 +124,7 @@ def estimate(
     with tempfile.TemporaryDirectory(prefix="shardmill-plan-", dir=config.scratch) as folder:
         timed = time_sample(
             sample,
-            codec=footers[0].codec,
+            like=footers[0],
             config=config,
             tokenizer=tokenizer,
             spec=spec,
@@ -154,7 +155,7 @@ def _sample(config: EstimateConfig, footers: Sequence[Footer], *, whole: bool) -
         groups = max(2, -(-_LEAST_GROUPS // len(chosen)))
         text_bytes = config.sample_size // (len(chosen) * groups)
     return list(
-        read_rows(chosen, config.text_column, groups=groups, text_bytes=text_bytes,
+        read_rows(chosen, config.read_options, groups=groups, text_bytes=text_bytes,
                   seed=config.sample_seed)
     )  # fmt: skip
 

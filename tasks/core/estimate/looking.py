@@ -1,47 +1,44 @@
-"""Looking into some of the source files: all that their footers tell, and rows of a few groups.
+"""Looking into some of the source files: all that their footers tell, and rows of a few blocks.
 
-Local and remote files are read alike, in ranges: a footer is one request, a row group some more,
+Local and remote files are read alike, in ranges: a look is a request or two, a block some more,
 and no file is fetched whole.
 """
 
-import io
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.parquet import check_column
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.source_format import LENGTH_BYTES, DocumentBatch, FileLook
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.columns import SMALLEST_FILE, column_ranges, worth_it
-from streaming_ext.text.sources.fetch import Reader, open_reader, read_footer
+from streaming_ext.text.sources.ranges import worth_fetching
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
 
 FOOTERS = 64  # looked into at most: they are cheap, and tell rows and sizes exactly
-LENGTH_BYTES = 4  # that Parquet stores with a text
 _THREADS = 8
-_READ_BYTES = 2**18
-_LEAST_DRAWS = 8  # of a row group
+_LEAST_DRAWS = 8  # of a block
 _BATCH_BYTES = 2**18  # of text, so that little is read beyond what is wanted
-_READ_WHOLE_BYTES = 2**25  # a row group of so much text is read whole, to take rows from anywhere
+_READ_WHOLE_BYTES = 2**25  # a block of so much text is read whole, to take rows from anywhere
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footer:
-    """What the end of a file tells of all of it.
+    """What a look into a file tells of all of it.
 
     Attributes:
-        column_bytes: of the text column, not compressed, of each row group: (groups,).
-        rows: of each row group: (groups,).
+        column_bytes: of the text column, not compressed, of each block: (blocks,).
+        rows: of each block: (blocks,).
         fetched: bytes that a run would fetch of the file; 0 where it is local.
-        codec: of the text column's pages.
+        codec: how the text is packed.
     """
 
     source: SourceFile
@@ -53,7 +50,7 @@ class Footer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """Rows of one row group: from anywhere in it, or from its start where it is large.
+    """Rows of one block: from anywhere in it, or from its start where it is large.
 
     A long text is drawn as much more likely as it is longer, and may be drawn several times: most
     of a dataset's bytes are in few texts, which an even choice would miss.
@@ -82,53 +79,27 @@ class Rows:
         return int(offsets[-1] - offsets[0])
 
 
-class _Ranges(io.RawIOBase):
-    """A remote file as Parquet readers want it: one that can be sought in."""
-
-    def __init__(self, reader: Reader, size: int) -> None:
-        self._reader, self._size, self._at = reader, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        end = self._size if size < 0 else min(self._at + size, self._size)
-        data = self._reader.read(self._at, end) if end > self._at else b""
-        self._at += len(data)
-        return data
-
-
 def look(
-    sources: Sequence[SourceFile], column: str, *, seed: int, least: int
+    sources: Sequence[SourceFile], options: ReadOptions, *, seed: int, least: int
 ) -> tuple[list[Footer], int]:
     """The footers of some files, in a random order, and how many of those could not be read.
 
     Args:
         sources: all of them.
-        column: the text column.
+        options: which text to read.
         seed: decides which.
         least: as many files at least, if there are.
 
     Raises:
-        SourceError: none of them is a Parquet file.
-        UsageError: one has no such column.
+        SourceError: none of them is a whole file of its format.
+        UsageError: one has no such text.
     """
     rng = random.Random(seed)  # noqa: S311 - no secret
     chosen = rng.sample(list(sources), min(len(sources), max(least, FOOTERS)))
 
     def one(source: SourceFile) -> Footer | SourceError:
         try:
-            return _footer(source, column)
+            return _footer(source, options)
         except SourceError as error:
             return error
 
@@ -141,56 +112,36 @@ def look(
     return footers, len(errors)
 
 
-def _footer(source: SourceFile, column: str) -> Footer:
-    try:
-        if source.remote:
-            tail = read_footer(source)
-            metadata = pq.read_metadata(pa.BufferReader(tail))
-        else:
-            tail, metadata = b"", pq.read_metadata(source.url)
-        schema = metadata.schema.to_arrow_schema()
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{source.url}: not a whole Parquet file.") from error
-    check_column(schema, column, where=source.url)
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    chunks = [
-        next(
-            chunk
-            for chunk in (group.column(index) for index in range(group.num_columns))
-            if chunk.path_in_schema.partition(".")[0] == column
-        )
-        for group in groups
-    ]
+def _footer(source: SourceFile, options: ReadOptions) -> Footer:
+    reads = format_of(source.url)
+    look = reads.look(SourceFileBytes(source), options)
+    if look is None:
+        raise UsageError(f"{source.url}: files of the format {reads.name} cannot be looked into.")
     return Footer(
         source=source,
-        rows=tuple(group.num_rows for group in groups),
-        column_bytes=tuple(chunk.total_uncompressed_size for chunk in chunks),
-        fetched=_fetched(source, tail, column),
-        codec=chunks[0].compression.lower() if chunks else "zstd",
+        rows=tuple(block.rows for block in look.blocks),
+        column_bytes=tuple(block.size for block in look.blocks),
+        fetched=_fetched(source, look),
+        codec=look.codec,
     )
 
 
-def _fetched(source: SourceFile, tail: bytes, column: str) -> int:
+def _fetched(source: SourceFile, look: FileLook) -> int:
     """What `fetch` would bring of a file."""
     if not source.remote:
         return 0
-    hashed = (source.version or "").startswith(("sha256:", "git:"))
-    ranges = column_ranges(tail, column, source.size)
-    if source.size < SMALLEST_FILE or ranges is None:
-        return source.size
-    if not worth_it(ranges, source.size, hashed=hashed):
-        return source.size
-    return sum(end - start for start, end in ranges)
+    ranges = worth_fetching(source, look.needed)
+    return source.size if ranges is None else sum(end - start for start, end in ranges)
 
 
 def read_rows(
-    footers: Sequence[Footer], column: str, *, groups: int, text_bytes: int, seed: int
+    footers: Sequence[Footer], options: ReadOptions, *, groups: int, text_bytes: int, seed: int
 ) -> Iterator[Rows]:
     """Rows of some groups of each file.
 
     Args:
         footers: of the files to read.
-        column: the text column.
+        options: which text to read.
         groups: of each file, chosen at random.
         text_bytes: to read of each group; more by part of a batch, less where it holds less.
         seed: decides which groups.
@@ -203,52 +154,41 @@ def read_rows(
             yield footer, sorted(rng.sample(filled, min(groups, len(filled))))
 
     with ThreadPoolExecutor(_THREADS) as threads:
-        work = [(footer, chosen, column, text_bytes, seed) for footer, chosen in jobs()]
+        work = [(footer, chosen, options, text_bytes, seed) for footer, chosen in jobs()]
         for found in threads.map(lambda job: _read(*job), work):
             yield from found
 
 
-def _read(footer: Footer, groups: list[int], column: str, text_bytes: int, seed: int) -> list[Rows]:
+def _read(
+    footer: Footer, blocks: list[int], options: ReadOptions, text_bytes: int, seed: int
+) -> list[Rows]:
     source, found = footer.source, []
-    raw: io.RawIOBase | io.BufferedReader = (
-        _Ranges(open_reader(source), source.size) if source.remote else Path(source.url).open("rb")  # noqa: SIM115 - closed below
-    )
-    try:
-        with raw, pq.ParquetFile(raw, buffer_size=_READ_BYTES, pre_buffer=False) as file:
-            for group in groups:
-                rows_a_batch = _BATCH_BYTES * footer.rows[group] // (footer.column_bytes[group] + 1)
-                batches = file.iter_batches(
-                    batch_size=max(1, rows_a_batch),
-                    row_groups=[group],
-                    columns=[column],
-                    use_threads=False,
-                )
-                whole = footer.column_bytes[group] <= _READ_WHOLE_BYTES
-                texts, rows = _first_rows(batches, _READ_WHOLE_BYTES if whole else text_bytes)
-                read = Rows(
-                    source=source,
-                    group=group,
-                    texts=texts,
-                    draws=None,
-                    rows=rows,
-                    filled=int((sizes_of(texts) > 0).sum()),
-                    stored=_stored(texts, rows, footer, group),
-                )
-                found.append(_some(read, text_bytes, seed) if whole else read)
-    except (pa.ArrowException, OSError, MemoryError) as error:
-        raise SourceError(f"{source.url}: cannot be read: {error}") from error
+    for block, batches in format_of(source.url).read_blocks(
+        SourceFileBytes(source), options, blocks, batch_bytes=_BATCH_BYTES
+    ):
+        whole = footer.column_bytes[block] <= _READ_WHOLE_BYTES
+        texts, rows = _first_rows(batches, _READ_WHOLE_BYTES if whole else text_bytes)
+        read = Rows(
+            source=source,
+            group=block,
+            texts=texts,
+            draws=None,
+            rows=rows,
+            filled=int((sizes_of(texts) > 0).sum()),
+            stored=_stored(texts, rows, footer, block),
+        )
+        found.append(_some(read, text_bytes, seed) if whole else read)
     return found
 
 
 def _first_rows(
-    batches: Iterator[pa.RecordBatch], text_bytes: int
+    batches: Iterator[DocumentBatch], text_bytes: int
 ) -> tuple[pa.LargeStringArray, int]:
     texts, rows, have = [], 0, 0
     for batch in batches:
-        piece = batch.column(0).cast(pa.large_string()).drop_null()
-        texts.append(piece)
+        texts.append(batch.texts)
         rows += batch.num_rows
-        have += piece.nbytes
+        have += batch.texts.nbytes
         if have >= text_bytes:
             break
     return pa.chunked_array(texts, pa.large_string()).combine_chunks(), rows

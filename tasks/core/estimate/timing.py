@@ -13,21 +13,22 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from streaming_ext.dataset.layout import documents_path
 from streaming_ext.dataset.manifest import DatasetSpec
+from streaming_ext.dataset.provenance import read_provenance
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
-from tasks.core.estimate.looking import Rows
+from tasks.core.estimate.looking import Footer, Rows
+from tasks.core.planning.part import Part
 from tasks.core.storage import LocalStorage
 from tasks.core.workers.jobs import TokenizedPart, TokenizeJob, WriteJob, WrittenPart
 from tasks.core.workers.pool import WorkerPool
 
-_ROWS_A_GROUP = 1000
 _ROUNDS = 3  # timed; their median is taken, since other work may disturb one
-_CODECS = {"snappy", "gzip", "brotli", "zstd"}  # of those that read back what was written
 Ints = npt.NDArray[np.int64]
 Done = list[tuple[TokenizedPart, WrittenPart]]  # of one worker: the first half, then the rounds
 
@@ -65,7 +66,7 @@ class Timed:
 def time_sample(
     sample: Sequence[Rows],
     *,
-    codec: str,
+    like: Footer,
     config: ShardConfig,
     tokenizer: Tokenizer,
     spec: DatasetSpec,
@@ -76,7 +77,7 @@ def time_sample(
 
     Args:
         sample: pieces of the sources.
-        codec: of the Parquet pages of the sources.
+        like: one of the sources; the sample becomes a file of its format.
         config: of the run that is planned.
         tokenizer: its tokenizer.
         spec: what decides the bytes of its dataset.
@@ -89,9 +90,11 @@ def time_sample(
     storage.create()
     halves = [[piece.texts[: len(piece.texts) // 2] for piece in sample],
               [piece.texts[len(piece.texts) // 2 :] for piece in sample]]  # fmt: skip
-    files = [folder / "warm.parquet", folder / "timed.parquet"]
+    source = like.source
+    files = [folder / f"{half}-{source.name[-64:]}" for half in ("warm", "timed")]
     for file, half in zip(files, halves, strict=True):
-        _write(half, file, spec.text_column, codec)
+        texts = pa.chunked_array(half, pa.large_string())
+        format_of(source.url).write(file, texts, spec.read_options, codec=like.codec)
     together = threading.Barrier(workers)
 
     with WorkerPool(workers) as pool:
@@ -102,12 +105,14 @@ def time_sample(
             for number in range(1 + _ROUNDS):
                 together.wait()
                 file = files[min(number, 1)]
-                part, scratch = worker * (1 + _ROUNDS) + number, folder / f"{worker}-{number}"
+                scratch = folder / f"{worker}-{number}"
+                part = Part.whole(
+                    worker * (1 + _ROUNDS) + number,
+                    SourceFile(url=str(file), size=file.stat().st_size),
+                )
                 tokenized = pool.run(
                     TokenizeJob(
                         part=part,
-                        source_url=str(file),
-                        source_size=file.stat().st_size,
                         local_path=str(file),
                         scratch=str(scratch),
                         tokenizer_folder=str(tokenizer_folder),
@@ -118,7 +123,6 @@ def time_sample(
                 written = pool.run(
                     WriteJob(
                         part=part,
-                        source_url=str(file),
                         scratch=str(scratch),
                         output=str(storage),
                         spec=spec,
@@ -162,19 +166,9 @@ def _results(futures: list[Future[Done]]) -> list[Done]:
     return [future.result() for future in futures]
 
 
-def _write(texts: Sequence[pa.LargeStringArray], file: Path, column: str, codec: str) -> None:
-    together = pa.chunked_array(texts, pa.large_string())
-    pq.write_table(
-        pa.table({column: together}),
-        file,
-        compression=codec if codec in _CODECS else "none" if codec == "uncompressed" else "zstd",
-        row_group_size=_ROWS_A_GROUP,
-    )
-
-
 def _tokens_of_pieces(table: Path, texts: Sequence[pa.LargeStringArray]) -> list[Ints]:
     """Tokens of each text of each piece, from what tokenizing noted of the pieces end to end."""
-    found = pq.read_table(table, columns=["row", "tokens"])
     tokens = np.zeros(sum(len(piece) for piece in texts), np.int64)
-    tokens[np.asarray(found["row"])] = np.asarray(found["tokens"]).astype(np.int64) + 1
+    for documents in read_provenance(table.read_bytes()):
+        tokens[documents.rows] = documents.tokens.astype(np.int64) + 1
     return np.split(tokens, np.cumsum([len(piece) for piece in texts])[:-1])

@@ -7,9 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from streaming_ext.dataset.formats.mds import content_hash
 from streaming_ext.dataset.layout import (
     DOCUMENTS_FOLDER,
@@ -38,13 +35,15 @@ from streaming_ext.errors import (
     StorageError,
     UsageError,
 )
-from streaming_ext.text.documents.parquet import check_column, open_parquet
+from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.sources import SourceFile, identify, is_remote, list_sources
-from streaming_ext.text.sources.fetch import local_name, read_footer
+from streaming_ext.text.sources.fetch import local_name
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.planning.node_shares import own_share, require_same_share
+from tasks.core.planning.part import Part
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.storage import Storage
@@ -88,6 +87,10 @@ class RunPlan:
         """The folder for source files on their way; what is in it outlives a kill."""
         return self.scratch / _DOWNLOADS
 
+    def part(self, number: int) -> Part:
+        """A part and what it is made of."""
+        return Part.whole(number, self.sources[number])
+
     def part_scratch(self, part: int) -> Path:
         """The folder for a part's work in progress."""
         return self.scratch / f"{part:05}"
@@ -119,7 +122,7 @@ def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
         UsageError: nothing matches, or a file has no such column or one of another type.
         StorageError: a server refuses or does not answer.
     """
-    key = (config.sources, config.max_files, config.hub_config, config.text_column)
+    key = (config.sources, config.max_files, config.hub_config, config.read_options)
     listed, known = _listings.pop(key, (0.0, ()))
     if known and time.monotonic() - listed < _LISTING_SECONDS:
         return known
@@ -127,10 +130,9 @@ def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
 
     def check(source: SourceFile) -> None:
         try:
-            schema = _schema_of(source)
+            format_of(source.url).look(SourceFileBytes(source), config.read_options)
         except SourceError:
             return
-        check_column(schema, config.text_column, where=source.url)
 
     remote = [source for source in sources if source.remote]
     local = [source for source in sources if not source.remote]
@@ -140,16 +142,6 @@ def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
     if remote and not local:
         _listings[key] = (time.monotonic(), tuple(sources))
     return tuple(sources)
-
-
-def _schema_of(source: SourceFile) -> pa.Schema:
-    if not source.remote:
-        with open_parquet(Path(source.url)) as file:
-            return file.schema_arrow
-    try:
-        return pq.read_schema(pa.BufferReader(read_footer(source)))
-    except pa.ArrowException as error:
-        raise SourceError(f"{source.url}: not a whole Parquet file.") from error
 
 
 def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]) -> RunPlan:

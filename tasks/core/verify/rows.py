@@ -9,7 +9,8 @@ import numpy.typing as npt
 from streaming_ext.dataset.layout import SPLITS, documents_path, record_path
 from streaming_ext.dataset.manifest import PartRecord
 from streaming_ext.dataset.provenance import DocumentRows, read_provenance
-from streaming_ext.text.documents.parquet import DocumentBatch, read_documents
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.holdout import document_hashes, held_out
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.verify.findings import Outcome
@@ -42,7 +43,8 @@ def compare_rows(
     findings = _Limited(documents_path(record.part), out)
     texts: dict[int, str] = {}
     rows = nulls = text_bytes = empty = 0
-    for batch in read_documents(local, record.spec.text_column, name=record.source.url):
+    url = record.source.url
+    for batch in format_of(url).read(local, record.spec.read_options, name=url):
         go_on()
         expected = held_out(
             document_hashes(batch.texts, seed=record.spec.holdout_seed),

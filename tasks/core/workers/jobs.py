@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.manifest import DatasetSpec, PartSummary, SourceIdentity, SplitPart
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.sources import SourceFile
+from tasks.core.planning.part import Part
 
 R = TypeVar("R")
 
@@ -118,15 +121,12 @@ class Job(_Message, Generic[R]):
 
 
 class FetchJob(Job[FetchedFile]):
-    """Bring a remote source file to a folder on scratch; only `column` of it will be read."""
+    """Bring a remote source file to a folder on scratch; only what `options` name is read of it."""
 
     job: Literal["fetch"] = "fetch"
-    part: int
-    source_url: str
-    source_size: int
-    source_version: str | None
+    source: SourceFile
     folder: str
-    column: str
+    options: ReadOptions
 
     def read_answer(self, line: bytes) -> Answer[FetchedFile]:
         """Read a line that the worker answers this job with."""
@@ -150,20 +150,17 @@ class PrepareJob(Job[Prepared]):
 
 
 class TokenizeJob(Job[TokenizedPart]):
-    """Tokenize one source file into packed shards on scratch.
+    """Tokenize one part into packed shards on scratch.
 
     Attributes:
-        source_url, source_size, source_version: the file as it was listed.
-        local_path: where its bytes lie.
+        part: its number and pieces.
+        local_path: where the bytes of its source file lie.
         scratch: folder that the result goes to, replaced if it exists.
         tokenizer_folder: what `Tokenizer.save` wrote.
     """
 
     job: Literal["tokenize"] = "tokenize"
-    part: int
-    source_url: str
-    source_size: int
-    source_version: str | None = None
+    part: Part
     local_path: str
     scratch: str
     tokenizer_folder: str
@@ -179,8 +176,7 @@ class WriteJob(Job[WrittenPart]):
     """Write one tokenized part to the output and record it."""
 
     job: Literal["write"] = "write"
-    part: int
-    source_url: str
+    part: Part
     scratch: str
     output: str
     spec: DatasetSpec

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.errors import EngineMismatchError, SourceError, StorageError, TokenizerError
-from streaming_ext.text.documents.parquet import DocumentBatch, read_documents
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.holdout import document_hashes, held_out
-from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import identity_of
 from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
@@ -60,25 +60,23 @@ def tokenize_part(
     """
     began = time.monotonic()
     local = Path(job.local_path)
-    source = identity_of(
-        SourceFile(url=job.source_url, size=job.source_size, version=job.source_version), local
-    )
+    source = identity_of(job.part.source, local)
     before = _state_of(local)
     folder = Path(job.scratch)
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        files = PartFiles(folder, job.part, job.spec, {} if buffers is None else buffers)
+        files = PartFiles(folder, job.part.number, job.spec, {} if buffers is None else buffers)
         counts = _tokenize_batches(job, tokenizer, engine, files, report)
         splits = files.finish()
     except OSError as error:
         raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
     if before is None or _state_of(local) != before:
-        raise SourceError(f"{job.source_url}: changed while it was read. Run again.")
+        raise SourceError(f"{job.part.source.url}: changed while it was read. Run again.")
     if (packed := sum(split.tokens for split in splits.values())) != counts.tokens:
-        raise RuntimeError(f"{job.source_url}: {packed} tokens packed of {counts.tokens}")
+        raise RuntimeError(f"{job.part.source.url}: {packed} tokens packed of {counts.tokens}")
     result = TokenizedPart(
-        part=job.part,
+        part=job.part.number,
         source=source,
         rows=counts.rows,
         null_documents=counts.nulls,
@@ -112,16 +110,21 @@ def _tokenize_batches(
 ) -> _Counts:
     spec = job.spec
     counts = _Counts()
-    for batch in read_documents(Path(job.local_path), spec.text_column, name=job.source_url):
+    (piece,) = job.part.pieces
+    where = piece.source.url
+    for batch in format_of(where).read(
+        Path(job.local_path), spec.read_options, name=where, span=piece.span
+    ):
         hashes = document_hashes(batch.texts, seed=spec.holdout_seed)
         rows = _rows_to_audit(hashes, batch.texts)
         try:
             encoded = engine.encode(batch.texts)
             audit_sample(tokenizer, batch.texts, encoded, rows)
         except (EngineMismatchError, SourceError) as error:
-            where = f"{job.source_url}, in the batch from row {int(batch.rows[0])} on"
-            raise type(error)(f"{where}: {error}") from error
-        _check_ids(encoded, batch, tokenizer, where=job.source_url)
+            raise type(error)(
+                f"{where}, in the batch from row {int(batch.rows[0])} on: {error}"
+            ) from error
+        _check_ids(encoded, batch, tokenizer, where=where)
 
         # lengths: (documents of the batch that have a token,)
         lengths = np.diff(encoded.offsets)

@@ -24,7 +24,6 @@ from pydantic import BaseModel
 
 from streaming_ext.errors import ShardmillError, WorkerDiedError
 from streaming_ext.text.memory import limit_memory
-from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
@@ -66,7 +65,7 @@ def main() -> None:
 
 def _import_engines() -> None:
     """Load what the first job needs while the parent still plans."""
-    for module in ("awkward", "gigatoken", "pyarrow.parquet"):
+    for module in ("awkward", "gigatoken"):
         importlib.import_module(module)
 
 
@@ -136,12 +135,11 @@ def _write(job: WriteJob, report: Callable[[JobProgress], None]) -> WrittenPart:
 
 def _fetch(job: FetchJob, report: Callable[[JobProgress], None]) -> FetchedFile:
     began = time.monotonic()
-    source = SourceFile(url=job.source_url, size=job.source_size, version=job.source_version)
     path, fetched = fetch(
-        source,
+        job.source,
         Path(job.folder),
-        lambda done: report(JobProgress(fraction=done / max(source.size, 1))),
-        column=job.column,
+        lambda done: report(JobProgress(fraction=done / max(job.source.size, 1))),
+        options=job.options,
     )
     return FetchedFile(path=str(path), fetched_bytes=fetched, seconds=time.monotonic() - began)
 

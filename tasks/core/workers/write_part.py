@@ -24,16 +24,16 @@ def write_part(
         StorageError: the output is full, gone or not writable, or scratch is not this part's.
     """
     began = time.monotonic()
-    scratch = Path(job.scratch)
+    scratch, source = Path(job.scratch), job.part.source
     part = TokenizedPart.model_validate_json((scratch / RESULT_FILE).read_bytes())
-    if (part.part, part.source.url) != (job.part, job.source_url):
+    if (part.part, part.source.url) != (job.part.number, source.url):
         raise StorageError(
             f"scratch {scratch} holds part {part.part} of {part.source.url}, expected part "
-            f"{job.part} of {job.source_url}. Does another run use the same --scratch?"
+            f"{job.part.number} of {source.url}. Does another run use the same --scratch?"
         )
-    documents = documents_path(job.part)
+    documents = documents_path(job.part.number)
     record = PartRecord(
-        part=job.part,
+        part=job.part.number,
         spec=job.spec,
         source=part.source,
         rows=part.rows,
@@ -51,7 +51,7 @@ def write_part(
             put(file.path, scratch / file.path)
             done += file.size
             report(JobProgress(fraction=done / size))
-    storage.put(record_path(job.part), to_json(record))
+    storage.put(record_path(job.part.number), to_json(record))
     shards = [shard for split in part.splits.values() for shard in split.shards]
     return WrittenPart(
         summary=record.summary(),

@@ -51,7 +51,11 @@ def build_dataset(
     for number, documents in enumerate(documents_per_file):
         table = pa.table({"text": pa.array(documents, pa.string())})
         pq.write_table(table, sources / f"{number:03}.parquet", row_group_size=7)
-    root = folder / "dataset"
+    return build_from(sources, folder / "dataset", **config)
+
+
+def build_from(sources: Path, root: Path, **config: Any) -> Path:
+    """Shard the files of a folder; returns `root`, the dataset's; see `build_dataset`."""
     settings = {
         "pattern": "gpt2",
         "sequence_length": 64,
@@ -69,9 +73,7 @@ def build_dataset(
     for part in plan.todo:
         source = plan.sources[part]
         job = TokenizeJob(
-            part=part,
-            source_url=source.url,
-            source_size=source.size,
+            part=plan.part(part),
             local_path=source.url,
             scratch=str(plan.part_scratch(part)),
             tokenizer_folder=str(plan.tokenizer_folder),
@@ -81,8 +83,7 @@ def build_dataset(
         tokenize_part(job, tokenizer, ReferenceEngine(tokenizer))
         write_part(
             WriteJob(
-                part=part,
-                source_url=source.url,
+                part=plan.part(part),
                 scratch=job.scratch,
                 output=str(root),
                 spec=plan.spec,

@@ -14,6 +14,7 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.outputs.part_files import RESULT_FILE
+from tasks.core.planning.part import Part
 from tasks.core.workers.jobs import JobProgress, TokenizedPart, TokenizeJob, WriteJob
 from tasks.core.workers.tokenize_part import tokenize_part
 
@@ -67,9 +68,7 @@ def tokenize_job(
     source: SourceFile, scratch: Path, spec: DatasetSpec, *, part: int = 0
 ) -> TokenizeJob:
     return TokenizeJob(
-        part=part,
-        source_url=source.url,
-        source_size=source.size,
+        part=Part.whole(part, source),
         local_path=source.url,
         scratch=str(scratch),
         tokenizer_folder="not used",
@@ -101,8 +100,7 @@ def write_job(
     if source_url is None and result.exists():
         source_url = TokenizedPart.model_validate_json(result.read_bytes()).source.url
     return WriteJob(
-        part=part,
-        source_url=source_url or "nowhere",
+        part=Part.whole(part, SourceFile(url=source_url or "nowhere", size=0)),
         scratch=str(scratch),
         output=str(output),
         spec=spec,

@@ -14,11 +14,13 @@ import pytest
 
 from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.parquet import MAX_TEXT_BYTES
+from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 from streaming_ext.text.memory import memory_limit
+from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
+from tasks.core.planning.part import Part
 from tasks.core.workers.jobs import TokenizeJob
 from tasks.core.workers.pool import _MEMORY_SETTINGS, WorkerPool
 
@@ -106,9 +108,10 @@ def test_is_refused_and_the_worker_lives(
         one_text(file, 270_000_000 if name == "long" else 700_000_000)
         assert file.stat().st_size < 200_000
     pids = pool.pids
-    job = TokenizeJob(part=0, source_url=str(file), source_size=file.stat().st_size,
-                      local_path=str(file), scratch=str(tmp_path / "scratch"),
-                      tokenizer_folder=str(saved), engine="reference", spec=spec)  # fmt: skip
+    source = SourceFile(url=str(file), size=file.stat().st_size)
+    job = TokenizeJob(part=Part.whole(0, source), local_path=str(file),
+                      scratch=str(tmp_path / "scratch"), tokenizer_folder=str(saved),
+                      engine="reference", spec=spec)  # fmt: skip
     if name == "copies":  # the tokens of a thousand million bytes take minutes
         code = f"""
 from pathlib import Path

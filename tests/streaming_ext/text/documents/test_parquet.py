@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents import parquet as documents
 from streaming_ext.text.documents.parquet import (
-    DocumentBatch,
     check_column,
     open_parquet,
     read_documents,
 )
+from streaming_ext.text.documents.source_format import DocumentBatch
 from tests.tasks.core.doubles import write_source
 
 MIXED = ["one", None, "", "zwei\n", None, "\U0001f600 \x00", "one"]
@@ -138,6 +138,25 @@ def test_rows_a_batch_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(documents, "MAX_BATCH_ROWS", 3)
     write_source(tmp_path / "x.parquet", [""] * 10)
     assert [batch.num_rows for batch in batches(tmp_path / "x.parquet")] == [3, 3, 3, 1]
+
+
+def test_a_span_is_whole_row_groups(tmp_path: Path) -> None:
+    write_source(tmp_path / "x.parquet", list("abcdefg"), row_group_size=3)
+
+    def rows(first: int, end: int) -> list[tuple[int, str]]:
+        found = list(read_documents(tmp_path / "x.parquet", "text", span=(first, end)))
+        assert not found or found[-1].fraction == 1.0
+        return [
+            pair
+            for batch in found
+            for pair in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
+        ]
+
+    assert rows(0, 3) + rows(3, 7) == rows(0, 7) == list(enumerate("abcdefg"))
+    assert rows(3, 6) == [(3, "d"), (4, "e"), (5, "f")]
+    assert rows(3, 3) == []
+    with pytest.raises(SourceError, match="rows 2 to 6 are not whole row groups"):
+        rows(2, 6)
 
 
 def test_other_columns_are_left_alone(tmp_path: Path) -> None:

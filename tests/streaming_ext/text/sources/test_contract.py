@@ -164,7 +164,7 @@ def test_changed_since_it_was_listed(place: Place, tmp_path: Path, same_size: bo
         with pytest.raises(SourceError, match="changed since the run began") as caught:
             read()
         assert source.url in str(caught.value)
-    assert not list((tmp_path / "one").glob("*.parquet"))
+    assert not list((tmp_path / "one").glob("*.source"))
     (again,) = list_sources(place.named("a/x.parquet"))
     assert again.version != source.version
 

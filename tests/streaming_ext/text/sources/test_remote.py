@@ -18,10 +18,12 @@ from streaming_ext.errors import (
     UsageError,
 )
 from streaming_ext.storage.client import Retry
-from streaming_ext.text.documents.parquet import read_documents
-from streaming_ext.text.sources import SourceFile, columns, list_sources, objects, web
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.parquet import ParquetFormat, read_documents
+from streaming_ext.text.sources import SourceFile, list_sources, objects, ranges, web
 from streaming_ext.text.sources import fetch as fetch_module
-from streaming_ext.text.sources.fetch import fetch, read_footer
+from streaming_ext.text.sources.fetch import fetch
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.config import ShardConfig
 from tasks.core.planning.plan import check_sources
 from tests.servers.fault_proxy import Faults, fault_proxy
@@ -115,8 +117,9 @@ class TestColumn:
         saved: bool,
     ) -> None:
         monkeypatch.setattr(fetch_module, "SMALLEST_FILE", 1000)
-        monkeypatch.setattr(columns, "_MERGE_BYTES", 100)
-        monkeypatch.setattr(columns, "_PIECE_BYTES", 5000)
+        monkeypatch.setattr(ranges, "SMALLEST_FILE", 1000)
+        monkeypatch.setattr(ranges, "_MERGE_BYTES", 100)
+        monkeypatch.setattr(ranges, "_PIECE_BYTES", 5000)
         rng = random.Random(1)
         rows = [{"id": rng.randbytes(noise), "text": rng.randbytes(3000).hex(), "n": i}
                 for i in range(20)]  # fmt: skip
@@ -126,25 +129,52 @@ class TestColumn:
         client.put_object(Bucket=bucket, Key="x.parquet", Body=file.read_bytes())
         client.close()
         (source,) = list_sources([f"s3://{bucket}/x.parquet"])
-        path, fetched = fetch(source, tmp_path / "scratch", column="text")
+        path, fetched = fetch(source, tmp_path / "scratch", options=ReadOptions(column="text"))
         assert path.stat().st_size == source.size
         assert (fetched < source.size / 5) == saved
         ours = [text for batch in read_documents(path, "text") for text in batch.texts.to_pylist()]
         assert ours == [row["text"] for row in rows]
         assert (path.read_bytes() == file.read_bytes()) != saved
 
-    def test_a_missing_column_is_left_to_the_reader(self, tmp_path: Path) -> None:
-        pq.write_table(pa.table({"a": ["x"]}), tmp_path / "x.parquet")
-        data = (tmp_path / "x.parquet").read_bytes()
-        assert columns.column_ranges(data, "text", len(data)) is None
-        assert columns.column_ranges(b"no footer", "text", 100) is None
-        ranges = columns.column_ranges(data, "a", len(data))
-        assert ranges == [(0, len(data))]
+    @pytest.mark.parametrize("content", [b"no footer", b"PAR1" * 5])
+    def test_what_is_no_parquet_is_not_fetched(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "x.parquet").write_bytes(content)
+        (source,) = list_sources([str(tmp_path / "x.parquet")])
+        with pytest.raises(SourceError, match=r"x\.parquet: (not a whole|9 bytes are no) Parquet"):
+            ParquetFormat().look(SourceFileBytes(source), ReadOptions(column="text"))
 
-    def test_a_hash_is_given_up_only_for_much(self) -> None:
-        assert columns.worth_it([(0, 60)], 100, hashed=False)
-        assert not columns.worth_it([(0, 60)], 100, hashed=True)
-        assert columns.worth_it([(0, 20)], 100, hashed=True)
+    def test_only_the_column_is_needed(self, tmp_path: Path) -> None:
+        table = pa.table({"s": [{"text": "no", "b": 1}] * 9, "a.b": ["x" * 99] * 9, "c": [1] * 9})
+        pq.write_table(table, tmp_path / "x.parquet", row_group_size=3)
+        (source,) = list_sources([str(tmp_path / "x.parquet")])
+        look = ParquetFormat().look(SourceFileBytes(source), ReadOptions(column="a.b"))
+        metadata = pq.read_metadata(tmp_path / "x.parquet")
+        chunks = [metadata.row_group(group).column(2) for group in range(3)]
+        assert [chunk.path_in_schema for chunk in chunks] == ["a.b"] * 3
+        assert [(block.rows, block.size) for block in look.blocks] == [
+            (3, chunk.total_uncompressed_size) for chunk in chunks
+        ]
+        assert look.needed is not None
+        head, *wanted, footer = look.needed
+        assert (head, footer[1]) == ((0, 4), source.size)
+        assert [end - start for start, end in wanted] == [
+            chunk.total_compressed_size for chunk in chunks
+        ]
+        with pytest.raises(UsageError, match="no column 'text'"):
+            ParquetFormat().look(SourceFileBytes(source), ReadOptions(column="text"))
+
+    def test_a_hash_is_given_up_only_for_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ranges, "SMALLEST_FILE", 100)
+        monkeypatch.setattr(ranges, "_MERGE_BYTES", 5)
+        plain, hashed = (SourceFile(url="s3://b/x", size=100, version=version)
+                         for version in ("etag:1", "sha256:1"))  # fmt: skip
+        assert ranges.worth_fetching(plain, [(50, 60), (0, 47)]) == [(0, 60)]
+        assert ranges.worth_fetching(plain, [(0, 90)]) is None
+        assert ranges.worth_fetching(plain, None) is None
+        assert ranges.worth_fetching(hashed, [(0, 60)]) is None
+        assert ranges.worth_fetching(hashed, [(0, 20), (30, 35)]) == [(0, 20), (30, 35)]
+        small = SourceFile(url="s3://b/x", size=99)
+        assert ranges.worth_fetching(small, [(0, 1)]) is None
 
 
 class _Files(http.server.SimpleHTTPRequestHandler):
@@ -181,7 +211,8 @@ class TestWeb:
         for source in found:
             path, _ = fetch(source, tmp_path / "scratch")
             assert path.read_bytes() == (root / source.name).read_bytes()
-            assert read_footer(source)[-4:] == b"PAR1"
+            file = SourceFileBytes(source)
+            assert file.read(file.size - 4, file.size) == b"PAR1"
         config = ShardConfig(sources=(f"{url}/a.parquet",), output="o", tokenizer="t")
         assert [s.name for s in check_sources(config)] == ["a.parquet"]
         wrong = config.model_copy(update={"text_column": "body"})

@@ -1,0 +1,31 @@
+"""The source formats that there are, chosen by a file's name."""
+
+from collections.abc import Iterable
+
+from streaming_ext.text.documents.parquet import ParquetFormat
+from streaming_ext.text.documents.source_format import SourceFormat
+
+FORMATS: list[SourceFormat] = [ParquetFormat()]
+
+
+def format_of(name: str) -> SourceFormat:
+    """The format of a file: by the end of its name, the first one where that tells nothing."""
+    for one in FORMATS:
+        if name.endswith(one.suffixes):
+            return one
+    return FORMATS[0]
+
+
+def has_known_suffix(name: str) -> bool:
+    """Whether a file in a folder is taken for a source."""
+    return any(name.endswith(one.suffixes) for one in FORMATS)
+
+
+def known_suffixes() -> str:
+    """The suffixes for people."""
+    return _listed(suffix for one in FORMATS for suffix in one.suffixes)
+
+
+def _listed(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last

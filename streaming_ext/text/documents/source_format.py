@@ -1,0 +1,182 @@
+"""What a source format is: a look into a file, and its documents in batches."""
+
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_ext.errors import UsageError
+from streaming_ext.text.documents.options import ReadOptions
+
+BATCH_BYTES = 16 * 2**20  # of text; what a batch costs is little beside, and so is its memory
+MAX_BATCH_ROWS = 2**16
+MAX_TEXT_BYTES = 2**28  # of one document: far above any that people write
+LENGTH_BYTES = 4  # that a text is taken to need in a file beside its own bytes
+
+Span = tuple[int, int]  # [start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentBatch:
+    """Some consecutive rows of a source file.
+
+    Attributes:
+        rows: row in the file of each text, int64 (num_texts,).
+        texts: the texts that are not null.
+        num_rows: rows read, nulls among them.
+        fraction: of what is being read that is read with this batch, in [0, 1].
+    """
+
+    rows: npt.NDArray[np.int64]
+    texts: pa.LargeStringArray
+    num_rows: int
+    fraction: float
+
+
+class SourceBytes(Protocol):
+    """A source file wherever it lies: its name, its size in bytes, and any range of its bytes."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        ...
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes [start, end)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A run of rows that can be read without what stands before it.
+
+    Attributes:
+        rows: how many.
+        size: of its text as it is stored, in bytes, `LENGTH_BYTES` a text included.
+    """
+
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileLook:
+    """What a look into a file tells, without reading its documents.
+
+    Attributes:
+        blocks: where the file can be entered, and so be cut.
+        needed: the only ranges of bytes that reading the text takes, merged and in order; None
+            where it takes all.
+        codec: how the text is packed.
+    """
+
+    blocks: tuple[Block, ...]
+    needed: tuple[Span, ...] | None = None
+    codec: str = "none"
+
+
+class SourceFormat(ABC):
+    """One format of source files. `read` is all that tokenizing and verifying need.
+
+    What a format leaves out is not refused by any of them: files are fetched whole, and a missing
+    column is found when the file is read.
+    """
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def read(
+        self,
+        path: Path,
+        options: ReadOptions,
+        *,
+        name: str | None = None,
+        span: Span | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[DocumentBatch]:
+        """The documents of a file in order.
+
+        Args:
+            path: where its bytes lie, at least those that `look` says are needed.
+            options: which text to read.
+            name: what messages call the file; its path by default.
+            span: read this piece of the file only, as `look` allows; rows are numbered from the
+                file's beginning all the same.
+            batch_bytes: text a batch, in bytes; a longer document stands alone.
+
+        Raises:
+            SourceError: the file is damaged, or made to fill memory or disk; the message names the
+                row from which on.
+            UsageError: the file holds no such text.
+        """
+
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
+        """What can be told without reading the documents; None where nothing can.
+
+        Raises:
+            SourceError: the file is damaged or gone.
+            UsageError: it holds no such text.
+        """
+        return None
+
+    def read_blocks(
+        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
+    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
+        """Some blocks of a file that need not be here: number and documents of each, in order.
+
+        Only what is asked for is read. `fraction` is of the block.
+
+        Raises:
+            SourceError: the file is damaged or gone.
+        """
+        raise UsageError(f"{file.name}: files of the format {self.name} cannot be sampled.")
+
+    def write(
+        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
+    ) -> None:
+        """A file of these texts like those that were looked at, for a sample to be timed."""
+        raise UsageError(f"{path}: no file of the format {self.name} can be made.")
+
+
+class SeekableBytes(io.RawIOBase):
+    """A source file as libraries want it: one that can be sought in."""
+
+    def __init__(self, file: SourceBytes) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """The place of the next read."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to another place."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}
+        self._at = offset + base[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        end = self._file.size if size < 0 else min(self._at + size, self._file.size)
+        data = self._file.read(self._at, end) if end > self._at else b""
+        self._at += len(data)
+        return data

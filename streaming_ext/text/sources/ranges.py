@@ -1,0 +1,72 @@
+"""Fetching only some ranges of a remote file, where that saves enough.
+
+The bytes are put where they belong into a file of the full length; the rest stays a hole that
+whoever named the ranges does not look into.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+from streaming_ext.text.sources.source_file import SourceFile
+
+# Below this a request costs more than the bytes that it saves.
+SMALLEST_FILE = 32 * 2**20
+# Measured (benchmarks/remote/README.md): a byte costs in ranges about what it costs in
+# one stream, so any real saving counts. Where the listing tells a hash of the whole file, that
+# check is given up only for a large saving.
+WORTH_IT = 0.8
+WORTH_A_HASH = 0.3
+_MERGE_BYTES = 2**20
+_PIECE_BYTES = 8 * 2**20
+_AT_ONCE = 4
+
+Range = tuple[int, int]  # [start, end)
+
+
+class Ranges(Protocol):
+    """What reads a remote file."""
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes [start, end)."""
+        ...
+
+
+def worth_fetching(source: SourceFile, needed: Sequence[Range] | None) -> list[Range] | None:
+    """The ranges to fetch of a file, merged where little lies between; None: all of it."""
+    if needed is None or source.size < SMALLEST_FILE:
+        return None
+    merged: list[Range] = []
+    for start, end in sorted(needed):
+        if merged and start - merged[-1][1] <= _MERGE_BYTES:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    share = sum(end - start for start, end in merged) / source.size
+    hashed = (source.version or "").startswith(("sha256:", "git:"))
+    return merged if share < (WORTH_A_HASH if hashed else WORTH_IT) else None
+
+
+def fetch_ranges(reader: Ranges, ranges: Sequence[Range], size: int, partial: Path) -> int:
+    """Fetch the ranges into a file with holes; returns how many bytes came."""
+
+    def pieces() -> Iterator[Range]:
+        for start, end in ranges:
+            for position in range(start, end, _PIECE_BYTES):
+                yield position, min(position + _PIECE_BYTES, end)
+
+    fetched = 0
+    with partial.open("wb") as file, ThreadPoolExecutor(_AT_ONCE) as threads:
+        file.truncate(size)
+        waiting = list(pieces())
+        # So many at once that memory stays small, whatever the file's size.
+        for first in range(0, len(waiting), _AT_ONCE):
+            batch = waiting[first : first + _AT_ONCE]
+            for (start, _), data in zip(
+                batch, threads.map(lambda piece: reader.read(*piece), batch), strict=True
+            ):
+                file.seek(start)
+                file.write(data)
+                fetched += len(data)
+    return fetched

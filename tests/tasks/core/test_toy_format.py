@@ -1,0 +1,136 @@
+"""A source format is one file: a toy of twenty lines goes through the whole core."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents import formats
+from streaming_ext.text.documents.source_format import (
+    DocumentBatch,
+    FileLook,
+    SourceBytes,
+    SourceFormat,
+)
+from tasks.core.config import ShardConfig
+from tasks.core.planning.plan import check_sources
+from tasks.core.storage import LocalStorage
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import build_dataset, build_from
+from tests.test_layering import ROOT, modules_of
+
+WORDS = [["one two", None, "three"], ["", "four five six"]]
+
+
+class ToyFormat(SourceFormat):
+    """A document a line, `~` for one that is null."""
+
+    name = "toy"
+    suffixes = (".toy",)
+
+    def look(self, file: SourceBytes, options: Any) -> FileLook | None:
+        if options.column not in file.read(0, file.size).decode().partition("\n")[0].split():
+            raise UsageError(f"{file.name}: no column {options.column!r}.")
+        return None
+
+    def read(self, path: Path, options: Any, *, name: str | None = None, **_: Any
+    ) -> Iterator[DocumentBatch]:  # fmt: skip
+        _, *lines = path.read_text().splitlines()
+        for row, line in enumerate(lines):
+            if line.endswith("\\"):
+                raise SourceError(f"{name or path}: damaged from row {row} on.")
+            kept = [] if line == "~" else [line]
+            yield DocumentBatch(np.arange(row, row + len(kept)), pa.array(kept, pa.large_string()),
+                                1, (row + 1) / len(lines))  # fmt: skip
+
+
+@pytest.fixture
+def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(formats, "FORMATS", [*formats.FORMATS, ToyFormat()])
+    folder = tmp_path / "toys"
+    folder.mkdir()
+    for number, words in enumerate(WORDS):
+        lines = ["text other", *("~" if word is None else word for word in words)]
+        (folder / f"{number:03}.toy").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def shards(root: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(root)): file.read_bytes()
+        for file in sorted(root.rglob("*"))
+        if file.is_file() and file.parts[-2] not in {"parts"} and file.name != "manifest.json"
+    }
+
+
+def test_goes_through_the_whole_core(toys: Path, tmp_path: Path, vocabulary: Path) -> None:
+    root = build_from(toys, tmp_path / "dataset", tokenizer=str(vocabulary))
+    report = verify(LocalStorage(root), deep=True)
+    assert report.findings == ()
+    assert report.checked.source_rows == sum(map(len, WORDS))
+    assert report.checked.retokenized == 3
+    same = build_dataset(tmp_path / "same", WORDS, tokenizer=str(vocabulary))
+    assert shards(root) == shards(same)  # the same documents give the same stream
+
+
+def test_a_look_refuses_before_any_work(toys: Path) -> None:
+    config = ShardConfig(sources=(str(toys),), output="o", tokenizer="t", text_column="body")
+    with pytest.raises(UsageError, match=r"000\.toy: no column 'body'"):
+        check_sources(config)
+
+
+def test_damage_is_named(toys: Path, tmp_path: Path, vocabulary: Path) -> None:
+    (toys / "001.toy").write_text("text\nfine\nbroken\\\n")
+    with pytest.raises(SourceError, match=r"001\.toy: damaged from row 1 on"):
+        build_from(toys, tmp_path / "dataset", tokenizer=str(vocabulary))
+
+
+def words_in(module: str) -> set[str]:
+    """Names, imports and strings of a module, but for its docstrings."""
+    file = ROOT.joinpath(*module.split("."))
+    tree = ast.parse(
+        (file / "__init__.py" if file.is_dir() else file.with_suffix(".py")).read_text()
+    )
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            found.add(node.value)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.name for alias in node.names} | {getattr(node, "module", None) or ""}
+        elif isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+    return found
+
+
+# The table of documents of a part is a Parquet file too, and so are the sources of the demo.
+PROVENANCE = {
+    "streaming_ext.dataset.layout",
+    "streaming_ext.dataset.provenance",
+    "streaming_ext.trace",
+    "tasks.core.outputs.part_files",
+    "tasks.core.reporting.lengths",
+    "tasks.core.storage.object_store",
+    "tasks.core.synthetic",
+    "flows.demo",
+}
+
+
+def test_no_other_room_knows_parquet() -> None:
+    modules = [
+        name for package in ("streaming_ext", "tasks", "flows") for name in modules_of(package)
+    ]
+    knowing = {
+        module
+        for module in modules
+        if not module.startswith("streaming_ext.text.documents")
+        and any("parquet" in word.lower() for word in words_in(module))
+    }
+    assert knowing - PROVENANCE == set()
