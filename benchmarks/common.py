@@ -162,7 +162,7 @@ def shard(
 ) -> Sharded:
     """Run the pipeline as a user does, into a new folder."""
     shutil.rmtree(output, ignore_errors=True)
-    command = [sys.executable, "-m", "flows.cli", "shard", *files, "--output", output]
+    command = [sys.executable, "-P", "-m", "flows.cli", "shard", *files, "--output", output]
     command += ["--tokenizer", tokenizer, "--pattern", "gpt2", "--workers", str(workers), *options]
     measured = run(command, interval=interval)
     (record,) = (output / "runs").glob("*.json")

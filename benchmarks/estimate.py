@@ -20,7 +20,7 @@ from benchmarks.common import default_documents, default_tokenizer, run, save, s
 
 def estimate(files: list[Path], tokenizer: Path, workers: int, *options: str) -> dict[str, Any]:
     """What `shardmill plan` says."""
-    command: list[str | Path] = [sys.executable, "-m", "flows.cli", "plan", *files, "--json"]
+    command: list[str | Path] = [sys.executable, "-P", "-m", "flows.cli", "plan", *files, "--json"]
     command += ["--tokenizer", tokenizer, "--pattern", "gpt2", "--workers", str(workers), *options]
     output = run(command).output
     found: dict[str, Any] = json.loads(output[output.index("{") :])

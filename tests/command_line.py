@@ -44,7 +44,7 @@ class CommandLine:
         )
 
     def _command(self, arguments: tuple[object, ...]) -> list[str]:
-        return [sys.executable, "-m", "flows.cli", *map(str, arguments)]
+        return [sys.executable, "-P", "-m", "flows.cli", *map(str, arguments)]
 
     def shard_arguments(self, output: Path | str, **options: object) -> list[object]:
         """Arguments that shard the session's small files; options override or add to these."""

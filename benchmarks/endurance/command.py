@@ -26,7 +26,7 @@ class Command:
     def __init__(
         self, arguments: Sequence[object], environment: Mapping[str, str], logs: Path, most: int
     ) -> None:
-        self._command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
+        self._command = [sys.executable, "-P", "-m", "flows.cli", *map(str, arguments)]
         self._environment = environment
         self._logs = logs
         self._most = most

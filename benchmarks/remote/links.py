@@ -41,7 +41,7 @@ SPEEDS = {"100 MB/s": 100e6, "1 GB/s": 1e9, "unshaped": None}
 def run(sources: str, output: str, scratch: Path) -> str:
     shared = Path(os.environ["SHARDMILL_SHARED"])
     command = [
-        sys.executable, "-m", "flows.cli", "shard", sources, "--output", output,
+        sys.executable, "-P", "-m", "flows.cli", "shard", sources, "--output", output,
         "--tokenizer", str(shared / "data/vocab/r50k_base.tiktoken"), "--pattern", "gpt2",
         "--workers", str(WORKERS), "--scratch", str(scratch),
     ]  # fmt: skip

@@ -53,7 +53,7 @@ def prefect_api() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
         server = subprocess.Popen(
-            [sys.executable, "-m", "flows.prefect_api.embedded_api", str(listener.fileno())],
+            [sys.executable, "-P", "-m", "flows.prefect_api.embedded_api", str(listener.fileno())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=[listener.fileno()],

@@ -35,7 +35,7 @@ class DaskCluster:
     def _start(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self._folder / "dask.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", f"distributed.cli.{program}", *arguments],
+                [sys.executable, "-P", "-m", f"distributed.cli.{program}", *arguments],
                 env={**self._env, "TMPDIR": str(self._folder)},
                 stdout=log,
                 stderr=log,

@@ -46,7 +46,7 @@ class PrefectServer:
         log = self._home / "server.log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1"],
+                [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", "127.0.0.1"],
                 env=os.environ
                 | {
                     "PREFECT_HOME": str(self._home),

@@ -42,7 +42,7 @@ class Cluster:
     def prefect(self, *arguments: str) -> str:
         """Run a command of Prefect's; returns what it said."""
         ended = subprocess.run(
-            [sys.executable, "-m", "prefect", *arguments],
+            [sys.executable, "-P", "-m", "prefect", *arguments],
             env=self.env,
             cwd=ROOT,
             capture_output=True,
@@ -81,7 +81,7 @@ class Cluster:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.hosts[name] = subprocess.Popen(
                 [
-                    *(*prefix, sys.executable, "-m", "prefect", "worker", "start"),
+                    *(*prefix, sys.executable, "-P", "-m", "prefect", "worker", "start"),
                     *("--pool", pool, "--name", name, "--limit", "1"),
                 ],
                 env={**self.env, "TMPDIR": str(scratch)},

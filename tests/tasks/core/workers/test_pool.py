@@ -394,7 +394,7 @@ def test_a_parent_that_sends_garbage(job: Callable[..., TokenizeJob], tmp_path: 
     good = sent.model_dump_json().encode()
     garbage = [b"garbage", b"", b"\xff\xfe", b"{}", b'{"job": "dance"}', good[:-1] + b', "x": 1}']
     worker = subprocess.Popen(
-        [sys.executable, "-m", "tasks.core.workers.worker"],
+        [sys.executable, "-P", "-m", "tasks.core.workers.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
