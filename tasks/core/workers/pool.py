@@ -38,7 +38,13 @@ class _Worker:
     def __init__(self, inherited: Sequence[int], *, light: bool) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in kill)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tasks.core.workers.worker", *(["light"] if light else [])],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "tasks.core.workers.worker",
+                *(["light"] if light else []),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
