@@ -1,6 +1,7 @@
-"""Running `shardmill` as a user does, in a process of its own, and looking at what it leaves."""
+"""Running `shardmill` as a user does, in processes, and looking at what it leaves."""
 
 import filecmp
+import os
 import subprocess
 import sys
 import time
@@ -10,17 +11,31 @@ from pathlib import Path
 
 import psutil
 
+from tests.warm import WarmCommand
+
+MODULE = "flows.cli"
 WORKER = "tasks.core.workers.worker"
+WARM = os.environ.get("SHARDMILL_TESTS_COLD") != "1"  # to look whether a failure is the fork's
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """Runs commands with an environment; `shard` fills in source and tokenizer."""
+    """Runs commands with an environment; `shard` fills in source and tokenizer.
+
+    Attributes:
+        env: of the commands, the whole of it.
+        tokenizer: of `shard`.
+        sources: of `shard`.
+        shard_size: of `shard`.
+        warm: whether processes are forked from one that has imported Prefect. Otherwise, and with
+            a prefix, each is a new `python -P -m flows.cli`.
+    """
 
     env: Mapping[str, str]
     tokenizer: Path
     sources: Path
     shard_size: str = "16KiB"
+    warm: bool = WARM
 
     def where(self, **env: str) -> "CommandLine":
         """The same with more in its environment."""
@@ -28,23 +43,32 @@ class CommandLine:
 
     def run(self, *arguments: object) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end."""
-        return subprocess.run(
-            self._command(arguments), env=self.env, capture_output=True, text=True, check=False
-        )
+        with self._begin(arguments, new_session=False) as process:
+            try:
+                stdout, stderr = process.communicate()
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def start(self, *arguments: object, prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
         """Start a command in a process group of its own."""
+        return self._begin(arguments, new_session=True, prefix=prefix)
+
+    def _begin(
+        self, arguments: tuple[object, ...], *, new_session: bool, prefix: tuple[str, ...] = ()
+    ) -> "subprocess.Popen[str]":
+        words = [str(argument) for argument in arguments]
+        if self.warm and not prefix:
+            return WarmCommand(MODULE, words, self.env, new_session=new_session)
         return subprocess.Popen(
-            [*prefix, *self._command(arguments)],
+            [*prefix, sys.executable, "-P", "-m", MODULE, *words],
             env=self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,
+            start_new_session=new_session,
         )
-
-    def _command(self, arguments: tuple[object, ...]) -> list[str]:
-        return [sys.executable, "-P", "-m", "flows.cli", *map(str, arguments)]
 
     def shard_arguments(self, output: Path | str, **options: object) -> list[object]:
         """Arguments that shard the session's small files; options override or add to these."""

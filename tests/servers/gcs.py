@@ -19,7 +19,7 @@ from tests.servers.environments import python_environment
 from tests.servers.prefect_server import free_port
 
 EMULATOR = "gcp-storage-emulator==2026.7.19"
-START_SECONDS = 60.0
+START_SECONDS = 180.0  # some seconds on an idle machine
 OWNER = "owner@tests.example"
 NOBODY = "nobody@tests.example"  # known, but without a right on any bucket
 STRANGER = "stranger@tests.example"

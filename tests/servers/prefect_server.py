@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import httpx
 
-START_SECONDS = 90
+START_SECONDS = 240  # some ten on an idle machine
 
 
 def free_port() -> int:

@@ -23,7 +23,7 @@ from tests.servers.environments import python_environment
 from tests.servers.prefect_server import free_port
 
 SWIFT = "swift==2.38.3"
-START_SECONDS = 60.0
+START_SECONDS = 180.0  # some seconds on an idle machine
 OWNER = ("test:owner", "owner-secret-6f1d")
 NOBODY = ("test:nobody", "nobody-secret-93ab")  # known, but without a right on any bucket
 DAEMONS = ("account", "container", "object", "proxy")

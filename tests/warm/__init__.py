@@ -1,0 +1,10 @@
+"""Commands of `python -P -m` without the seconds that importing Prefect takes.
+
+`server` is a process that has imported what `shardmill` needs and forks for each command;
+`WarmCommand` is a `subprocess.Popen` that has its process made there. Everything else is as for a
+process of its own: pid, session, process group, signals, pipes, working folder, environment.
+"""
+
+from tests.warm.client import WarmCommand
+
+__all__ = ["WarmCommand"]

@@ -1,0 +1,160 @@
+"""The process that forks for each command. It has a single thread, so that forks are safe.
+
+A child goes on as `python -P -m MODULE` does, with environment, folder, session and signals of its
+own. It imports Shardmill itself anew; only the packages that Shardmill uses are imported already.
+Prefect keeps settings of its environment: they are read again when a command first imports it.
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+OWN = ("flows", "tasks", "streaming_ext")
+NOT_IMPORTED = "flows.executors.dask"  # its library starts threads, and few commands need it
+IMPORTED = (  # by Prefect and others, when a flow runs
+    "prefect.client.orchestration",
+    "prefect.events.worker",
+    "prefect.flow_engine",
+    "prefect.logging.handlers",
+    "prefect.task_engine",
+    "prefect.task_runners",
+)
+MESSAGE_BYTES = 2**18
+
+
+class PrefectAgain(MetaPathFinder, Loader):
+    """Makes Prefect, imported already, look at its environment when it is imported again."""
+
+    def __init__(self) -> None:
+        self._modules = {name: sys.modules.pop(name) for name in _loaded("prefect")}
+        self._spec = self._modules["prefect"].__spec__
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """This loader for `prefect` itself; all below it comes with it."""
+        return ModuleSpec(name, self) if name == "prefect" else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module as it is."""
+        return self._modules["prefect"]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do again what Prefect does with its environment."""
+        sys.modules.update(self._modules)
+        module.__spec__ = self._spec
+        from prefect import context
+        from prefect.logging import configuration
+
+        context.refresh_global_settings_context()
+        configuration.PROCESS_LOGGING_CONFIG.clear()
+        configuration.setup_logging()
+
+
+def main() -> None:
+    """Serve on the socket whose descriptor is the argument, until the other end is closed."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for module in (*_modules_of("flows"), *IMPORTED):
+        importlib.import_module(module)
+    sys.meta_path.insert(0, PrefectAgain())
+    for package in OWN:
+        for name in _loaded(package):
+            del sys.modules[name]
+    gc.collect()
+    gc.freeze()  # so that the first collection in a child copies no page
+    begin = _serve(control)
+    if begin is not None:
+        begin()
+
+
+def _modules_of(package: str) -> list[str]:
+    folders = importlib.import_module(package).__path__
+    found = [module.name for module in pkgutil.walk_packages(folders, f"{package}.")]
+    return [name for name in found if name != NOT_IMPORTED]
+
+
+def _loaded(package: str) -> list[str]:
+    return [name for name in sys.modules if name.split(".")[0] == package]
+
+
+def _serve(control: socket.socket) -> Callable[[], object] | None:
+    """Fork for each request. Returns in a child with what it is to do, in the end with None."""
+    woken, waker = socket.socketpair()
+    waker.setblocking(False)
+    before = signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waker.fileno())
+    statuses: dict[int, int] = {}  # by pid, the pipe in which its end is told
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in selector.select()}
+            if woken in ready:
+                woken.recv(4096)
+                _tell_ends(statuses)
+            if control not in ready:
+                continue
+            message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 4)
+            if not message:
+                return None
+            *streams, status = descriptors
+            pid = os.fork()
+            if not pid:
+                break
+            statuses[pid] = status
+            for descriptor in streams:
+                os.close(descriptor)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, before)
+    for descriptor in (status, *statuses.values()):
+        os.close(descriptor)
+    woken.close()
+    waker.close()
+    request = json.loads(message)
+    _take_over(request, streams)
+    control.send(str(os.getpid()).encode())
+    control.close()
+    return lambda: runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+
+
+def _tell_ends(statuses: dict[int, int]) -> None:
+    while statuses:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        with contextlib.suppress(BrokenPipeError):  # whoever started it is not interested
+            os.write(statuses[pid], str(status).encode())
+        os.close(statuses.pop(pid))
+
+
+def _take_over(request: dict[str, Any], streams: list[int]) -> None:
+    """Set what a process gets from whoever starts it."""
+    if request["new_session"]:
+        os.setsid()
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    tempfile.tempdir = None
+    del sys.path[0]  # as `python -P`
+    sys.argv = [request["module"], *request["arguments"]]
+
+
+if __name__ == "__main__":
+    main()
