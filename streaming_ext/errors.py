@@ -49,10 +49,17 @@ class StorageError(ShardmillError):
 
 
 class TransientStorageError(StorageError):
-    """Storage fails in a way that passes: throttling, a cut connection, a time-out."""
+    """Storage fails in a way that passes: throttling, a cut connection, a time-out.
+
+    Attributes:
+        silent: no answer came at all.
+        asks_to_wait: seconds that the server asks for before the next request.
+    """
 
     transient = True
     fatal = False
+    silent: bool = False
+    asks_to_wait: float = 0.0
 
 
 class DatasetError(ShardmillError):

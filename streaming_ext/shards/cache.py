@@ -12,7 +12,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -84,9 +84,18 @@ class ShardCache:
             raise CorruptDatasetError(
                 f"Shard {self.label(shard)} is missing. Put it back, or publish the dataset again."
             )
-        with self._locked(shard, what=self.label(shard)):
-            if not self.path(shard).exists():
-                self._write(shard, self._download(shard))
+        # The link first: who waits for it must not keep another process from a shard.
+        link = contextlib.ExitStack()
+        with link:
+            link.enter_context(self._link)
+            asked = time.monotonic()
+            with self._locked(shard, what=self.label(shard)):
+                if self.path(shard).exists():
+                    return
+                # The time that another process of this machine tried in vain counts.
+                left = self.source.timeout - (time.monotonic() - asked)
+                seconds = max(left, self.source.timeout / 4)
+                self._write(shard, self._download(shard, seconds, link.close))
 
     def discard(self, shard: int) -> None:
         """Remove a damaged copy so that the next `fetch` brings a new one."""
@@ -99,25 +108,30 @@ class ShardCache:
             with contextlib.suppress(FileNotFoundError):
                 os.utime(self.path(shard))
 
-    def _download(self, shard: int) -> bytes:
+    def _download(self, shard: int, seconds: float, release: Callable[[], None]) -> bytes:
+        """The raw content of a published shard.
+
+        Args:
+            shard: its number.
+            seconds: for each of two attempts, where the first brings a damaged one.
+            release: lets another thread download, while this one unpacks.
+        """
         index = self.index
         name = f"{index.split}/{index.names[shard]}" if index.split else index.names[shard]
         size = int(index.sizes[shard])
         cause = ""
         for _ in range(2):
             try:
-                with self._link:
-                    data = self.source.read(name, limit=size)
+                data = self.source.read(name, limit=size, seconds=seconds)
             except FileMissingError as error:
                 raise CorruptDatasetError(f"Shard {error}") from error
             cause = _difference(data, size, index.hashes[shard])
             if not cause:
+                release()
                 try:
-                    data = self._unpacked(shard, data)
+                    return self._unpacked(shard, data)
                 except CorruptDatasetError as error:
                     cause = str(error)
-            if not cause:
-                return data
         raise CorruptDatasetError(
             f"Shard {self.label(shard)} is damaged, fetched twice: {cause}. "
             "Publish the dataset again."

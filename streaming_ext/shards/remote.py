@@ -1,8 +1,6 @@
 """Reading the files of a dataset from where it is published, and saying truly why one cannot be."""
 
-import os
-import random
-import sys
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,18 +11,20 @@ from typing import Any, TypeVar
 from streaming_ext.errors import (
     DatasetError,
     NotADatasetError,
-    ShardmillError,
     StorageError,
     TransientStorageError,
 )
+from streaming_ext.storage.client import ObjectClient, split_url
+from streaming_ext.storage.dialects.choice import OBJECT_STORES
+from streaming_ext.storage.faults import client_errors, explained, is_missing
+from streaming_ext.storage.patience import Retry, insist, timeout_seconds
+from streaming_ext.storage.process_clients import client_of_process
 
 Result = TypeVar("Result")
 
-_FIRST_PAUSE = 0.2  # seconds between the first attempt and the second
-_S3_CONFIG = {"connect_timeout": 10, "read_timeout": 20, "retries": {"max_attempts": 1}}
-_REFUSED = ("AccessDenied", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403",
-            "Unable to locate credentials", "NoCredentials")  # fmt: skip
-_NO_BUCKET = ("NoSuchBucket", "BucketNotFound")
+_ACCOUNT = re.compile(
+    r"(?P<scheme>az|abfs)://(?P<container>[^/@:]+)@(?P<account>[^/@:.]+)\.[^/@:]+(?P<path>/.*|)"
+)
 
 
 class FileMissingError(DatasetError):
@@ -61,44 +61,11 @@ def within(
         raise failure[0]
     if not outcome:
         raise TransientStorageError(
-            f"{what} did not come within {seconds:g} s"
+            f"{what} did not come within {seconds:.3g} s"
             + (f", at last because {failures[-1]}" if failures else ".")
             + " Check the storage and the link, or raise download_timeout."
         )
     return outcome[0]
-
-
-class _Clients:
-    """One client for each dataset, whatever thread asks: to make one takes longer than a shard."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._made: dict[tuple[str, str], tuple[Any, str]] = {}
-
-    def of(self, url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-        """The client for a URL, and how it calls the place there."""
-        with self._guard:
-            key = url, repr(options)
-            if key not in self._made:
-                self._made[key] = self._make(url, options)
-            return self._made[key]
-
-    def _make(self, url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-        import fsspec
-
-        # fsspec's own memory of instances knows each thread apart.
-        client, path = fsspec.core.url_to_fs(url, skip_instance_cache=True, **options)
-        if hasattr(client, "set_session"):  # s3fs
-            client.retries = 1  # by itself it tries five times, in silence
-            client.connect()  # else threads that ask together make a connection pool each
-        return client, path
-
-
-# Those of this process are the last ones. Those of its parents are kept: a forked worker that lets
-# go of its copy of a client closes connections, and with them takes those of the parent out of the
-# poll set that both share: the parent's next read would wait for its time-out.
-_clients = [_Clients()]
-os.register_at_fork(after_in_child=lambda: _clients.append(_Clients()))
 
 
 @dataclass(kw_only=True)
@@ -108,7 +75,8 @@ class Remote:
     Attributes:
         url: a path or any URL that fsspec opens.
         options: handed to fsspec.
-        retries: further attempts after a failure that may pass.
+        retries: further attempts after a failure that may pass; 0 for none, else half a minute
+            of them at least.
         timeout: seconds for one file, all attempts together.
     """
 
@@ -116,6 +84,12 @@ class Remote:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # may hold a secret
     retries: int = 2
     timeout: float = 60.0
+    _silence: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Choose how long an object store may say nothing."""
+        # So that a connection that hangs leaves time for another one.
+        self._silence = min(timeout_seconds(), self.timeout / 3)
 
     @property
     def path(self) -> Path | None:
@@ -125,88 +99,120 @@ class Remote:
             return Path(self.url)
         return Path(rest) if scheme in {"file", "local"} else None
 
-    def read(self, name: str, *, limit: int) -> bytes:
+    def read(self, name: str, *, limit: int, seconds: float | None = None) -> bytes:
         """The bytes of a file, at most `limit` and one more to show that there are more.
+
+        Args:
+            name: of the file, below the root.
+            limit: bytes.
+            seconds: for all attempts, in place of `timeout`.
 
         Raises:
             FileMissingError: there is no such file.
             StorageError: the storage refuses.
             TransientStorageError: it fails again after all retries.
         """
+        where = f"{self.url.rstrip('/')}/{name}"
+        seconds = self.timeout if seconds is None else seconds
         failures: list[TransientStorageError] = []
-        return within(self.timeout, lambda: self._with_retries(name, limit, failures),
-                      what=self._label(name), failures=failures)  # fmt: skip
+        deadline = time.monotonic() + seconds
 
-    def _label(self, name: str) -> str:
-        return f"{self.url.rstrip('/')}/{name}"
+        def read() -> bytes:
+            if self.url.partition("://")[0] in OBJECT_STORES:
+                return self._read_object(name, limit, where, deadline, failures)
 
-    def _with_retries(self, name: str, limit: int, failures: list[TransientStorageError]) -> bytes:
-        deadline = time.monotonic() + self.timeout
-        attempt = 0
-        while True:
-            try:
-                return self._read_once(name, limit)
-            except TransientStorageError as error:
-                failures.append(error)
-                # Jitter keeps the ranks of a job from asking again at the same moment.
-                pause = _FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.5)  # noqa: S311
-                if attempt >= self.retries or time.monotonic() + pause > deadline:
-                    raise
-                time.sleep(pause)
-                attempt += 1
+            def once() -> bytes:
+                if (root := self.path) is not None:
+                    return _read_file(root / name, limit, where)
+                return self._read_through_fsspec(name, limit, where)
 
-    def _read_once(self, name: str, limit: int) -> bytes:
-        where = self._label(name)
+            return insist(once, self._retry, deadline=deadline, failures=failures)
+
+        return within(seconds, read, what=where, failures=failures)
+
+    @property
+    def _retry(self) -> Retry:
+        return Retry.training(self.retries)
+
+    def _read_object(
+        self,
+        name: str,
+        limit: int,
+        where: str,
+        deadline: float,
+        failures: list[TransientStorageError],
+    ) -> bytes:
+        url, options = _account_of(self.url, self.options)
+        scheme, bucket, prefix = split_url(url)
+
+        def make() -> ObjectClient:
+            made = ObjectClient(
+                scheme=scheme, bucket=bucket, retry=self._retry, timeout=self._silence,
+                options=options,
+            )  # fmt: skip
+            _ = made.filesystem
+            return made
+
+        client = client_of_process((scheme, bucket, self._silence, self.retries), options, make)
         try:
-            if (root := self.path) is not None:
-                with (root / name).open("rb") as file:
-                    return file.read(limit + 1)
-            client, path = _clients[-1].of(self.url, self._options())
+            return client.read_at_most(
+                f"{prefix}/{name}" if prefix else name, limit + 1,
+                what=f"read {where}", deadline=deadline, failures=failures,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise FileMissingError(f"{where} is missing.") from error
+
+    def _read_through_fsspec(self, name: str, limit: int, where: str) -> bytes:
+        """From a place that is no object store: what fails is taken for what may pass."""
+        import fsspec
+
+        def make() -> tuple[Any, str]:
+            # fsspec's own memory of instances knows each thread apart.
+            made: tuple[Any, str] = fsspec.core.url_to_fs(
+                self.url, skip_instance_cache=True, **self.options
+            )
+            return made
+
+        began = time.monotonic()
+        try:
+            client, path = client_of_process((self.url,), self.options, make)
             return bytes(client.cat_file(f"{path.rstrip('/')}/{name}", start=0, end=limit + 1))
         except ImportError as error:
             raise StorageError(
-                f"Reading {where} needs a package that is not installed: {error}. "
-                "For s3:// install shardmill[s3]."
+                f"Reading {where} needs a package that is not installed: {error}."
             ) from error
-        except _client_errors() as error:
-            raise _translated(error, where) from error
-
-    def _options(self) -> dict[str, Any]:
-        if not self.url.startswith(("s3://", "s3a://")):
-            return dict(self.options)
-        config = {**_S3_CONFIG, **self.options.get("config_kwargs", {})}
-        return {**self.options, "config_kwargs": config}
+        except client_errors() as error:
+            if is_missing(error) or isinstance(error, NotADirectoryError | IsADirectoryError):
+                raise _missing(where, error) from error
+            waited = time.monotonic() - began
+            raise explained(error, what=f"read {where}", bucket="", seconds=waited) from error
 
 
-def _client_errors() -> tuple[type[Exception], ...]:
-    """What the clients in use raise; those that are not loaded cannot raise anything."""
-    errors: list[type[Exception]] = [OSError, TimeoutError]
-    if "botocore.exceptions" in sys.modules:
-        from botocore.exceptions import (  # type: ignore[import-untyped]
-            BotoCoreError,
-            ClientError,
-        )
-
-        errors += [BotoCoreError, ClientError]
-    if "aiohttp" in sys.modules:
-        from aiohttp import ClientError as HttpError
-
-        errors += [HttpError]
-    return tuple(errors)
+def _read_file(path: Path, limit: int, where: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(limit + 1)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise _missing(where, error) from error
+    except PermissionError as error:
+        raise StorageError(f"{where}: access is refused ({error}). Check its rights.") from error
+    except OSError as error:
+        raise TransientStorageError(f"{where} cannot be read ({error}).") from error
 
 
-def _translated(error: Exception, where: str) -> ShardmillError:
-    first = error.__cause__ or error  # s3fs leaves S3's own code to the cause
-    text = f"{type(first).__name__}: {first}"
-    if any(word in text for word in _NO_BUCKET):
-        return StorageError(f"{where}: there is no such bucket ({text}).")
-    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
-        return FileMissingError(f"{where} is missing ({text}).")
-    if isinstance(error, PermissionError) or any(word in text for word in _REFUSED):
-        return StorageError(
-            f"{where}: access is refused ({text}). Check the credentials and their rights."
-        )
-    return TransientStorageError(f"{where} cannot be read ({text}).")
+def _missing(where: str, error: Exception) -> FileMissingError:
+    return FileMissingError(f"{where} is missing ({type(error).__name__}: {error}).")
+
+
+def _account_of(url: str, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Azure's other way to write a URL, `abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/...`."""
+    match = _ACCOUNT.fullmatch(url)
+    if match is None:
+        return url, options
+    return f"{match['scheme']}://{match['container']}{match['path']}", {
+        "account_name": match["account"],
+        **options,
+    }
 
 
 def not_a_dataset(url: str, what: str) -> NotADatasetError:

@@ -4,11 +4,9 @@ The clients' own retries are off, so that one place decides how often and how lo
 """
 
 import asyncio
-import os
-import random
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,62 +14,15 @@ from typing import Any, TypeVar
 
 from streaming_ext.errors import TransientStorageError, UsageError
 from streaming_ext.storage.dialects import Dialect, ObjectInfo, OpenUpload, dialect_of
-from streaming_ext.storage.faults import client_errors, explained, is_missing, is_timeout
+from streaming_ext.storage.faults import client_errors, explained, is_beyond_end, is_missing
+from streaming_ext.storage.patience import Retry, insist, timeout_seconds
 
 Result = TypeVar("Result")
 
-TIMEOUT_VARIABLE = "SHARDMILL_STORAGE_TIMEOUT"
-_TIMEOUT_SECONDS = 30.0
 _SLOWEST_BYTES_PER_SECOND = 2**18  # a transfer that is slower than this is given up
+_GRACE_SECONDS = 5.0  # beyond a deadline, which who set it tells of
 _UNKNOWN_BYTES = 64 * 2**20  # to expect of an object that is read whole, such as a shard
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def timeout_seconds() -> float:
-    """How long a server may say nothing, in seconds.
-
-    Raises:
-        UsageError: the environment holds no number.
-    """
-    text = os.environ.get(TIMEOUT_VARIABLE, "")
-    try:
-        seconds = float(text or _TIMEOUT_SECONDS)
-    except ValueError:
-        seconds = -1
-    if not 0 < seconds < 3600:
-        raise UsageError(f"{TIMEOUT_VARIABLE} is {text!r}, expected seconds between 0 and 3600.")
-    return seconds
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Retry:
-    """How often a request is made before the fault is told.
-
-    Attributes:
-        attempts: at most so many.
-        silences: at most so many of them without any answer.
-        first_pause: seconds before the second; doubles up to `longest_pause`, with jitter.
-    """
-
-    attempts: int = 7
-    silences: int = 3
-    first_pause: float = 0.5
-    longest_pause: float = 10.0
-
-    @classmethod
-    def usual(cls) -> "Retry":
-        """As patient as the environment asks for: the pauses go with the time-out."""
-        return cls(first_pause=0.5 * patience(), longest_pause=10.0 * patience())
-
-    def pause(self, attempt: int) -> float:
-        """Seconds to wait behind attempt 0, 1, ..."""
-        pause: float = min(self.first_pause * 2**attempt, self.longest_pause)
-        return pause * random.uniform(0.5, 1.0)  # noqa: S311
-
-
-def patience() -> float:
-    """By what all pauses are multiplied: 1 at the usual time-out, never more."""
-    return min(1.0, timeout_seconds() / _TIMEOUT_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +32,16 @@ class ObjectClient:
     Attributes:
         scheme: of its URL.
         bucket: its name.
+        retry: how often a request is made.
+        timeout: seconds that the server may say nothing.
+        options: for fsspec, beside what the environment says; they may hold secrets.
     """
 
     scheme: str
     bucket: str
     retry: Retry = field(default_factory=Retry.usual)
     timeout: float = field(default_factory=timeout_seconds)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def dialect(self) -> Dialect:
@@ -98,7 +53,7 @@ class ObjectClient:
         """The fsspec file system, made on first use."""
         dialect = self.dialect
         try:
-            return dialect.open(self.scheme, self.timeout)
+            return dialect.open(self.scheme, self.timeout, self.options)
         except ImportError as error:
             raise UsageError(
                 f"{self.scheme}:// needs {dialect.package}: "
@@ -116,6 +71,8 @@ class ObjectClient:
         request: Callable[[Any], Awaitable[Result]],
         *,
         size: int = 0,
+        deadline: float | None = None,
+        failures: list[TransientStorageError] | None = None,
     ) -> Result:
         """Make a request, again where the fault may pass; `what` names it in messages.
 
@@ -123,33 +80,30 @@ class ObjectClient:
             what: "write s3://bucket/x".
             request: gets the file system.
             size: bytes that it moves; more take more time.
+            deadline: on the monotonic clock, for all attempts together, in place of a time-out
+                by size.
+            failures: gets what went wrong, attempt by attempt.
 
         Raises:
             FileNotFoundError: there is no such object.
             FileExistsError: a conditional request found one.
             StorageError: the store refuses, or goes on failing (`TransientStorageError`).
         """
-        limit = self.timeout + 1 + size / _SLOWEST_BYTES_PER_SECOND
-        attempt = silences = 0
-        while True:
+
+        def once() -> Result:
             began = time.monotonic()
+            limit = self.timeout + 1 + size / _SLOWEST_BYTES_PER_SECOND
+            if deadline is not None:
+                limit = max(deadline - began, 0) + _GRACE_SECONDS
             try:
                 return self._once(request, limit)
             except client_errors() as error:
                 if is_missing(error):
                     raise FileNotFoundError(what) from error
                 waited = time.monotonic() - began
-                told = explained(error, what=what, bucket=self.bucket, seconds=waited)
-                if isinstance(told, FileExistsError):
-                    raise told from error
-                attempt += 1
-                silences += is_timeout(error)
-                last = attempt >= self.retry.attempts or silences >= self.retry.silences
-                if not told.transient or last:
-                    if isinstance(told, TransientStorageError):
-                        told = TransientStorageError(f"{told} (tried {attempt} times)")
-                    raise told from error
-            time.sleep(self.retry.pause(attempt - 1))
+                raise explained(error, what=what, bucket=self.bucket, seconds=waited) from error
+
+        return insist(once, self.retry, deadline=deadline, failures=failures)
 
     def look_at(self, prefix: str, *, what: str) -> None:
         """Make sure that the bucket is there and may be listed."""
@@ -186,6 +140,27 @@ class ObjectClient:
             return data
 
         return self.ask(what, read, size=size)
+
+    def read_at_most(
+        self,
+        key: str,
+        limit: int,
+        *,
+        what: str,
+        deadline: float | None = None,
+        failures: list[TransientStorageError] | None = None,
+    ) -> bytes:
+        """The first `limit` bytes of an object, or all where it has fewer; see `ask`."""
+
+        async def read(fs: Any) -> bytes:
+            try:
+                return await self.dialect.read(fs, self.bucket, key, (0, limit), None)
+            except client_errors() as error:
+                if is_beyond_end(error):  # an empty object
+                    return b""
+                raise
+
+        return self.ask(what, read, size=limit, deadline=deadline, failures=failures)
 
     def put(self, key: str, data: bytes, *, what: str, new: bool = False) -> None:
         """Put an object; where `new`, `FileExistsError` where there is one."""

@@ -1,9 +1,11 @@
 """What clients of object stores raise, as errors that name the place, the cause and a way out."""
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from streaming_ext.errors import StorageError, TransientStorageError
+from streaming_ext.storage.patience import retry_after
 
 _ADVICE = {
     "NoSuchBucket": "there is no bucket {bucket!r} at this endpoint. Create it, or check its name "
@@ -89,12 +91,30 @@ def _answer(error: BaseException) -> tuple[str, int]:
     return "", 0
 
 
+def _retry_after(error: BaseException) -> float:
+    """Seconds that the server asks for before the next request; 0 where it names none."""
+    for link in _chain(error):
+        response: Any = getattr(link, "response", None)
+        headers: Any = getattr(response, "headers", None)
+        if isinstance(response, dict):
+            headers = response.get("ResponseMetadata", {}).get("HTTPHeaders")
+        if isinstance(headers, Mapping):
+            return retry_after({str(name): str(headers[name]) for name in headers}) or 0.0
+    return 0.0
+
+
 def is_missing(error: BaseException) -> bool:
     """Whether the store answered that there is no such object, in a bucket that it has."""
     code, _ = _answer(error)
     return code in {"NoSuchKey", "404", "BlobNotFound"} or (
         isinstance(error, FileNotFoundError) and _ALIASES.get(code, code) != "NoSuchBucket"
     )
+
+
+def is_beyond_end(error: BaseException) -> bool:
+    """Whether the store answered that an object ends before the range that was asked for."""
+    code, status = _answer(error)
+    return code in {"InvalidRange", "416"} or status == 416
 
 
 def explained(
@@ -109,8 +129,12 @@ def explained(
     passing, told = _told(error, code, status, kinds)
     if passing and is_timeout(error):
         told = f"no answer within {seconds:.0f} s. Is the endpoint right and reachable?"
-    raised = TransientStorageError if passing else StorageError
-    return raised(f"Cannot {what}: {told.format(bucket=bucket)}")
+    said = f"Cannot {what}: {told.format(bucket=bucket)}"
+    if not passing:
+        return StorageError(said)
+    passes = TransientStorageError(said)
+    passes.silent, passes.asks_to_wait = is_timeout(error), _retry_after(error)
+    return passes
 
 
 def _told(error: BaseException, code: str, status: int, kinds: set[str]) -> tuple[bool, str]:

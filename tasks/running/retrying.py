@@ -7,7 +7,7 @@ from prefect.cache_policies import NO_CACHE, CachePolicy
 from prefect.client.schemas.objects import State, TaskRun
 
 from streaming_ext.errors import ShardmillError, UsageError
-from streaming_ext.storage.client import patience
+from streaming_ext.storage.patience import patience
 
 
 def retry_pauses(count: int) -> list[float]:

@@ -31,14 +31,17 @@ def proxy(s3: SwiftServer) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def open_s3(published: tuple[Built, str], proxy: FaultProxy, tmp_path: Any) -> Open:
+def open_s3(
+    published: tuple[Built, str], proxy: FaultProxy, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> Open:
     """Open the published dataset through the proxy."""
+    monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "6")  # so 503 is waited out for 6 s, not 30
 
     def make(credentials: tuple[str, str] = OWNER, **changes: Any) -> StreamingTokenDataset:
         key, secret = credentials
         settings: dict[str, Any] = {
             "remote": published[1], "local": tmp_path, "batch_size": 4, "shuffle": True,
-            "dp_rank": 0, "dp_world_size": 1, "download_timeout": 10,
+            "dp_rank": 0, "dp_world_size": 1, "download_timeout": 30,
             "storage_options": {"endpoint_url": proxy.url, "key": key, "secret": secret},
         }  # fmt: skip
         return StreamingTokenDataset(**(settings | changes))
@@ -99,18 +102,18 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("faults", "error", "cause", "workers"),
         [
-            (Faults(answer=(403, "InvalidAccessKeyId")), StorageError, "refused.*credentials", 0),
-            (Faults(answer=(403, "InvalidAccessKeyId")), StorageError, "refused.*credentials", 2),
-            (Faults(answer=(403, "AccessDenied")), StorageError, "access is refused", 0),
+            (Faults(answer=(403, "InvalidAccessKeyId")), StorageError, "key id is not known", 0),
+            (Faults(answer=(403, "InvalidAccessKeyId")), StorageError, "key id is not known", 2),
+            (Faults(answer=(403, "AccessDenied")), StorageError, "have no right", 0),
             (Faults(answer=(503, "SlowDown")), TransientStorageError, "SlowDown", 0),
             (Faults(answer=(503, "SlowDown")), TransientStorageError, "SlowDown", 2),
             (Faults(answer=(500, "InternalError")), TransientStorageError, "InternalError", 0),
-            (Faults(answer=(400, "BadRequest")), TransientStorageError, "BadRequest", 0),
-            (Faults(answer=(400, "BadRequest")), TransientStorageError, "BadRequest", 2),
+            (Faults(answer=(400, "BadRequest")), StorageError, "refuses .BadRequest", 0),
+            (Faults(answer=(400, "BadRequest")), StorageError, "refuses .BadRequest", 2),
             (Faults(cut_down=100), TransientStorageError, "(?i:connection)", 0),
-            (Faults(hang=True), TransientStorageError, "did not come within 4 s", 0),
-            (Faults(hang=True), TransientStorageError, "did not come within 4 s", 2),
-            (Faults(bytes_per_second=60), TransientStorageError, "did not come within 4 s", 2),
+            (Faults(hang=True), TransientStorageError, "(did not come|no answer) within", 0),
+            (Faults(hang=True), TransientStorageError, "(did not come|no answer) within", 2),
+            (Faults(bytes_per_second=60), TransientStorageError, "(did not come|no answer) within", 2),
             (None, TransientStorageError, "(?i:connect)", 0),
             (None, TransientStorageError, "(?i:connect)", 2),
         ],
@@ -140,7 +143,6 @@ class TestFaults:
         [
             (Faults(answer=(503, "SlowDown"), times=2), 0),
             (Faults(answer=(503, "SlowDown"), times=2), 2),
-            (Faults(answer=(400, "BadRequest"), times=2), 0),
             (Faults(cut_down=100, times=2), 2),
         ],
     )
@@ -232,8 +234,8 @@ class TestOpening:
     @pytest.mark.parametrize(
         ("credentials", "cause"),
         [
-            ((OWNER[0], "planted-wrong-secret"), "access is refused.*SignatureDoesNotMatch"),
-            (NOBODY, "access is refused"),
+            ((OWNER[0], "planted-wrong-secret"), "the secret is wrong.*SignatureDoesNotMatch"),
+            (NOBODY, "have no right"),
         ],
     )
     def test_credentials(self, open_s3: Open, credentials: tuple[str, str], cause: str) -> None:
@@ -242,7 +244,7 @@ class TestOpening:
         assert "planted" not in str(caught.value)
 
     def test_no_bucket(self, open_s3: Open) -> None:
-        with pytest.raises(StorageError, match="s3://nonesuch/a.*no such bucket"):
+        with pytest.raises(StorageError, match="s3://nonesuch/a.*there is no bucket 'nonesuch'"):
             open_s3(remote="s3://nonesuch/a")
 
     def test_no_dataset(self, open_s3: Open, published: tuple[Built, str]) -> None:

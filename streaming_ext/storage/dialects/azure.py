@@ -1,6 +1,7 @@
 """Azure Blob Storage; a bucket is a container there."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from streaming_ext.storage.dialects.base import ObjectInfo, OpenUpload
@@ -12,23 +13,24 @@ class Azure:
     package = "adlfs"
     extra = "azure"
 
-    def __init__(self) -> None:
-        self._options: dict[str, Any] = {"retry_total": 0}
-
-    def open(self, scheme: str, timeout: float) -> Any:
+    def open(self, scheme: str, timeout: float, options: Mapping[str, Any]) -> Any:
         """The file system; account and key, or a connection string, from the environment."""
         import fsspec
 
         # Each way to credentials that is not there is told at length, each time.
         logging.getLogger("azure").setLevel(logging.CRITICAL)
-        self._options |= {"connection_timeout": min(timeout, 10.0), "read_timeout": timeout}
-        return fsspec.filesystem(scheme, use_listings_cache=False, skip_instance_cache=True)
+        settings = {"use_listings_cache": False, "skip_instance_cache": True}
+        fs = fsspec.filesystem(scheme, **{**settings, **options})
+        fs.of_each_request = {
+            "retry_total": 0, "connection_timeout": min(timeout, 10.0), "read_timeout": timeout
+        }  # fmt: skip
+        return fs
 
     async def look_at(self, fs: Any, bucket: str, prefix: str) -> None:
         """One entry of a listing."""
         async with fs.service_client.get_container_client(bucket) as container:
             names = container.list_blob_names(
-                name_starts_with=prefix, results_per_page=1, **self._options
+                name_starts_with=prefix, results_per_page=1, **fs.of_each_request
             )
             async for _ in names:
                 return
@@ -38,7 +40,9 @@ class Azure:
         async with fs.service_client.get_container_client(bucket) as container:
             return {
                 blob.name: ObjectInfo(size=int(blob.size), version=f"etag:{_bare(blob.etag)}")
-                async for blob in container.list_blobs(name_starts_with=prefix, **self._options)
+                async for blob in container.list_blobs(
+                    name_starts_with=prefix, **fs.of_each_request
+                )
             }
 
     async def read(
@@ -47,7 +51,7 @@ class Azure:
         """Get Blob with `If-Match`."""
         from azure.core import MatchConditions
 
-        options = dict(self._options)
+        options = dict(fs.of_each_request)
         if span is not None:
             options |= {"offset": span[0], "length": span[1] - span[0]}
         if version is not None:
@@ -59,12 +63,12 @@ class Azure:
     async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
         """Put Blob, or blocks and a list of them; where `new` with `If-None-Match: *`."""
         async with fs.service_client.get_blob_client(bucket, key) as blob:
-            await blob.upload_blob(data, overwrite=not new, **self._options)
+            await blob.upload_blob(data, overwrite=not new, **fs.of_each_request)
 
     async def remove(self, fs: Any, bucket: str, key: str) -> None:
         """Delete Blob."""
         async with fs.service_client.get_blob_client(bucket, key) as blob:
-            await blob.delete_blob(**self._options)
+            await blob.delete_blob(**fs.of_each_request)
 
     async def open_uploads(self, fs: Any, bucket: str, prefix: str) -> list[OpenUpload]:
         """None that would stay: the store drops them after a week."""

@@ -1,5 +1,6 @@
 """The few requests that a dataset needs of an object store."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,8 +45,14 @@ class Dialect(Protocol):
     package: str
     extra: str
 
-    def open(self, scheme: str, timeout: float) -> Any:
-        """Make the file system; `timeout` is how many seconds the server may say nothing."""
+    def open(self, scheme: str, timeout: float, options: Mapping[str, Any]) -> Any:
+        """Make the file system.
+
+        Args:
+            scheme: of the URL.
+            timeout: seconds that the server may say nothing.
+            options: of the user for fsspec, beside what the environment says.
+        """
         ...
 
     async def look_at(self, fs: Any, bucket: str, prefix: str) -> None:
@@ -61,7 +68,8 @@ class Dialect(Protocol):
     ) -> bytes:
         """The bytes [start, end) of an object, or all; only of that version, where one is named.
 
-        Another version is an error that `faults` takes for "exists already": a failed condition.
+        Of an object that ends early, what there is. Another version is an error that `faults`
+        takes for "exists already": a failed condition.
         """
         ...
 

@@ -1,6 +1,7 @@
 """Google Cloud Storage."""
 
 import logging
+from collections.abc import Mapping
 from types import MethodType
 from typing import Any
 
@@ -13,16 +14,16 @@ class Google:
     package = "gcsfs"
     extra = "gcs"
 
-    def open(self, scheme: str, timeout: float) -> Any:
+    def open(self, scheme: str, timeout: float, options: Mapping[str, Any]) -> Any:
         """The file system; STORAGE_EMULATOR_HOST and default credentials from the environment."""
         import fsspec
 
-        fs = fsspec.filesystem(
-            scheme,
-            use_listings_cache=False,
-            skip_instance_cache=True,
-            requests_timeout=_requests_timeout(timeout),
-        )
+        settings = {
+            "use_listings_cache": False,
+            "skip_instance_cache": True,
+            "requests_timeout": _requests_timeout(timeout),
+        }
+        fs = fsspec.filesystem(scheme, **{**settings, **options})
         # Its requests are tried six times each, and every failure is logged with a traceback.
         fs._request = MethodType(type(fs)._request.__wrapped__, fs)
         logging.getLogger("gcsfs").setLevel(logging.CRITICAL)

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from typing import Any
 
 from streaming_ext.storage.dialects.base import ObjectInfo, OpenUpload
@@ -10,13 +11,18 @@ from streaming_ext.storage.dialects.base import ObjectInfo, OpenUpload
 # Up to twice this an object goes in one request: nothing is left behind, whatever happens.
 PIECE_BYTES = 64 * 2**20
 _LARGE = 2**20  # from here on a byte costs more than a request
+_BOTO_NAMES = {
+    "key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token",
+    "endpoint_url": "endpoint_url", "use_ssl": "use_ssl",
+}  # fmt: skip
+_MORE = "client_kwargs"
 
 
 class _InThreads:
     """botocore's own client, for large reads: half the CPU time of the event loop's."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
         self._lock = threading.Lock()
         self._made: Any = None
 
@@ -24,18 +30,59 @@ class _InThreads:
         """GetObject."""
         with self._lock:
             if self._made is None:
-                from botocore.config import Config  # type: ignore[import-untyped]
-                from botocore.session import get_session  # type: ignore[import-untyped]
-
-                self._made = get_session().create_client("s3", config=Config(**self._settings))
+                self._made = self._make()
         try:
             answer = self._made.get_object(Bucket=bucket, Key=key, **options)
         except ValueError as error:  # half a date, say
             raise ConnectionError(f"the answer was cut in its head: {error}") from error
+        if "ContentLength" not in answer:  # http.client takes such a one for whole and empty
+            raise ConnectionError("the answer was cut in its head")
         # As a context manager it would give urllib3's stream, whose errors are not botocore's.
         with closing(answer["Body"]) as body:
             data: bytes = body.read()
         return data
+
+    def _make(self) -> Any:
+        from botocore import UNSIGNED  # type: ignore[import-untyped]
+        from botocore.config import Config  # type: ignore[import-untyped]
+        from botocore.session import Session  # type: ignore[import-untyped]
+
+        options = dict(self._options)
+        config = Config(**options.pop("config_kwargs"))
+        if options.pop("anon", False):
+            config = config.merge(Config(signature_version=UNSIGNED))
+        session = Session(profile=options.pop("profile", None))
+        settings = {_BOTO_NAMES[name]: value for name, value in options.items() if name != _MORE}
+        return session.create_client("s3", config=config, **settings, **options.get(_MORE, {}))
+
+
+async def _in_a_thread(work: Callable[[], bytes]) -> bytes:
+    """Run blocking work in a thread that nobody waits for at exit, as an executor's would be."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[bytes] = loop.create_future()
+
+    def tell(result: bytes | None, error: BaseException | None) -> None:
+        if not done.done():  # given up meanwhile
+            done.set_exception(error) if result is None and error else done.set_result(
+                result or b""
+            )
+
+    def run() -> None:
+        try:
+            outcome: tuple[bytes | None, BaseException | None] = work(), None
+        except Exception as error:  # noqa: BLE001 - raised again where it is waited for
+            outcome = None, error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, *outcome)
+
+    threading.Thread(target=run, daemon=True, name="shardmill-s3").start()
+    return await done
+
+
+async def _call(fs: Any, method: str, **options: Any) -> Any:
+    async with fs.connecting:  # requests that begin together would make a connection pool each
+        await fs.set_session()
+    return await fs._call_s3(method, **options)
 
 
 class S3:
@@ -44,33 +91,36 @@ class S3:
     package = "s3fs"
     extra = "s3"
 
-    def open(self, scheme: str, timeout: float) -> Any:
+    def open(self, scheme: str, timeout: float, options: Mapping[str, Any]) -> Any:
         """The file system; endpoint and credentials come from the environment."""
         import fsspec
 
-        settings = {
+        config = {
             "connect_timeout": min(timeout, 10.0),
             "read_timeout": timeout,
             "retries": {"mode": "standard", "total_max_attempts": 1},
             "max_pool_connections": 32,
         }
-        fs = fsspec.filesystem(
-            scheme, use_listings_cache=False, skip_instance_cache=True, config_kwargs=settings
-        )
+        options = {**options, "config_kwargs": {**config, **options.get("config_kwargs", {})}}
+        settings = {"use_listings_cache": False, "skip_instance_cache": True}
+        fs = fsspec.filesystem(scheme, **{**settings, **options})
         fs.retries = 1
-        fs.in_threads = _InThreads(settings)
+        # Other options say what s3fs alone knows how to do.
+        known = {*_BOTO_NAMES, _MORE, "config_kwargs", "profile", "anon"}
+        fs.in_threads = _InThreads(options) if options.keys() <= known else None
+        fs.connecting = asyncio.Lock()
         return fs
 
     async def look_at(self, fs: Any, bucket: str, prefix: str) -> None:
         """One entry of a listing."""
-        await fs._call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
+        await _call(fs, "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
 
     async def find(self, fs: Any, bucket: str, prefix: str) -> dict[str, ObjectInfo]:
         """ListObjectsV2, page by page."""
         found: dict[str, ObjectInfo] = {}
         after: dict[str, str] = {}
         while True:
-            page = await fs._call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, **after)
+            page = await _call(fs, "list_objects_v2", Bucket=bucket, Prefix=prefix, **after)
             for entry in page.get("Contents", []):
                 etag = entry["ETag"].strip('"')
                 found[entry["Key"]] = ObjectInfo(size=int(entry["Size"]), version=f"etag:{etag}")
@@ -87,9 +137,9 @@ class S3:
             options["Range"] = f"bytes={span[0]}-{span[1] - 1}"
         if version is not None:
             options["IfMatch"] = f'"{version.removeprefix("etag:")}"'
-        if span is not None and span[1] - span[0] >= _LARGE:
-            return await asyncio.to_thread(fs.in_threads.read, bucket, key, options)
-        answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, **options)
+        if span is not None and span[1] - span[0] >= _LARGE and fs.in_threads is not None:
+            return await _in_a_thread(lambda: fs.in_threads.read(bucket, key, options))
+        answer = await _call(fs, "get_object", Bucket=bucket, Key=key, **options)
         async with answer["Body"] as body:
             return bytes(await body.read())
 
@@ -100,16 +150,14 @@ class S3:
 
     async def remove(self, fs: Any, bucket: str, key: str) -> None:
         """DeleteObject."""
-        await fs._call_s3("delete_object", Bucket=bucket, Key=key)
+        await _call(fs, "delete_object", Bucket=bucket, Key=key)
 
     async def open_uploads(self, fs: Any, bucket: str, prefix: str) -> list[OpenUpload]:
         """ListMultipartUploads, page by page."""
         found: list[OpenUpload] = []
         after: dict[str, str] = {}
         while True:
-            page = await fs._call_s3(
-                "list_multipart_uploads", Bucket=bucket, Prefix=prefix, **after
-            )
+            page = await _call(fs, "list_multipart_uploads", Bucket=bucket, Prefix=prefix, **after)
             found += [
                 OpenUpload(key=entry["Key"], identity=entry["UploadId"])
                 for entry in page.get("Uploads", [])
@@ -123,6 +171,6 @@ class S3:
 
     async def give_up(self, fs: Any, bucket: str, upload: OpenUpload) -> None:
         """AbortMultipartUpload."""
-        await fs._call_s3(
-            "abort_multipart_upload", Bucket=bucket, Key=upload.key, UploadId=upload.identity
+        await _call(
+            fs, "abort_multipart_upload", Bucket=bucket, Key=upload.key, UploadId=upload.identity
         )

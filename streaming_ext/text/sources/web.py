@@ -1,9 +1,7 @@
 """HTTP: requests with bounded patience, and source files behind plain https:// URLs."""
 
-import email.utils
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any, TypeVar
 
@@ -11,14 +9,17 @@ import bracex
 import httpx
 
 from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
-from streaming_ext.storage.client import Retry, timeout_seconds
+from streaming_ext.storage.patience import (
+    MAX_WAIT_SECONDS,
+    Retry,
+    retry_after,
+    timeout_seconds,
+)
 from streaming_ext.text.sources.addresses import RedirectGuard
 from streaming_ext.text.sources.source_file import SourceFile
 
 Result = TypeVar("Result")
 Explain = Callable[[httpx.Response], Exception]
-
-MAX_WAIT_SECONDS = 300.0  # that a server may ask for with Retry-After
 
 
 @cache
@@ -71,23 +72,6 @@ def require_ok(response: httpx.Response, explain: Explain) -> None:
             retry_after(response.headers),
         )
     raise explain(response)
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, as a server asks; by its own clock where it names a time."""
-    text = headers.get("Retry-After", "").strip()
-    if not text:
-        return None
-    if text.isdigit():
-        return float(text)
-    try:
-        until = email.utils.parsedate_to_datetime(text)
-        now = email.utils.parsedate_to_datetime(headers["Date"])
-    except KeyError:
-        now = datetime.now(UTC)
-    except ValueError:
-        return None
-    return max(0.0, (until - now).total_seconds())
 
 
 class WebReader:

@@ -132,26 +132,53 @@ class Lease:
         return sorted(int(match[1]) for match in found if match)
 
     def _take(self) -> None:
+        """Create the next generation.
+
+        Raises:
+            UsageError: another run is at work.
+            StorageError: for `LEASE_SECONDS` the store did not do what it answered.
+        """
+        tried_since: float | None = None
         while True:
             generations = self._generations()
             latest = generations[-1] if generations else 0
             if latest and not self._wait_until_free(latest):
-                continue
-            began = time.monotonic()
-            if not self._objects.put_new(self._path(latest + 1), self._content()):
-                continue
-            # Some servers look first and write then, so that several may believe to be first:
-            # a moment later only one lock stands.
+                continue  # it is being taken down; the next listing shows what is there
+            tried_since = tried_since or time.monotonic()
+            problem = self._create(latest + 1)
+            if problem is None:
+                for old in generations:
+                    self._objects.remove(self._path(old))
+                return
+            if time.monotonic() - tried_since > LEASE_SECONDS:
+                raise StorageError(
+                    f"{self._objects}: its lock cannot be taken: {problem}, for "
+                    f"{LEASE_SECONDS:.0f} s. A dataset needs a store that lists and reads what was "
+                    "put, and that refuses a conditional PUT (If-None-Match: *) only where there "
+                    f"is an object. If no other run is at work, remove {self._path(latest + 1)}."
+                )
             time.sleep(_SETTLE_SECONDS)
-            if not self._is_ours(latest + 1):
-                continue
-            if self._generations()[-1] != latest + 1:  # we came by where another had been and gone
-                self._objects.remove(self._path(latest + 1))
-                continue
-            self._generation, self._renewed = latest + 1, began
-            for old in generations:
-                self._objects.remove(self._path(old))
-            return
+
+    def _create(self, generation: int) -> str | None:
+        """Create a lock; why it is not ours, or None where it is."""
+        path = self._path(generation)
+        began = time.monotonic()
+        if not self._objects.put_new(path, self._content()):
+            return f"{path} is answered to be there already, and no listing shows it"
+        # Some servers look first and write then, so that several may believe to be first:
+        # a moment later only one lock stands.
+        time.sleep(_SETTLE_SECONDS)
+        if not self._is_ours(generation):
+            return f"{path} was put, and it is not there or another's"
+        shown = max(self._generations(), default=0)
+        if shown > generation:  # we came by where another had been and gone
+            self._objects.remove(path)
+            return f"{self._path(shown)} appeared meanwhile"
+        if shown < generation:
+            self._objects.remove(path)
+            return f"{path} was put, and no listing shows it"
+        self._generation, self._renewed = generation, began
+        return None
 
     def _is_ours(self, generation: int) -> bool:
         try:
@@ -191,18 +218,20 @@ class Lease:
         while not self._ended.wait(BEAT_SECONDS):
             began = time.monotonic()
             try:
-                if (latest := self._generations()[-1]) != self._generation:
+                latest = max(self._generations(), default=0)
+                if latest > self._generation:
                     self._lost = f"another run took it over, generation {latest}"
                     return
+                # What a listing leaves out is nevertheless ours as long as it reads so.
                 if not self._is_ours(self._generation):
-                    self._lost = "its lock is another's"
+                    self._lost = "its lock is gone or another's"
                     return
                 self._objects.put(self._path(self._generation), self._content())
                 self._renewed = began
             except TransientStorageError:
                 continue  # `require` knows how long that may go on
-            except (StorageError, IndexError) as error:
-                self._lost = str(error) or "its lock is gone"
+            except StorageError as error:
+                self._lost = str(error)
                 return
 
 

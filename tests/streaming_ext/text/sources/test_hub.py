@@ -14,7 +14,7 @@ from streaming_ext.errors import (
     TransientStorageError,
     UsageError,
 )
-from streaming_ext.storage.client import Retry
+from streaming_ext.storage.patience import Retry
 from streaming_ext.text.sources import SourceFile, list_sources, web
 from streaming_ext.text.sources.fetch import fetch
 from tests.servers.hub import Dataset, Hub, hub_server

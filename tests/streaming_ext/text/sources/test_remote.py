@@ -17,7 +17,7 @@ from streaming_ext.errors import (
     TransientStorageError,
     UsageError,
 )
-from streaming_ext.storage.client import Retry
+from streaming_ext.storage.patience import Retry
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet import ParquetFormat, read_documents
 from streaming_ext.text.sources import SourceFile, list_sources, objects, ranges, web

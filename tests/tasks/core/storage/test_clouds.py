@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from streaming_ext.errors import ShardmillError, StorageError, TransientStorageError, UsageError
-from streaming_ext.storage.client import ObjectClient, Retry
+from streaming_ext.storage.client import ObjectClient
+from streaming_ext.storage.patience import Retry
 from tasks.core.storage.object_store import ObjectStorage
 from tests.servers.azurite import WRONG_KEY, AzuriteServer, make_container
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy

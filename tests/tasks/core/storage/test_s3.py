@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
-from streaming_ext.storage.client import ObjectClient, Retry, split_url, timeout_seconds
+from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.storage.dialects import s3 as s3_dialect
+from streaming_ext.storage.patience import Retry, timeout_seconds
 from tasks.core.storage import lease as lease_module
 from tasks.core.storage import open_storage
 from tasks.core.storage.object_store import ObjectStorage
