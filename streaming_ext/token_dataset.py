@@ -89,7 +89,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             predownload: sequences a rank fetches ahead of their use; by default half a shuffle
                 window of each lane, or three shards, and at least eight shards.
             cache_limit: bytes that the cache may hold; what has no remote is never evicted.
-            download_retry: further attempts after a failure that may pass.
+            download_retry: further attempts after a failure that may pass, and more within half a
+                minute; 0 for none.
             download_timeout: seconds for one file, all attempts together.
             storage_options: handed to fsspec.
             replication: consecutive ranks of the environment that read the same.

@@ -211,5 +211,6 @@ def split_url(url: str) -> tuple[str, str, str]:
     if not _BUCKET.fullmatch(bucket):
         raise UsageError(f"{url}: expected {scheme}://BUCKET/PREFIX, got the bucket {bucket!r}.")
     if not key.isprintable() or "?" in key or "#" in key or ".." in key.split("/"):
-        raise UsageError(f"{url!r}: a prefix must not hold '..', '?', '#' or control characters.")
+        shown = re.split(r"[?#]", url)[0]  # a query may be a signature
+        raise UsageError(f"{shown!r}: a prefix must not hold '..', '?', '#' or control characters.")
     return scheme, bucket, "/".join(part for part in key.split("/") if part)

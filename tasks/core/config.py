@@ -1,14 +1,26 @@
 """The one configuration of a run: the same object in command line, YAML and flow parameters."""
 
 import os
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from streaming_ext.dataset.formats.mds import MAX_SHARD_BYTES, Compression
 from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
+from streaming_ext.storage.secrets import require_no_secret
 from streaming_ext.text.documents.options import ReadOptions
+
+_URLS = ("sources", "output", "tokenizer", "scratch", "executor")  # what may be one
 
 
 class ShardConfig(BaseModel):
@@ -117,6 +129,17 @@ class ShardConfig(BaseModel):
             description="Runs that a prefect:// executor splits the files into; some four a host.",
         ),
     ] = 16
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_secret(cls, given: Any) -> Any:
+        """Refuse a URL that holds a secret before anything keeps or repeats it."""
+        for name in _URLS if isinstance(given, Mapping) else ():
+            value = given.get(name)
+            for text in [value] if isinstance(value, str) else value or ():
+                if isinstance(text, str):
+                    require_no_secret(text, name)
+        return given
 
     @field_validator("compression")
     @classmethod

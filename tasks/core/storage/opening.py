@@ -4,6 +4,7 @@ from pathlib import Path
 
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
+from streaming_ext.storage.secrets import require_no_secret
 from tasks.core.storage.contract import Storage
 from tasks.core.storage.local import LocalStorage
 
@@ -12,8 +13,10 @@ def open_storage(url: str) -> Storage:
     """The storage behind the URL of an output; nothing is asked of it yet.
 
     Raises:
-        UsageError: no storage is known for this scheme, or the URL names no bucket.
+        UsageError: no storage is known for this scheme, or the URL names no bucket
+            or holds a secret.
     """
+    require_no_secret(url, "output")
     scheme, separator, rest = url.partition("://")
     if not separator:
         return LocalStorage(Path(url).expanduser().absolute())
