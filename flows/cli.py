@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
+from pydantic import ByteSize
 
-from flows.commands.config_file import read_config_file
+from flows.commands.config_file import ConfigFile
 from flows.commands.consoles import err, tell
 from flows.commands.demo import demo
 from flows.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
@@ -19,12 +20,27 @@ from flows.commands.submit import submit
 from flows.commands.trace import trace
 from flows.commands.verify import verify
 from streaming_ext.errors import ShardmillError, UsageError
+from streaming_ext.units import size_text
 
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("shardmill")
+
+
+def _default_text(value: object) -> str:
+    """A default as it is shown in help texts."""
+    return size_text(value) if isinstance(value, ByteSize) else str(value)
+
+
+config_file = ConfigFile()
 app = App(
     name="shardmill",
     help="Raw text datasets to tokenized MDS shards.",
-    config=read_config_file,
-    default_parameter=Parameter(negative=()),
+    version=_version,
+    config=config_file,
+    default_parameter=Parameter(negative=(), show_default=_default_text),
     help_on_error=False,
     suppress_keyboard_interrupt=False,
 )
@@ -57,7 +73,7 @@ def _guarded(command: Callable[[], Any]) -> int:
     try:
         return int(command() or 0)
     except CycloptsError as error:
-        tell(explain(error))
+        tell(explain(error, config_file.origins))
         return EXIT_USAGE
     except ShardmillError as error:
         tell(str(error))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from flows.terminal.visible import counted
 from tasks.core.config import ShardConfig
 from tasks.core.inspect.decode import decode_samples
 from tasks.core.storage import open_storage
@@ -53,6 +54,11 @@ def read_back(config: ShardConfig, console: Console) -> int:
             dp_world_size=1,
         )
         batch = next(iter(StreamingTokenLoader(dataset)))
-    console.print(f"\nA batch of {dataset.size:,} sequences, {tuple(batch['tokens'].shape)}:")
+    rows, length = batch["tokens"].shape
+    console.print(
+        f"\nTraining reads {counted(dataset.size, 'sequence')}. A batch of {rows}, "
+        f"each of {length} tokens:",
+        soft_wrap=True,
+    )
     console.print(str(batch["tokens"]), markup=False)
     return 0

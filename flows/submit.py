@@ -19,6 +19,7 @@ from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Cancelling
 from rich.console import Console
 
+from flows.commands.explain import explain_values
 from flows.terminal.visible import visible
 from streaming_ext.errors import ShardmillError, UsageError
 from tasks.core.config import ShardConfig
@@ -85,11 +86,9 @@ def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     try:
         return ShardConfig.model_validate(given).model_dump(mode="json", exclude_unset=True)
     except pydantic.ValidationError as error:
-        told = "; ".join(
-            f"{detail['loc'][0]}: {detail['msg']}, got {detail['input']!r}"
-            for detail in error.errors()
-        )
-        raise UsageError(f"This is no configuration: {told}.") from error
+        raise UsageError(
+            f"The deployment cannot run with these settings:\n{explain_values(error)}"
+        ) from error
 
 
 def _follow(client: SyncPrefectClient, run: UUID, console: Console) -> FlowRun:

@@ -74,6 +74,10 @@ class NotADatasetError(DatasetError):
     """There is no published dataset at this place."""
 
 
+class NothingThereError(NotADatasetError, UsageError):
+    """There is nothing at all at the place that was named as a dataset."""
+
+
 class CorruptDatasetError(DatasetError):
     """A file of a published dataset is not the one that its manifest describes."""
 

@@ -8,6 +8,14 @@ _BYTES = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb
 _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
+def size_text(num_bytes: int) -> str:
+    """A size as users write it: `64MiB`, `1536KiB`; whole bytes where no unit divides it."""
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if num_bytes and num_bytes % size == 0:
+            return f"{num_bytes // size}{unit}"
+    return f"{num_bytes}B"
+
+
 def parse_bytes(value: int | str | None, *, name: str) -> int | None:
     """Bytes from a whole number or a text such as `200gb`, in powers of 1024 as MDS has them."""
     return _parse(value, _BYTES, name)

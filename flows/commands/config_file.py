@@ -1,21 +1,125 @@
 """`--config FILE`: options from a YAML file."""
 
+import os
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import yaml
 from cyclopts import App
 from cyclopts.argument import ArgumentCollection
-from cyclopts.config import Yaml
+from cyclopts.config import Dict
 
 from streaming_ext.errors import UsageError
 
+Lines = dict[str, tuple[Any, int]]  # value and line of each option
 
-def read_config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Fill what the command line does not say from the YAML file that it names."""
-    for argument in arguments:
-        if argument.name == "--config" and argument.tokens:
-            file = Path(argument.tokens[-1].value)
-            try:
-                Yaml(file, must_exist=True, use_commands_as_keys=False)(app, commands, arguments)
-            except (OSError, yaml.YAMLError) as error:
-                raise UsageError(f"--config {file}: cannot be read: {error}") from error
+
+class ConfigFile:
+    """Fills what the command line does not say from the YAML file that it names.
+
+    Attributes:
+        origins: file and line of each option that came from there, by the name of its field.
+    """
+
+    def __init__(self) -> None:
+        self.origins: dict[str, str] = {}
+
+    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+        """As cyclopts calls it, between reading the command line and checking its values."""
+        self.origins.clear()
+        named = [argument for argument in arguments if argument.name == "--config"]
+        if not named or not named[0].tokens:
+            return
+        file = Path(named[0].tokens[-1].value)
+        known = {name.removeprefix("--") for argument in arguments for name in argument.names}
+        options = read_config(file, command=commands[-1] if commands else "", others=set(app))
+        given = {name for argument in arguments if argument.tokens for name in argument.names}
+        for name, (_, line) in options.items():
+            where = f"--config {file}, line {line}"
+            option = name.replace("_", "-")
+            if option not in known or option == "config":
+                raise UsageError(f"{where}: there is no option {name!r}.{_hint(option, known)}")
+            if f"--{option}" not in given:
+                self.origins[option.replace("-", "_")] = where
+        values = {name: value for name, (value, _) in options.items()}
+        Dict(values, source=f"--config {file}", use_commands_as_keys=False)(
+            app, commands, arguments
+        )
+
+
+def read_config(file: Path, *, command: str, others: Iterable[str]) -> Lines:
+    """Options of a YAML file, each with its line.
+
+    They stand at the top, or below the name of the command; what stands there goes first.
+
+    Args:
+        file: to read.
+        command: whose options are wanted.
+        others: names of all commands; what stands below another one's is left out.
+
+    Raises:
+        UsageError: the file cannot be read, or is something else.
+    """
+    try:
+        text = file.expanduser().read_text("utf-8")
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise UsageError(f"--config {file}: cannot be read: {reason}.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"--config {file}: expected a YAML file; byte {error.start} is no UTF-8 text."
+        ) from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UsageError(f"--config {file}, line {line}: no YAML: {error.problem}.") from error
+    except yaml.YAMLError as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"--config {file}: expected a YAML file: {reason}.") from error
+    if root is None:
+        return {}
+    options: Lines = {}
+    section: Lines = {}
+    for name, node, line in _entries(file, root):
+        if name == command and isinstance(node, yaml.MappingNode):
+            section = {key: (_value(file, value), at) for key, value, at in _entries(file, node)}
+        elif not (name in others and isinstance(node, yaml.MappingNode)):
+            options[name] = (_value(file, node), line)
+    return options | section
+
+
+def _entries(file: Path, node: yaml.Node) -> Iterator[tuple[str, yaml.Node, int]]:
+    """Names, nodes and lines of a mapping."""
+    if not isinstance(node, yaml.MappingNode):
+        raise UsageError(
+            f"--config {file}, line {node.start_mark.line + 1}: expected options, a line each, "
+            "such as `tokenizer: gpt2`."
+        )
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        name = str(key.value)
+        if name in seen:
+            raise UsageError(
+                f"--config {file}, line {line}: {name!r} stands in line {seen[name]} already."
+            )
+        seen[name] = line
+        yield name, value, line
+
+
+def _value(file: Path, node: yaml.Node) -> Any:
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_object(node, deep=True)
+    except (yaml.YAMLError, ValueError) as error:  # a tag that is not plain YAML, such as !!python
+        line = node.start_mark.line + 1
+        raise UsageError(f"--config {file}, line {line}: not a plain value.") from error
+    finally:
+        loader.dispose()
+
+
+def _hint(option: str, known: set[str]) -> str:
+    near = get_close_matches(option, known, n=1)
+    return f" Is {near[0].replace('-', '_')!r} meant?" if near else ""

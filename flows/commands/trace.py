@@ -1,13 +1,14 @@
 """`shardmill trace`: which documents a training step held."""
 
 import tempfile
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from flows.commands.consoles import out
 from streaming_ext.dataset.layout import Split
-from streaming_ext.errors import UsageError
+from streaming_ext.errors import NothingThereError, UsageError
 
 
 def trace(
@@ -58,6 +59,8 @@ def trace(
         from streaming_ext.token_dataset import StreamingTokenDataset
     except ImportError as error:
         raise UsageError(f"`shardmill trace` needs the extra `train`: {error}.") from error
+    if "://" not in path and not Path(path).is_dir():
+        raise NothingThereError(f"{path} is no dataset: it is not there. Is the path right?")
     from flows.terminal.show_trace import show_trace
     from streaming_ext.trace import trace_step
 

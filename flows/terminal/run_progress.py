@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
-from flows.terminal.visible import count_text, duration_text, visible
+from flows.terminal.columns import show_facts
+from flows.terminal.visible import count_text, counted, duration_text, visible
 from streaming_ext.dataset.manifest import Manifest
 from tasks.core.reporting.progress import RunProgress, Snapshot
 from tasks.core.reporting.report import RunReport
@@ -23,7 +23,7 @@ def shown(progress: RunProgress, console: Console) -> Iterator[None]:
     """Show how far a run is: a bar that moves, or now and then a line where nobody watches."""
     if console.is_terminal:
         with Live(
-            get_renderable=lambda: _bar(progress.snapshot()),
+            get_renderable=lambda: _bar(progress.snapshot(), console.width),
             console=console,
             refresh_per_second=4,
             transient=True,
@@ -45,24 +45,33 @@ def shown(progress: RunProgress, console: Console) -> Iterator[None]:
         thread.join()
 
 
-def describe(now: Snapshot) -> str:
-    """One line: phase, files, tokens, rate, time left."""
+def describe(now: Snapshot, *, width: int | None = None) -> str:
+    """One line: phase, files, tokens, rate, time left.
+
+    Args:
+        now: what to tell.
+        width: columns that there are; the rate is left out first where they are too few, then the
+            tokens, then the time.
+    """
     if not now.files_total:
         return now.phase
     failed = f", {now.files_failed} failed" if now.files_failed else ""
-    left = now.seconds_left
-    return (
-        f"{now.phase}: {now.files_done}/{now.files_total} files{failed}, "
-        f"{count_text(now.tokens)} tokens, {now.bytes_per_second / 1e6:.1f} MB/s, "
-        f"{'time left unknown' if left is None else f'{duration_text(left)} left'}"
-    )
+    files = f"{now.phase}: {now.files_done}/{now.files_total} files{failed}"
+    tokens = f"{count_text(now.tokens)} tokens"
+    rate = f"{now.bytes_per_second / 1e6:.1f} MB/s"
+    seconds = now.seconds_left
+    left = "time left unknown" if seconds is None else f"{duration_text(seconds)} left"
+    choices = ([files, tokens, rate, left], [files, tokens, left], [files, left], [files])
+    lines = [", ".join(choice) for choice in choices]
+    return next((line for line in lines if width is None or len(line) <= width), files)
 
 
-def _bar(now: Snapshot) -> RenderableType:
+def _bar(now: Snapshot, width: int) -> RenderableType:
     total = max(now.source_bytes_total, 1)
     pulse = now.source_bytes_total == 0
-    bar = ProgressBar(total=total, completed=now.source_bytes, pulse=pulse, width=60)
-    return Group(Text(describe(now)), bar)
+    bar = ProgressBar(total=total, completed=now.source_bytes, pulse=pulse, width=min(width, 60))
+    line = Text(describe(now, width=width), no_wrap=True, overflow="ellipsis")
+    return Group(line, bar)
 
 
 def show_report(report: RunReport, console: Console, *, page: str | None = None) -> None:
@@ -73,19 +82,18 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
         console: to print to.
         page: where the report with pictures lies.
     """
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_row("files", f"{report.files_done} done, {report.files_skipped} done before")
-    table.add_row("text", f"{report.text_bytes / 1e6:,.1f} MB")
-    table.add_row("tokens", f"{report.tokens:,}")
+    facts: list[tuple[str, str]] = []
+    facts.append(("files", f"{report.files_done} done, {report.files_skipped} done before"))
+    facts.append(("text", f"{report.text_bytes / 1e6:,.1f} MB"))
+    facts.append(("tokens", f"{report.tokens:,}"))
     if report.tokens:
-        table.add_row("bytes a token", f"{report.text_bytes / report.tokens:.3f}")
-    table.add_row("shards", f"{report.shard_bytes / 1e6:,.1f} MB")
-    table.add_row(
-        "time", f"{duration_text(report.seconds)} ({report.megabytes_per_second:.1f} MB/s)"
-    )
+        facts.append(("bytes a token", f"{report.text_bytes / report.tokens:.3f}"))
+    facts.append(("shards", f"{report.shard_bytes / 1e6:,.1f} MB"))
+    rate = f"{report.megabytes_per_second:.1f} MB/s"
+    facts.append(("time", f"{duration_text(report.seconds)} ({rate})"))
     if page is not None:
-        table.add_row("report", Text(visible(page)))
-    console.print(table)
+        facts.append(("report", visible(page)))
+    show_facts(facts, console)
     for failed in report.failed:
         console.print(f"FAILED {visible(str(failed))}", style="red", markup=False, soft_wrap=True)
 
@@ -93,10 +101,12 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
 def show_published(manifest: Manifest, where: str, console: Console) -> None:
     """One line on the dataset that there is now."""
     splits = ", ".join(
-        f"{name} {split.samples:,} samples" for name, split in sorted(manifest.splits.items())
+        f"{name} {counted(split.samples, 'sample')}"
+        for name, split in sorted(manifest.splits.items())
     )
     console.print(
-        f"{visible(where)}: {len(manifest.parts)} parts, {manifest.tokens:,} tokens; {splits}",
+        f"{visible(where)}: {counted(len(manifest.parts), 'part')}, "
+        f"{counted(manifest.tokens, 'token')}; {splits}",
         markup=False,
         soft_wrap=True,
     )

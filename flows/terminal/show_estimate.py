@@ -3,8 +3,9 @@
 from datetime import timedelta
 
 from rich.console import Console
-from rich.table import Table
 
+from flows.terminal.columns import show_facts
+from flows.terminal.visible import counted
 from tasks.core.estimate.cost import Resource
 from tasks.core.estimate.estimate import Estimate
 from tasks.core.estimate.sampling import Quantity
@@ -20,50 +21,48 @@ _RESOURCES: dict[Resource, str] = {
 def show_estimate(found: Estimate, console: Console) -> None:
     """What would be made, then what it would take."""
     cost = found.cost
-    made = _table()
+    made: list[tuple[str, str, str]] = []
     origin = "as given, like the sample's" if found.scaled else "listed"
-    made.add_row("source files", f"{found.files:,}", f"{_bytes(found.source_bytes)}, {origin}")
-    made.add_row("documents", _count(found.documents.value), _sure(found.documents))
-    made.add_row("text", _bytes(found.text_bytes.value), _sure(found.text_bytes))
-    made.add_row("tokens", _count(found.tokens.value), _sure(found.tokens))
+    made.append(("source files", f"{found.files:,}", f"{_bytes(found.source_bytes)}, {origin}"))
+    made.append(("documents", _count(found.documents.value), _sure(found.documents)))
+    made.append(("text", _bytes(found.text_bytes.value), _sure(found.text_bytes)))
+    made.append(("tokens", _count(found.tokens.value), _sure(found.tokens)))
     per_token = found.bytes_per_token
     tokens_a_byte = f"{1 / per_token.value:.4f} tokens a byte"
-    made.add_row("bytes a token", f"{per_token.value:.3f}", f"{_sure(per_token)}; {tokens_a_byte}")
-    made.add_row("samples", _count(found.samples.value), "")
-    made.add_row("shards", _bytes(found.shard_bytes.value), f"{found.shards:,} files")
-    console.print(made)
-    taken = _table()
-    taken.add_row("on", f"{_number(found.hosts, 'host')} of {_number(found.workers, 'worker')}", "")
+    made.append(("bytes a token", f"{per_token.value:.3f}", f"{_sure(per_token)}; {tokens_a_byte}"))
+    made.append(("samples", _count(found.samples.value), ""))
+    made.append(("shards", _bytes(found.shard_bytes.value), f"{found.shards:,} files"))
+    show_facts(made, console)
+    taken: list[tuple[str, str, str]] = []
+    taken.append(
+        ("on", f"{counted(found.hosts, 'host')} of {counted(found.workers, 'worker')}", "")
+    )
     rate = f"{found.worker_rate / 1e6:.0f} MB/s"
-    timed = f"timed here, {_number(found.timed_workers, 'worker')} at once"
+    timed = f"timed here, {counted(found.timed_workers, 'worker')} at once"
     timed += f", ±{found.worker_spread:.0%} between rounds"
-    taken.add_row("a worker does", rate, f"of text; {timed}")
-    taken.add_row("time", _duration(cost.seconds), f"{cost.text_rate / 1e6:,.0f} MB/s of text")
-    taken.add_row("decided by", _RESOURCES[cost.bottleneck], "")
+    taken.append(("a worker does", rate, f"of text; {timed}"))
+    taken.append(("time", _duration(cost.seconds), f"{cost.text_rate / 1e6:,.0f} MB/s of text"))
+    taken.append(("decided by", _RESOURCES[cost.bottleneck], ""))
     for name, seconds in sorted(cost.busy.items(), key=lambda item: -item[1]):
         if seconds:
-            taken.add_row("", _duration(seconds), _reason(name, found))
+            taken.append(("", _duration(seconds), _reason(name, found)))
     if cost.fetched or cost.uploaded:
         moved = f"fetched, {_bytes(cost.uploaded)} uploaded"
-        taken.add_row("network", _bytes(cost.fetched), moved)
-        taken.add_row("requests", f"{cost.gets + cost.puts:,}", f"{cost.puts:,} of them PUT")
+        taken.append(("network", _bytes(cost.fetched), moved))
+        taken.append(("requests", f"{cost.gets + cost.puts:,}", f"{cost.puts:,} of them PUT"))
     share = f", {_bytes(cost.output / found.hosts)} a host" if found.hosts > 1 else ""
-    taken.add_row("disk: output", _bytes(cost.output), f"in all{share}")
-    taken.add_row("disk: scratch", _bytes(cost.scratch), "on each host, at most")
-    console.print(taken)
+    taken.append(("disk: output", _bytes(cost.output), f"in all{share}"))
+    taken.append(("disk: scratch", _bytes(cost.scratch), "on each host, at most"))
+    show_facts(taken, console)
     sample = found.sample
     console.print(
-        f"From the footers of {_number(sample.footers, 'file')} and {_bytes(sample.text_bytes)} of "
-        f"text in {_number(sample.row_groups, 'row group')} of {_number(sample.files, 'file')}. "
+        f"From the footers of {counted(sample.footers, 'file')} and {_bytes(sample.text_bytes)} of "
+        f"text in {counted(sample.row_groups, 'row group')} of {counted(sample.files, 'file')}. "
         "± is the 95% interval of the sampling; it knows nothing of other machines.",
         soft_wrap=True,
     )
     if sample.unreadable:
-        console.print(f"{_number(sample.unreadable, 'file')} could not be read.", style="red")
-
-
-def _table() -> Table:
-    return Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        console.print(f"{counted(sample.unreadable, 'file')} could not be read.", style="red")
 
 
 def _reason(name: Resource, found: Estimate) -> str:
@@ -80,10 +79,6 @@ def _sure(quantity: Quantity) -> str:
     if quantity.error == 0:
         return "counted"
     return f"±{quantity.error:.2%}"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _count(number: float) -> str:

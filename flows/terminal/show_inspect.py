@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable
 
-from rich import box
 from rich.console import Console
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
-from flows.terminal.visible import visible
+from flows.terminal.columns import show_facts, show_table
+from flows.terminal.visible import counted, visible
 from tasks.core.inspect.decode import DecodedSample, Piece
 from tasks.core.inspect.inspect import DatasetDescription
 from tasks.core.reporting.length_classes import Lengths
@@ -21,17 +20,17 @@ _PARTS_OF_A_BLOCK = " ▏▎▍▌▋▊▉█"
 def show_dataset(dataset: DatasetDescription, console: Console) -> None:
     """Configuration, counts, document lengths, parts and runs."""
     _heading(console, visible(dataset.dataset))
-    console.print(_facts(dataset))
+    show_facts(_facts(dataset), console, indent="  ")
     _heading(console, "splits")
-    console.print(_splits(dataset))
+    _show_splits(dataset, console)
     _heading(console, "tokens a document")
-    for line in _lengths(dataset.lengths):
-        console.print(line)
+    for line in _lengths(dataset.lengths, console.width if console.is_terminal else None):
+        console.print(line, soft_wrap=not console.is_terminal)
     _heading(console, "parts")
-    console.print(_parts(dataset))
+    _show_parts(dataset, console)
     if dataset.runs:
         _heading(console, "latest runs")
-        console.print(_runs(dataset))
+        _show_runs(dataset, console)
 
 
 def show_samples(samples: Iterable[DecodedSample], console: Console) -> None:
@@ -71,38 +70,38 @@ def _heading(console: Console, words: str) -> None:
     console.print(Text(words, style="bold"), soft_wrap=True)
 
 
-def _facts(dataset: DatasetDescription) -> Table:
+def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
     spec, tokenizer = dataset.spec, dataset.spec.tokenizer
-    facts = {
-        "documents": f"{dataset.documents:,} of {len(dataset.parts):,} source files",
-        "tokens": f"{dataset.tokens:,}, {dataset.bytes_per_token:.2f} bytes of text each",
-        "text": f"{_size(dataset.text_bytes)} in column {visible(spec.text_column)!r}",
-        "tokenizer": f"{visible(tokenizer.name)} ({tokenizer.kind}), "
-        f"{tokenizer.vocab_size:,} ids, {visible(tokenizer.eot_token)} is {tokenizer.eot_id}",
-        "fingerprint": visible(tokenizer.fingerprint),
-        "samples": f"{spec.sequence_length:,} tokens of {spec.dtype}",
-        "shards": f"up to {_size(spec.shard_size)}, compression {visible(spec.compression)}",
-        "holdout": f"{spec.holdout_fraction:.4%} of the documents, seed {spec.holdout_seed}"
-        if spec.holdout_fraction
-        else "none",
-    }
-    table = Table.grid(padding=(0, 2))
-    for name, fact in facts.items():
-        table.add_row(Text(f"  {name}", style="dim"), Text(fact))
-    return table
+    ids = f"{tokenizer.vocab_size:,} ids, {visible(tokenizer.eot_token)} is {tokenizer.eot_id}"
+    holdout = f"{spec.holdout_fraction:.4%} of the documents, seed {spec.holdout_seed}"
+    return [
+        (
+            "documents",
+            f"{dataset.documents:,} of {counted(len(dataset.parts), 'source file')}",
+        ),
+        ("tokens", f"{dataset.tokens:,}, one end-of-text id a document among them"),
+        ("text", f"{_size(dataset.text_bytes)} in column {visible(spec.text_column)!r}"),
+        ("bytes a token", f"{dataset.bytes_per_token:.3f} of text, end-of-text ids left out"),
+        ("tokenizer", f"{visible(tokenizer.name)} ({tokenizer.kind}), {ids}"),
+        ("fingerprint", visible(tokenizer.fingerprint)),
+        ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
+        ("shards", f"up to {_size(spec.shard_size)}, compression {visible(spec.compression)}"),
+        ("holdout", holdout if spec.holdout_fraction else "none"),
+    ]
 
 
-def _splits(dataset: DatasetDescription) -> Table:
-    table = _table("split", "documents", "tokens", "samples", "shards", "raw", "stored")
+def _show_splits(dataset: DatasetDescription, console: Console) -> None:
+    rows = []
     for name, split in sorted(dataset.splits.items(), reverse=True):
         summary = split.summary
-        counts = (summary.documents, summary.tokens, summary.samples)
+        counts = (summary.documents, summary.tokens, summary.samples, summary.shards)
         sizes = (_size(split.raw_bytes), _size(split.stored_bytes))
-        table.add_row(name, *(f"{n:,}" for n in (*counts, summary.shards)), *sizes)
-    return table
+        rows.append((name, *(f"{n:,}" for n in counts), *sizes))
+    columns = ("split", "documents", "tokens", "samples", "shards", "raw", "stored")
+    show_table(columns, rows, console)
 
 
-def _lengths(lengths: Lengths) -> Iterable[Text]:
+def _lengths(lengths: Lengths, columns: int | None) -> Iterable[Text]:
     figures = {
         "mean": lengths.mean,
         "median": lengths.quantile(0.5),
@@ -114,44 +113,51 @@ def _lengths(lengths: Lengths) -> Iterable[Text]:
     bars = lengths.doublings()
     most = max((count for _, count in bars), default=1)
     width = len(f"{2 * bars[-1][0] - 1:,}") if bars else 0
+    beside = 2 * width + len(f"{most:,}") + 9  # label, count, and what is between
+    longest = _BAR if columns is None else max(min(_BAR, columns - beside), 0)
     for start, count in bars:
         label = f"{start:>{width},} to {2 * start - 1:>{width},}"
         yield Text.assemble(
-            (f"  {label}  ", "dim"), (_bar(count / most), "cyan"), f" {count:,}", no_wrap=True
+            (f"  {label}  ", "dim"),
+            (_bar(count / most * longest), "cyan"),
+            f" {count:,}",
+            no_wrap=True,
         )
 
 
-def _bar(share: float) -> str:
-    whole, rest = divmod(round(share * _BAR * 8), 8)
+def _bar(characters: float) -> str:
+    whole, rest = divmod(round(characters * 8), 8)
     return "█" * whole + (_PARTS_OF_A_BLOCK[rest] if rest else "")
 
 
-def _parts(dataset: DatasetDescription) -> Table:
-    table = _table("part", "documents", "null", "empty", "text", "tokens", "source", last_left=True)
+def _show_parts(dataset: DatasetDescription, console: Console) -> None:
+    rows = []
     parts = dataset.parts
     shown = _FIRST_PARTS + _LAST_PARTS
     few = len(parts) <= shown + 1
     for part in parts if few else (*parts[:_FIRST_PARTS], None, *parts[-_LAST_PARTS:]):
         if part is None:
-            table.add_row(Text("…", style="dim"), *[""] * 5, f"{len(parts) - shown:,} more")
+            rows.append(("…", *[""] * 5, f"{len(parts) - shown:,} more"))
             continue
         splits = part.splits.values()
-        table.add_row(
-            f"{part.part:05}",
-            f"{sum(split.documents for split in splits):,}",
-            f"{part.null_documents:,}",
-            f"{part.empty_documents:,}",
-            _size(part.text_bytes),
-            f"{sum(split.tokens for split in splits):,}",
-            Text(visible(part.source.url)),
+        rows.append(
+            (
+                f"{part.part:05}",
+                f"{sum(split.documents for split in splits):,}",
+                f"{part.null_documents:,}",
+                f"{part.empty_documents:,}",
+                _size(part.text_bytes),
+                f"{sum(split.tokens for split in splits):,}",
+                visible(part.source.url),
+            )
         )
-    return table
+    columns = ("part", "documents", "null", "empty", "text", "tokens", "source")
+    show_table(columns, rows, console, left=("source",))
 
 
-def _runs(dataset: DatasetDescription) -> Table:
-    table = _table("began (UTC)", "files", "failed", "text", "seconds", "MB/s", "workers", "host")
-    for run in dataset.runs:
-        table.add_row(
+def _show_runs(dataset: DatasetDescription, console: Console) -> None:
+    rows = [
+        (
             f"{run.began:%Y-%m-%d %H:%M}",
             f"{run.files_done:,}",
             f"{len(run.failed):,}",
@@ -159,22 +165,12 @@ def _runs(dataset: DatasetDescription) -> Table:
             f"{run.seconds:,.1f}",
             f"{run.megabytes_per_second:,.1f}",
             f"{run.workers:,}",
-            Text(visible(run.host)),
+            visible(run.host),
         )
-    return table
-
-
-def _table(*columns: str, last_left: bool = False) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=True, header_style="dim")
-    for index, name in enumerate(columns):
-        left = index == 0 or (last_left and index == len(columns) - 1)
-        table.add_column(
-            name,
-            justify="left" if left else "right",
-            overflow="fold",
-            no_wrap=index == 0 or not left,
-        )
-    return table
+        for run in dataset.runs
+    ]
+    columns = ("began (UTC)", "files", "failed", "text", "seconds", "MB/s", "workers", "host")
+    show_table(columns, rows, console, left=("host",))
 
 
 def _size(num_bytes: int) -> str:

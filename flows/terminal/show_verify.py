@@ -6,7 +6,7 @@ from itertools import groupby
 from rich.console import Console
 from rich.text import Text
 
-from flows.terminal.visible import visible
+from flows.terminal.visible import counted, visible
 from tasks.core.verify.findings import Finding, Report
 
 
@@ -27,7 +27,7 @@ def show_report(report: Report, console: Console) -> None:
         Text("sound", style="bold green")
         if report.sound
         else Text(
-            f"{_count(len(report.findings), 'finding')} in {_count(files, 'file')}",
+            f"{counted(len(report.findings), 'finding')} in {counted(files, 'file')}",
             style="bold red",
         )
     )
@@ -35,24 +35,20 @@ def show_report(report: Report, console: Console) -> None:
     lines = [
         Text.assemble(visible(report.dataset), ": ", verdict),
         Text(
-            f"  read {_count(checked.files, 'file')} of {_count(report.parts, 'part')}, "
+            f"  read {counted(checked.files, 'file')} of {counted(report.parts, 'part')}, "
             f"{checked.bytes / 1e6:,.1f} MB in {report.seconds:.1f} s ({rate:,.0f} MB/s): "
-            f"{_count(checked.shards, 'shard')}, {_count(checked.samples, 'sample')}, "
-            f"{_count(checked.documents, 'document')}, {_count(checked.tokens, 'token')}"
+            f"{counted(checked.shards, 'shard')}, {counted(checked.samples, 'sample')}, "
+            f"{counted(checked.documents, 'document')}, {counted(checked.tokens, 'token')}"
         ),
     ]
     if report.deep:
         lines.append(
             Text(
-                f"  compared with {_count(checked.sources, 'source file')}: "
-                f"{_count(checked.source_rows, 'row')} by hash, "
-                f"{_count(checked.retokenized, 'document')} of "
-                f"{_count(checked.retokenized_tokens, 'token')} by the reference tokenizer"
+                f"  compared with {counted(checked.sources, 'source file')}: "
+                f"{counted(checked.source_rows, 'row')} by hash, "
+                f"{counted(checked.retokenized, 'document')} of "
+                f"{counted(checked.retokenized_tokens, 'token')} by the reference tokenizer"
             )
         )
     for line in lines:
         console.print(line, soft_wrap=True)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

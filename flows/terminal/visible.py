@@ -42,6 +42,16 @@ def plain(text: str) -> str:
     return _MARKUP.sub(lambda found: f"\\u{ord(found[0]):04x}", visible(text))
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and what it is of: `1 file`, `2,400 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def option_name(field: str) -> str:
+    """The option that sets a field of a configuration: `--shard-size`."""
+    return f"--{field.replace('_', '-')}"
+
+
 def count_text(number: float) -> str:
     """Three digits and a unit: 12.3k, 1.5T."""
     for unit in ("", "k", "M", "G"):

@@ -31,6 +31,7 @@ from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.plain_faults import plain_faults
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.units import size_text
 
 FORMAT: Final = FormatVersion(1)  # the newest that is read here
 
@@ -135,7 +136,8 @@ class DatasetSpec(_Value):
 
         ours, theirs = flat(self), flat(wanted)
         return [
-            f"{field}: the output has {ours[field]!r}, this run asks for {theirs[field]!r}"
+            f"{field}: the output has {_shown(field, ours[field])}, "
+            f"this run asks for {_shown(field, theirs[field])}"
             for field in ours
             if ours[field] != theirs[field] and field != "tokenizer.name"
         ]
@@ -152,6 +154,10 @@ class DatasetSpec(_Value):
                 + "\n  ".join(differences)
                 + "\nUse the old values, or another --output."
             )
+
+
+def _shown(field: str, value: object) -> str:
+    return size_text(value) if field == "shard_size" and isinstance(value, int) else repr(value)
 
 
 class SplitPart(_Value):

@@ -1,6 +1,7 @@
 """The one configuration of a run: the same object in command line, YAML and flow parameters."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ from streaming_ext.storage.secrets import require_no_secret
 from streaming_ext.text.documents.options import ReadOptions
 
 _URLS = ("sources", "output", "tokenizer", "scratch", "executor")  # what may be one
+_EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
 
 
 class ShardConfig(BaseModel):
@@ -116,7 +118,6 @@ class ShardConfig(BaseModel):
     executor: Annotated[
         str,
         Field(
-            pattern=r"^(here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+)$",
             description="Where the files are worked on: here; prefect://FLOW/DEPLOYMENT, a run of "
             "it a partition, on the hosts of its work pool; or dask://HOST:PORT.",
         ),
@@ -162,7 +163,9 @@ class ShardConfig(BaseModel):
 
     @field_validator("executor")
     @classmethod
-    def _here_for_a_share(cls, executor: str, info: ValidationInfo) -> str:
+    def _known_executor(cls, executor: str, info: ValidationInfo) -> str:
+        if not _EXECUTOR.fullmatch(executor):
+            raise ValueError("must be here, prefect://FLOW/DEPLOYMENT or dask://HOST:PORT")
         if executor != "here" and info.data.get("nodes") is not None:
             raise ValueError("must be here with --nodes: each node prepares its own share itself")
         return executor

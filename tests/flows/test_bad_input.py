@@ -38,7 +38,7 @@ class TestUsage:
             ({"sources": "ftp://host/x.parquet"}, ["ftp:// is not supported"]),
             ({"text_column": "body"}, ["no column 'body'", "text, id, url", "--text-column"]),
             ({"sequence_length": 0}, ["--sequence-length", "greater than 0", "'0'"]),
-            ({"shard_size": "3 parsecs"}, ["--shard-size", "byte unit"]),
+            ({"shard_size": "3 parsecs"}, ["--shard-size", "64MiB"]),
             ({"sequence_length": 100_000}, ["cannot hold one sample", "--shard-size"]),
             ({"compression": "zip"}, ["--compression", "zstd", "'zip'"]),
             ({"compression": "zstd:99"}, ["--compression", "1 to 22"]),

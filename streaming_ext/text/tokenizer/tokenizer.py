@@ -14,6 +14,7 @@ from typing import Any, Literal
 from streaming_ext.errors import TokenizerError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.text.tokenizer.end_of_text import choose_eot, eos_of_config, refuse_reachable_eot
+from streaming_ext.text.tokenizer.hub_files import hub_files
 from streaming_ext.text.tokenizer.long_text import encode_without_stack
 from streaming_ext.text.tokenizer.rank_file import (
     ENDOFTEXT,
@@ -306,23 +307,9 @@ def _from_json(
 
 
 def _from_hub(name: str, eot_token: str | None) -> Tokenizer:
-    import huggingface_hub
-    from huggingface_hub.errors import EntryNotFoundError
-
-    try:
-        path = huggingface_hub.hf_hub_download(name, JSON_FILE)
-        try:
-            config_path = huggingface_hub.hf_hub_download(name, "tokenizer_config.json")
-            named = eos_of_config(Path(config_path).read_bytes())
-        except EntryNotFoundError:
-            named = None
-    except Exception as error:  # noqa: BLE001 - network, authentication, repository, file
-        raise TokenizerError(
-            f"Cannot get tokenizer.json of the Hugging Face repository {name!r}: "
-            f"{type(error).__name__}: {error}. (1) Check the name; (2) set HF_TOKEN where it is "
-            "gated or private; (3) without a network, pass the path of a tokenizer.json."
-        ) from None
-    return _from_json(_read_file(Path(path)), name, name, eot_token, named)
+    path, config = hub_files(name, JSON_FILE, "tokenizer_config.json")
+    named = None if config is None else eos_of_config(_read_file(config))
+    return _from_json(_read_file(path), name, name, eot_token, named)
 
 
 def _read_file(path: Path) -> bytes:

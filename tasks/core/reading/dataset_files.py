@@ -10,6 +10,7 @@ from streaming_ext.dataset.manifest import DatasetSpec, FileRecord
 from streaming_ext.errors import (
     CorruptDatasetError,
     NotADatasetError,
+    NothingThereError,
     TokenizerError,
     UsageError,
     one_line,
@@ -89,9 +90,13 @@ class DatasetFiles:
                 f"{self.storage} is an unfinished dataset: {records} parts are recorded, but there "
                 f"is no {MANIFEST}. Run `shardmill shard` again with the same options to finish it."
             )
-        there = f"it holds {len(self.sizes)} files" if self.sizes else "it is empty or not there"
+        if not self.sizes:
+            raise NothingThereError(
+                f"{self.storage} is no dataset: it is empty or not there. Is the path right?"
+            )
         raise NotADatasetError(
-            f"{self.storage} is no dataset: there is no {MANIFEST}; {there}. Is the path right?"
+            f"{self.storage} is no dataset: it holds {len(self.sizes)} files, and no {MANIFEST} is "
+            "among them. Is the path right?"
         )
 
 

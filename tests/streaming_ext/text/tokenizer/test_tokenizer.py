@@ -2,6 +2,8 @@
 
 import base64
 import json
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -232,18 +234,51 @@ def test_names_that_mean_nothing_say_what_would(name: str) -> None:
 
 
 def test_no_network_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
     import tiktoken
 
     def offline(*_: object) -> None:
         raise ConnectionError("no route to host")
 
     monkeypatch.setattr(tiktoken, "get_encoding", offline)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
     with pytest.raises(TokenizerError, match=r"no route to host.*pass the path of a rank file"):
         load_tokenizer("gpt2")
-    with pytest.raises(TokenizerError, match=r"'org/name'.*no route to host.*HF_TOKEN"):
-        load_tokenizer("org/name")
+
+
+class TestHubThatCannotBeReached:
+    """Nothing listens there; the Hub's own client would try for half a minute."""
+
+    @pytest.fixture(autouse=True)
+    def cache(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+        from huggingface_hub import constants
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+        return tmp_path
+
+    def test_a_hub_tokenizer_when_offline_is_one_line_within_seconds(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        began = time.monotonic()
+        with pytest.raises(
+            TokenizerError, match=r"'org/name': http://127\S+ does not answer.*cache.*HF_TOKEN"
+        ) as told:
+            load_tokenizer("org/name")
+        assert time.monotonic() - began < 15
+        assert "\n" not in str(told.value)
+        assert "Retry" not in str(told.value) + caplog.text
+
+    def test_a_hub_tokenizer_of_the_cache_is_taken_when_offline(
+        self, cache: Path, tokenizer_json: str
+    ) -> None:
+        snapshot = cache / "models--org--name/snapshots/c0ffee"
+        snapshot.mkdir(parents=True)
+        (cache / "models--org--name/refs").mkdir()
+        (cache / "models--org--name/refs/main").write_text("c0ffee")
+        (snapshot / "tokenizer.json").write_text(tokenizer_json)
+        assert load_tokenizer("org/name").kind == "huggingface"
 
 
 def test_an_encoding_by_name_equals_its_rank_file(

@@ -1,0 +1,81 @@
+"""`--config`: what is wrong with a file is told with its name and the line."""
+
+from pathlib import Path
+
+import pytest
+
+from flows.commands.config_file import read_config
+from tests.flows.commands.conftest import Command
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "shard.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"tokenizer: gpt2\nsources: [a\n", ["line 3", "no YAML"]),
+        (b"tokenizer: gpt2\n\tsources: a\n", ["line 2", "no YAML"]),
+        (b"PAR1\x15\x00\xff\xfe", ["byte 6", "no UTF-8 text"]),
+        (b"\x00\x01\x02", ["expected a YAML file"]),
+        (b"- tokenizer\n- gpt2\n", ["line 1", "expected options"]),
+        (b"gpt2\n", ["line 1", "expected options"]),
+        (b"tokenizer: a\nworkers: 2\ntokenizer: b\n", ["line 3", "stands in line 1 already"]),
+        (b"tokenizer: !!python/object:os.system x\n", ["line 1", "not a plain value"]),
+        (b"sources: [x]\nsequence_lenght: 5\n", ["line 2", "'sequence_lenght'",
+                                                 "'sequence_length' meant"]),
+        (b"config: other.yaml\n", ["line 1", "no option 'config'"]),
+    ],
+)  # fmt: skip
+def test_a_config_file_that_is_wrong_is_named_with_the_line(
+    shardmill: Command, file: Path, text: bytes, said: list[str]
+) -> None:
+    file.write_bytes(text)
+    ended = shardmill("shard", "--config", file)
+    assert ended.returncode == 2
+    for words in (str(file), *said):
+        assert words in ended.stderr
+
+
+def test_a_folder_and_a_missing_file_as_config_file(shardmill: Command, file: Path) -> None:
+    for place, reason in ((file.parent, "is a directory"), (file, "no such file")):
+        ended = shardmill("shard", "--config", place)
+        assert ended.returncode == 2
+        assert f"{place}: cannot be read: {reason}" in ended.stderr
+
+
+def test_a_value_of_a_config_file_that_is_not_allowed_is_told_with_its_line(
+    shardmill: Command, file: Path
+) -> None:
+    file.write_text("sources: [a]\noutput: b\ntokenizer: c\nsequence_length: 0\nworkers: 0\n")
+    ended = shardmill("shard", "--config", file, "--workers", "-1")
+    assert ended.returncode == 2
+    assert (
+        f"--sequence-length: must be greater than 0, got '0' (--config {file}, line 4)"
+        in ended.stderr
+    )
+    assert "--workers: must be greater than 0, got '-1'\n" in ended.stderr
+
+
+def test_options_below_the_command_s_name_are_taken(file: Path) -> None:
+    file.write_text("tokenizer: top\nworkers: 2\nshard:\n  tokenizer: below\nplan:\n  hosts: 4\n")
+    others = {"shard", "plan"}
+    assert read_config(file, command="shard", others=others) == {
+        "tokenizer": ("below", 4),
+        "workers": (2, 2),
+    }
+    assert read_config(file, command="plan", others=others)["hosts"] == (4, 6)
+    file.write_text("")
+    assert read_config(file, command="shard", others=others) == {}
+
+
+def test_the_command_line_goes_before_the_file(shardmill: Command, file: Path) -> None:
+    file.write_text("shard:\n  sources: [/nonexistent/a]\n  output: b\n  tokenizer: c\n")
+    ended = shardmill("shard", "/nonexistent/given", "--config", file)
+    assert "/nonexistent/given" in ended.stderr
+    assert "/nonexistent/a" not in ended.stderr
+    ended = shardmill("shard", "--config", file)
+    assert "/nonexistent/a: no such file" in ended.stderr
+    assert ended.returncode == 2

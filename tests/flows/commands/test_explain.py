@@ -1,0 +1,65 @@
+"""Wrong usage is told in plain words, in this process."""
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.flows.commands.conftest import Command
+
+SHARD = ("shard", "a", "--output", "b", "--tokenizer", "c")
+OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value error|\^\(|\[\^/\]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("shard", "a"), ["--output: is needed\n--tokenizer: is needed\n"]),
+        ((*SHARD, "--executor", "foo"), ["--executor: must be here, prefect://FLOW/DEPLOYMENT"]),
+        ((*SHARD, "--shard-size", "12"), ["--shard-size: must be at least 1KiB, got '12'"]),
+        ((*SHARD, "--shard-size", "1TiB"), ["--shard-size: must be less than 4GiB, got '1TiB'"]),
+        ((*SHARD, "--shard-size", "3 parsecs"), ["a size such as 64MiB, got '3 parsecs'"]),
+        ((*SHARD, "--workers", "two"), ["--workers: must be a whole number, got 'two'"]),
+        ((*SHARD, "--holdout-fraction", "x"), ["--holdout-fraction: must be a number, got 'x'"]),
+        ((*SHARD, "--engine", "magic"), ["--engine: must be auto or reference, got 'magic'"]),
+        ((*SHARD, "--node-rank", "1"), ["--node-rank: goes with --nodes"]),
+        (
+            ("shard", "a", "--output", "", "--tokenizer", "c"),
+            ["--output: must not be empty, got ''"],
+        ),
+        (("shard",), ["is needed. `shardmill shard --help`"]),
+        (("verify",), ["PATH is needed. `shardmill verify --help`"]),
+        (("trace", "x"), ["--step is needed"]),
+    ],
+)
+def test_wrong_values_in_plain_words(
+    shardmill: Command, arguments: tuple[str, ...], said: list[str]
+) -> None:
+    ended = shardmill(*arguments)
+    assert ended.returncode == 2
+    for words in said:
+        assert words in ended.stderr
+    assert not OF_THE_LIBRARIES.search(ended.stderr)
+
+
+def test_the_version_is_the_installed_one(shardmill: Command) -> None:
+    assert shardmill("--version").stdout.strip() == version("shardmill") != "0.0.0"
+
+
+def test_a_size_in_the_help_has_its_unit(shardmill: Command) -> None:
+    said = shardmill("shard", "--help").stdout
+    assert "64MiB" in said
+    assert str(64 * 2**20) not in said
+
+
+@pytest.mark.parametrize("command", [("verify",), ("inspect",), ("trace", "--step", 0,
+                                                                 "--batch-size", 1)])  # fmt: skip
+def test_a_dataset_that_is_not_there_is_wrong_usage_to_each_command(
+    shardmill: Command, tmp_path: Path, command: tuple[object, ...]
+) -> None:
+    name, *options = command
+    ended = shardmill(name, tmp_path / "nope", *options)
+    assert ended.returncode == 2
+    assert "nope is no dataset" in ended.stderr
+    assert not (tmp_path / "nope").exists()
