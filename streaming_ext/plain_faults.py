@@ -5,6 +5,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from streaming_ext.units import size_text
+
 _MAX_FAULTS = 3  # of one value
 _MAX_SHOWN = 60  # characters of what came
 
@@ -20,6 +22,8 @@ _EXPECTED = {
     "string_type": "a text",
     "tuple_type": "a list",
     "list_type": "a list",
+    "byte_size": "a size such as 64MiB",
+    "byte_size_unit": "a size such as 64MiB",
     "dict_type": "a table of fields",
     "model_type": "a table of fields",
     "dataclass_type": "a table of fields",
@@ -42,14 +46,23 @@ _MISSING = {"missing", "missing_argument", "missing_keyword_only_argument"}
 def plain_faults(error: ValidationError) -> str:
     """The first few faults, each with the field that it is in."""
     faults = error.errors(include_url=False)
-    told = "; ".join(_in_words(fault) for fault in faults[:_MAX_FAULTS])
+    told = "; ".join(in_words(fault) for fault in faults[:_MAX_FAULTS])
     more = len(faults) - _MAX_FAULTS
     return f"{told}; and {more} more" if more > 0 else told
 
 
-def _in_words(fault: ErrorDetails) -> str:
-    field = ".".join(str(step) for step in fault["loc"])
+def in_words(fault: ErrorDetails, *, name: str | None = None, is_size: bool = False) -> str:
+    """One fault with the field that it is in.
+
+    Args:
+        fault: as pydantic tells it.
+        name: of the field, where its user calls it something else.
+        is_size: the value is a number of bytes.
+    """
+    field = name or ".".join(str(step) for step in fault["loc"])
     kind, context = fault["type"], fault.get("ctx", {})
+    if is_size:
+        context = {k: size_text(v) if isinstance(v, int) else v for k, v in context.items()}
     if kind in _MISSING:
         return f"{field} is missing"
     if kind in _UNKNOWN:

@@ -13,6 +13,8 @@ def size_text(num_bytes: int) -> str:
     for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if num_bytes and num_bytes % size == 0:
             return f"{num_bytes // size}{unit}"
+        if num_bytes > size and (num_bytes + 1) % size == 0:
+            return f"{(num_bytes + 1) // size}{unit} - 1B"
     return f"{num_bytes}B"
 
 

@@ -6,7 +6,7 @@ import pydantic
 from cyclopts import CycloptsError, MissingArgumentError
 
 from flows.terminal.visible import option_name
-from streaming_ext.wrong_values import what_is_wrong
+from streaming_ext.plain_faults import in_words
 from tasks.core.estimate.config import EstimateConfig
 
 
@@ -36,14 +36,16 @@ def explain_values(
 ) -> str:
     """One line a value of a configuration that is not allowed."""
     lines = []
-    for detail in error.errors():
-        name = str(detail["loc"][0]) if detail["loc"] else ""
+    for fault in error.errors(include_url=False):
+        name = str(fault["loc"][0]) if fault["loc"] else ""
+        option = "SOURCE" if name == "sources" else option_name(name)
         field = EstimateConfig.model_fields.get(name)  # it has those of all configurations
         is_size = field is not None and "ByteSize" in str(field.annotation)
-        option = "SOURCE" if name == "sources" else option_name(name)
-        origin = (origins or {}).get(name)
-        lines.append(
-            f"{option}: {what_is_wrong(detail, is_size=is_size)}"
-            + (f" ({origin})" if origin else "")
+        line = (
+            f"{option}: there is no such option"
+            if fault["type"] == "extra_forbidden"
+            else in_words(fault, name=option, is_size=is_size)
         )
+        origin = (origins or {}).get(name)
+        lines.append(line + (f" ({origin})" if origin else ""))
     return "\n".join(lines)

@@ -132,12 +132,12 @@ class DatasetSpec(_Value):
 
         def flat(spec: DatasetSpec) -> dict[str, Any]:
             values = spec.model_dump(exclude={"tokenizer"})
+            values["shard_size"] = size_text(spec.shard_size)
             return values | {f"tokenizer.{k}": v for k, v in spec.tokenizer.model_dump().items()}
 
         ours, theirs = flat(self), flat(wanted)
         return [
-            f"{field}: the output has {_shown(field, ours[field])}, "
-            f"this run asks for {_shown(field, theirs[field])}"
+            f"{field}: the output has {ours[field]!r}, this run asks for {theirs[field]!r}"
             for field in ours
             if ours[field] != theirs[field] and field != "tokenizer.name"
         ]
@@ -154,10 +154,6 @@ class DatasetSpec(_Value):
                 + "\n  ".join(differences)
                 + "\nUse the old values, or another --output."
             )
-
-
-def _shown(field: str, value: object) -> str:
-    return size_text(value) if field == "shard_size" and isinstance(value, int) else repr(value)
 
 
 class SplitPart(_Value):

@@ -37,7 +37,7 @@ class TestUsage:
             ({"sources": "/nonexistent/*.parquet"}, ["/nonexistent/*.parquet", "no file matches"]),
             ({"sources": "ftp://host/x.parquet"}, ["ftp:// is not supported"]),
             ({"text_column": "body"}, ["no column 'body'", "text, id, url", "--text-column"]),
-            ({"sequence_length": 0}, ["--sequence-length", "greater than 0", "'0'"]),
+            ({"sequence_length": 0}, ["--sequence-length", "more than 0", "'0'"]),
             ({"shard_size": "3 parsecs"}, ["--shard-size", "64MiB"]),
             ({"sequence_length": 100_000}, ["cannot hold one sample", "--shard-size"]),
             ({"compression": "zip"}, ["--compression", "zstd", "'zip'"]),

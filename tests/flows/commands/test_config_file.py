@@ -53,10 +53,10 @@ def test_a_value_of_a_config_file_that_is_not_allowed_is_told_with_its_line(
     ended = shardmill("shard", "--config", file, "--workers", "-1")
     assert ended.returncode == 2
     assert (
-        f"--sequence-length: must be greater than 0, got '0' (--config {file}, line 4)"
+        f"--sequence-length: expected more than 0, got '0' (--config {file}, line 4)"
         in ended.stderr
     )
-    assert "--workers: must be greater than 0, got '-1'\n" in ended.stderr
+    assert "--workers: expected more than 0, got '-1'\n" in ended.stderr
 
 
 def test_options_below_the_command_s_name_are_taken(file: Path) -> None:

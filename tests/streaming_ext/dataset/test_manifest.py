@@ -162,7 +162,7 @@ class TestDifferences:
         wanted = SPEC.model_copy(update={field: self.OTHER[field]})
         ours, theirs = repr(getattr(SPEC, field)), repr(self.OTHER[field])
         if field == "shard_size":
-            ours, theirs = "1KiB", "2KiB"
+            ours, theirs = "'1KiB'", "'2KiB'"
         assert SPEC.differences(wanted) == [
             f"{field}: the output has {ours}, this run asks for {theirs}"
         ]
