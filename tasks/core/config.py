@@ -137,7 +137,7 @@ class ShardConfig(BaseModel):
         """Refuse a URL that holds a secret before anything keeps or repeats it."""
         for name in _URLS if isinstance(given, Mapping) else ():
             value = given.get(name)
-            for text in [value] if isinstance(value, str) else value or ():
+            for text in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(text, str):
                     require_no_secret(text, name)
         return given
