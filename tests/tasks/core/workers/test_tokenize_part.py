@@ -164,7 +164,8 @@ def test_bytes_do_not_hang_on_batches(tmp_path: Path, monkeypatch: pytest.Monkey
     source = write_source(tmp_path / "x.parquet", texts, row_group_size=30)
     spec = make_spec(holdout_fraction=0.3)
     whole, _ = tokenized(source, tmp_path / "whole", spec)
-    monkeypatch.setattr(documents.read_documents, "__kwdefaults__", {"batch_bytes": 50})
+    defaults = {"name": None, "span": None, "batch_bytes": 50}
+    monkeypatch.setattr(documents.ParquetFormat.read, "__kwdefaults__", defaults)
     pieces, reports = tokenized(source, tmp_path / "pieces", spec)
     assert len(reports) > 10
     left_out = {"seconds", "ended", "audited_documents"}
