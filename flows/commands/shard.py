@@ -18,7 +18,7 @@ def shard(
     *,
     config_file: Annotated[Path | None, Parameter(name="--config")] = None,
 ) -> int:
-    """Tokenize Parquet files, on disk, behind URLs or of the Hub, into MDS shards with a holdout.
+    """Tokenize files of text, on disk, behind URLs or of the Hub, into MDS shards with a holdout.
 
     Run the same command again after any stop: it goes on where it was, to the same bytes.
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
+from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.parquet import ParquetFormat
 from streaming_ext.text.documents.source_format import SourceFormat
 
-FORMATS: list[SourceFormat] = [ParquetFormat()]
+FORMATS: list[SourceFormat] = [ParquetFormat(), JsonLinesFormat()]
 
 
 def format_of(name: str) -> SourceFormat:

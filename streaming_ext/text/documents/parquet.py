@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.errors import SourceError, UsageError, one_line
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
@@ -67,6 +67,7 @@ class ParquetFormat(SourceFormat):
                 Block(group.num_rows, chunk.total_uncompressed_size)
                 for group, chunk in zip(groups, chunks, strict=True)
             ),
+            plain=True,
             needed=_needed(chunks, footer, file.size),
             codec=chunks[0].compression.lower() if chunks else "zstd",
         )
@@ -170,7 +171,7 @@ def open_parquet(path: Path, *, name: str | None = None) -> pq.ParquetFile:
         raise SourceError(f"{where}: the file is gone.") from error
     except (pa.ArrowException, OSError) as error:
         raise SourceError(
-            f"{where}: not a whole Parquet file ({_one_line(error)}). "
+            f"{where}: not a whole Parquet file ({one_line(error)}). "
             "Fetch it again, or leave it out."
         ) from error
 
@@ -311,7 +312,7 @@ def _read_texts(
         ) from error
     except (pa.ArrowException, OSError) as error:
         raise SourceError(
-            f"{where}: damaged from row {row} on ({_one_line(error)}). "
+            f"{where}: damaged from row {row} on ({one_line(error)}). "
             "Fetch it again, or leave it out."
         ) from error
 
@@ -389,7 +390,3 @@ def _without_nulls(
         valid = texts.is_valid()
         rows, texts = rows[np.asarray(valid)], texts.filter(valid)
     return DocumentBatch(rows, texts, num_rows, fraction)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")

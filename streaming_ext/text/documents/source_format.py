@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ import pyarrow as pa
 
 from streaming_ext.errors import UsageError
 from streaming_ext.text.documents.options import ReadOptions
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 BATCH_BYTES = 16 * 2**20  # of text; what a batch costs is little beside, and so is its memory
 MAX_BATCH_ROWS = 2**16
@@ -62,11 +65,11 @@ class Block:
     """A run of rows that can be read without what stands before it.
 
     Attributes:
-        rows: how many.
-        size: of its text as it is stored, in bytes, `LENGTH_BYTES` a text included.
+        rows: how many; None where only reading would tell.
+        size: in bytes.
     """
 
-    rows: int
+    rows: int | None
     size: int
 
 
@@ -76,12 +79,15 @@ class FileLook:
 
     Attributes:
         blocks: where the file can be entered, and so be cut.
+        plain: a block's size is that of its texts, not packed, and of `LENGTH_BYTES` for each;
+            else it is that of the piece of the file.
         needed: the only ranges of bytes that reading the text takes, merged and in order; None
             where it takes all.
         codec: how the text is packed.
     """
 
     blocks: tuple[Block, ...]
+    plain: bool
     needed: tuple[Span, ...] | None = None
     codec: str = "none"
 
@@ -180,3 +186,14 @@ class SeekableBytes(io.RawIOBase):
         data = self._file.read(self._at, end) if end > self._at else b""
         self._at += len(data)
         return data
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Fill a buffer with the next bytes."""
+        view = memoryview(buffer)
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def buffered(self, size: int) -> io.BufferedReader:
+        """The file from here on, read in requests of so many bytes."""
+        return io.BufferedReader(self, size)

@@ -150,7 +150,7 @@ def _sample(config: EstimateConfig, footers: Sequence[Footer], *, whole: bool) -
     chosen = footers[: config.sample_files]
     total = sum(sum(footer.column_bytes) for footer in chosen)
     if whole and len(chosen) == len(footers) and total <= config.sample_size:
-        groups, text_bytes = max(len(footer.rows) for footer in chosen), total + 1
+        groups, text_bytes = max(len(footer.rows) for footer in chosen), config.sample_size + 1
     else:
         groups = max(2, -(-_LEAST_GROUPS // len(chosen)))
         text_bytes = config.sample_size // (len(chosen) * groups)
@@ -176,15 +176,18 @@ def _reckon(
         return per_byte.times(float(source_bytes))
 
     column = of_footers([sum(footer.column_bytes) for footer in footers])
-    rows = of_footers([sum(footer.rows) for footer in footers])
     fetched = of_footers([_fetched(footer, config) for footer in footers])
     grouped = _Clusters(footers, sample, population=len(files))
     lengths = [sizes_of(piece.texts) for piece in sample]
     counts = [tokens.astype(float) for tokens in timed.tokens]
     text = grouped.ratio(lengths).times(column)
     tokens = grouped.ratio(counts).times(column)
-    filled = sum(piece.filled for piece in sample) / max(1, sum(piece.rows for piece in sample))
-    documents = rows.times(filled)
+    rows = [footer.num_rows for footer in footers if footer.num_rows is not None]
+    if len(rows) == len(footers):
+        filled = sum(piece.filled for piece in sample) / max(1, sum(piece.rows for piece in sample))
+        documents = of_footers(rows).times(filled)
+    else:
+        documents = grouped.ratio([(sizes > 0).astype(float) for sizes in lengths]).times(column)
     stored = tokens.times(timed.stored_a_token)
     shards = _shards(files, tokens.value, spec)
     remote = is_remote(config.output) and not config.output.startswith("file://")
@@ -280,7 +283,9 @@ class _Clusters:
             else float(sum(by_url[sample[members[0]].source.url].column_bytes))
             for members in self._members
         ]
-        self._population = sum(rows > 0 for rows in footers[0].rows) if self._single else population
+        self._population = (
+            sum(rows != 0 for rows in footers[0].rows) if self._single else population
+        )
         # bytes of the column that each text takes, and that it stands for: (texts,) a piece
         self._taken = [(sizes_of(piece.texts) + LENGTH_BYTES) * piece.stored for piece in sample]
         self._sizes = [

@@ -35,17 +35,25 @@ class Footer:
     """What a look into a file tells of all of it.
 
     Attributes:
-        column_bytes: of the text column, not compressed, of each block: (blocks,).
-        rows: of each block: (blocks,).
+        rows: of each block, None where only reading would tell: (blocks,).
+        column_bytes: size of each block: (blocks,).
+        plain: those sizes are of the texts and their lengths, not of pieces of the file.
         fetched: bytes that a run would fetch of the file; 0 where it is local.
         codec: how the text is packed.
     """
 
     source: SourceFile
-    rows: tuple[int, ...]
+    rows: tuple[int | None, ...]
     column_bytes: tuple[int, ...]
+    plain: bool
     fetched: int
     codec: str
+
+    @property
+    def num_rows(self) -> int | None:
+        """Rows of all blocks, where they are known."""
+        known = [rows for rows in self.rows if rows is not None]
+        return sum(known) if len(known) == len(self.rows) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +129,7 @@ def _footer(source: SourceFile, options: ReadOptions) -> Footer:
         source=source,
         rows=tuple(block.rows for block in look.blocks),
         column_bytes=tuple(block.size for block in look.blocks),
+        plain=look.plain,
         fetched=_fetched(source, look),
         codec=look.codec,
     )
@@ -150,7 +159,7 @@ def read_rows(
 
     def jobs() -> Iterator[tuple[Footer, list[int]]]:
         for footer in footers:
-            filled = [number for number, rows in enumerate(footer.rows) if rows]
+            filled = [number for number, rows in enumerate(footer.rows) if rows != 0]
             yield footer, sorted(rng.sample(filled, min(groups, len(filled))))
 
     with ThreadPoolExecutor(_THREADS) as threads:
@@ -167,7 +176,7 @@ def _read(
         SourceFileBytes(source), options, blocks, batch_bytes=_BATCH_BYTES
     ):
         whole = footer.column_bytes[block] <= _READ_WHOLE_BYTES
-        texts, rows = _first_rows(batches, _READ_WHOLE_BYTES if whole else text_bytes)
+        texts, rows, fraction = _first_rows(batches, _READ_WHOLE_BYTES if whole else text_bytes)
         read = Rows(
             source=source,
             group=block,
@@ -175,7 +184,7 @@ def _read(
             draws=None,
             rows=rows,
             filled=int((sizes_of(texts) > 0).sum()),
-            stored=_stored(texts, rows, footer, block),
+            stored=_stored(texts, fraction, footer, block),
         )
         found.append(_some(read, text_bytes, seed) if whole else read)
     return found
@@ -183,15 +192,17 @@ def _read(
 
 def _first_rows(
     batches: Iterator[DocumentBatch], text_bytes: int
-) -> tuple[pa.LargeStringArray, int]:
-    texts, rows, have = [], 0, 0
+) -> tuple[pa.LargeStringArray, int, float]:
+    """Texts, rows, and which share of the block they are."""
+    texts, rows, have, fraction = [], 0, 0, 1.0
     for batch in batches:
         texts.append(batch.texts)
         rows += batch.num_rows
         have += batch.texts.nbytes
         if have >= text_bytes:
+            fraction = batch.fraction
             break
-    return pa.chunked_array(texts, pa.large_string()).combine_chunks(), rows
+    return pa.chunked_array(texts, pa.large_string()).combine_chunks(), rows, fraction
 
 
 def sizes_of(texts: pa.LargeStringArray) -> npt.NDArray[np.float64]:
@@ -199,12 +210,13 @@ def sizes_of(texts: pa.LargeStringArray) -> npt.NDArray[np.float64]:
     return np.diff(text_buffers(texts)[1]).astype(np.float64)
 
 
-def _stored(texts: pa.LargeStringArray, rows: int, footer: Footer, group: int) -> float:
+def _stored(texts: pa.LargeStringArray, fraction: float, footer: Footer, group: int) -> float:
     plain = float((sizes_of(texts) + LENGTH_BYTES).sum())
-    all_differ = pc.count_distinct(texts).as_py() == len(texts)
-    if not plain or (rows < footer.rows[group] and all_differ):
+    if not plain:
         return 1.0
-    return footer.column_bytes[group] * rows / footer.rows[group] / plain
+    if footer.plain and fraction < 1 and pc.count_distinct(texts).as_py() == len(texts):
+        return 1.0  # what does not repeat is stored as it is
+    return footer.column_bytes[group] * fraction / plain
 
 
 def _some(rows: Rows, text_bytes: int, seed: int) -> Rows:

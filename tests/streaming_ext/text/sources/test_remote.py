@@ -18,6 +18,9 @@ from streaming_ext.errors import (
     UsageError,
 )
 from streaming_ext.storage.patience import Retry
+from streaming_ext.text.documents import json_lines
+from streaming_ext.text.documents.compression import CODECS, pack
+from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet import ParquetFormat, read_documents
 from streaming_ext.text.sources import SourceFile, list_sources, objects, ranges, web
@@ -175,6 +178,35 @@ class TestColumn:
         assert ranges.worth_fetching(hashed, [(0, 20), (30, 35)]) == [(0, 20), (30, 35)]
         small = SourceFile(url="s3://b/x", size=99)
         assert ranges.worth_fetching(small, [(0, 1)]) is None
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst", ".xz"])
+def test_json_lines_from_s3(
+    bucket: str, s3: SwiftServer, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_lines, "_BLOCK_BYTES", 3000)
+    monkeypatch.setattr(fetch_module, "SMALLEST_FILE", 1000)
+    texts = [random.Random(row).randbytes(300).hex() for row in range(40)]
+    lines = "".join(f'{{"text": "{text}"}}\n' for text in texts)
+    pack(lines.encode(), tmp_path / "x", CODECS.get(suffix, "none"))
+    client = s3_client(s3.url)
+    client.put_object(Bucket=bucket, Key=f"in/x.jsonl{suffix}", Body=(tmp_path / "x").read_bytes())
+    client.close()
+    config = ShardConfig(sources=(f"s3://{bucket}/in",), output="o", tokenizer="t")
+    (source,) = check_sources(config)
+    with pytest.raises(UsageError, match="no column 'body'"):
+        check_sources(config.model_copy(update={"text_column": "body"}))
+    reads = format_of(source.url)
+    file, options = SourceFileBytes(source), ReadOptions(column="text")
+    look = reads.look(file, options)
+    assert look is not None
+    assert (len(look.blocks) > 5) == (not suffix)
+    blocks = reads.read_blocks(file, options, range(len(look.blocks)), batch_bytes=1000)
+    assert [t for _, block in blocks for batch in block for t in batch.texts.to_pylist()] == texts
+    path, fetched = fetch(source, tmp_path / "scratch", options=options)
+    assert fetched == source.size
+    read = reads.read(path, options, name=source.url)
+    assert [text for batch in read for text in batch.texts.to_pylist()] == texts
 
 
 class _Files(http.server.SimpleHTTPRequestHandler):

@@ -1,0 +1,111 @@
+"""Compressed source files: streams of what is in them, read in order and never whole."""
+
+import lzma
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import pyarrow as pa
+
+from streaming_ext.errors import SourceError, one_line
+from streaming_ext.text.documents.source_format import SeekableBytes, SourceBytes
+
+CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
+_REQUEST_BYTES = 2**20  # of a file that is not here
+_LARGEST_GROWTH = 1000  # bytes for a byte of file: text gives 2 to 10
+_ALWAYS_ALLOWED_BYTES = 2**30
+
+
+class Stream(Protocol):
+    """What documents are read from."""
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, none at the end."""
+        ...
+
+
+def codec_of(name: str) -> str:
+    """How a file is packed, by the end of its name; `none` where it is not."""
+    return next((codec for suffix, codec in CODECS.items() if name.endswith(suffix)), "none")
+
+
+def packed_suffixes(*plain: str) -> tuple[str, ...]:
+    """These suffixes, and each with that of every codec behind it."""
+    return tuple(f"{suffix}{packed}" for suffix in plain for packed in ("", *CODECS))
+
+
+class PlainStream:
+    """The content of a file, unpacked; knows how much of the file it has used."""
+
+    def __init__(self, raw: BinaryIO, size: int, name: str) -> None:
+        self._raw, self._size, self._name = raw, size, name
+        codec = codec_of(name)
+        self._packed = codec != "none"
+        self._left = _LARGEST_GROWTH * size + _ALWAYS_ALLOWED_BYTES
+        self._stream: Stream
+        if codec == "xz":
+            self._stream = lzma.LZMAFile(raw)  # noqa: SIM115 - holds nothing open of its own
+        elif self._packed:
+            self._stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
+        else:
+            self._stream = raw
+
+    @property
+    def fraction(self) -> float:
+        """How much of the file is read, in [0, 1]."""
+        return min(1.0, self._raw.tell() / max(self._size, 1))
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, none at the end.
+
+        Raises:
+            SourceError: the file is damaged, cut short, or made to fill a disk.
+        """
+        if self._packed and not self._size:
+            raise SourceError(f"{self._name}: an empty file, which no packed file is.")
+        try:
+            data = self._stream.read(size)
+        except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
+            raise SourceError(
+                f"{self._name}: damaged or cut short ({one_line(error)}). Fetch it again, or "
+                "leave it out."
+            ) from error
+        self._left -= len(data)
+        if self._left < 0:
+            raise SourceError(
+                f"{self._name}: it unpacks to more than {_LARGEST_GROWTH} times its bytes: it is "
+                "made to fill a disk. Leave it out."
+            )
+        return data
+
+
+@contextmanager
+def open_here(path: Path, *, name: str) -> Iterator[PlainStream]:
+    """A file whose bytes lie at `path`; `name` tells how it is packed."""
+    try:
+        raw = path.open("rb")
+    except FileNotFoundError as error:
+        raise SourceError(f"{name}: the file is gone.") from error
+    except OSError as error:
+        raise SourceError(f"{name}: cannot be read: {error.strerror}.") from error
+    with raw:
+        yield PlainStream(raw, path.stat().st_size, name)
+
+
+@contextmanager
+def open_anywhere(file: SourceBytes) -> Iterator[PlainStream]:
+    """A file that need not be here, from its beginning."""
+    with SeekableBytes(file).buffered(_REQUEST_BYTES) as raw:
+        yield PlainStream(raw, file.size, file.name)
+
+
+def pack(data: bytes, path: Path, codec: str) -> None:
+    """Write a file, packed."""
+    if codec == "none":
+        path.write_bytes(data)
+    elif codec == "xz":
+        path.write_bytes(lzma.compress(data, preset=1))
+    else:
+        with pa.CompressedOutputStream(str(path), codec) as stream:
+            stream.write(data)

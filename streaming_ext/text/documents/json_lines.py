@@ -1,0 +1,301 @@
+"""JSON Lines: an object a line, plain or compressed; a row is a line, a blank one holds no text.
+
+Arrow's parser reads blocks of lines at once, and takes only what it is sure of: where a block holds
+anything unusual, its lines are read one by one, and the first bad one is named.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.compression import (
+    PlainStream,
+    codec_of,
+    open_anywhere,
+    open_here,
+    pack,
+    packed_suffixes,
+)
+from streaming_ext.text.documents.lines import LineBlock, line_blocks
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.source_format import (
+    BATCH_BYTES,
+    MAX_TEXT_BYTES,
+    Block,
+    DocumentBatch,
+    FileLook,
+    SourceBytes,
+    SourceFormat,
+    Span,
+)
+
+_LOOK_BYTES = 2**18  # of the beginning, unpacked, for the names of the fields
+_LOOK_LINES = 50
+_BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a piece for a sample
+_OPEN, _CLOSE, _RETURN = b"{}\r"
+_KINDS = {bool: "boolean", int: "number", float: "number", list: "array", dict: "object",
+          type(None): "null"}  # fmt: skip
+
+
+class JsonLinesFormat(SourceFormat):
+    """Files of an object a line."""
+
+    name = "jsonl"
+    suffixes = packed_suffixes(".jsonl", ".ndjson")
+
+    def read(
+        self,
+        path: Path,
+        options: ReadOptions,
+        *,
+        name: str | None = None,
+        span: Span | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[DocumentBatch]:
+        """See `SourceFormat.read`; the message names line and byte."""
+        where = name or str(path)
+        if span is not None:
+            raise SourceError(f"{where}: a piece of bytes {span} of JSON Lines cannot be read yet.")
+        with open_here(path, name=where) as stream:
+            yield from _batches(stream, options, name=where, batch_bytes=batch_bytes)
+
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
+        """See `SourceFormat.look`: the first lines name the fields."""
+        with open_anywhere(file) as stream:
+            _check_fields(stream.read(_LOOK_BYTES), options, where=file.name)
+        codec = codec_of(file.name)
+        starts = range(0, file.size, _BLOCK_BYTES if codec == "none" else max(file.size, 1))
+        return FileLook(
+            blocks=tuple(Block(None, min(starts.step, file.size - start)) for start in starts),
+            plain=False,
+            codec=codec,
+        )
+
+    def read_blocks(
+        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
+    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
+        """See `SourceFormat.read_blocks`: the lines that begin in a block."""
+        for block in blocks:
+            if codec_of(file.name) == "none":
+                lines = _LinesFrom(file, block * _BLOCK_BYTES, batch_bytes)
+                yield block, _batches(lines, options, name=file.name, batch_bytes=batch_bytes)
+            else:
+                with open_anywhere(file) as stream:
+                    yield block, _batches(stream, options, name=file.name, batch_bytes=batch_bytes)
+
+    def write(
+        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
+    ) -> None:
+        """See `SourceFormat.write`."""
+        lines = (
+            json.dumps({options.column: text.as_py()}, ensure_ascii=False).encode() + b"\n"
+            for text in texts
+        )
+        pack(b"".join(lines), path, codec)
+
+
+class _LinesFrom:
+    """The lines of a plain file that begin in one block of it, read as they are asked for."""
+
+    def __init__(self, file: SourceBytes, start: int, request_bytes: int) -> None:
+        self._file, self._start, self._request = file, start, request_bytes
+        self._end = min(start + _BLOCK_BYTES, file.size)
+        self._at = max(start - 1, 0)  # a line begins at `start` where a newline stands before it
+        self._skips = start > 0
+        self._done = False
+
+    @property
+    def fraction(self) -> float:
+        """How much of the block is read."""
+        return min(1.0, (self._at - self._start) / max(self._end - self._start, 1))
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; up to the end of the last line that begins in the block."""
+        while not self._done and self._at < self._file.size:
+            data = self._file.read(self._at, min(self._at + self._request, self._file.size))
+            beyond = self._at + len(data) - self._end
+            if beyond >= 0:
+                # from the newline that ends the line which the block's last byte belongs to
+                newline = data.find(b"\n", max(len(data) - beyond - 1, 0))
+                if newline >= 0:
+                    data, self._done = data[: newline + 1], True
+            self._at += len(data)
+            if self._skips:
+                cut = data.find(b"\n") + 1
+                self._skips = not cut
+                data = data[cut:] if cut else b""
+            if data:
+                return data
+        return b""
+
+
+def _batches(
+    stream: PlainStream | _LinesFrom, options: ReadOptions, *, name: str, batch_bytes: int
+) -> Iterator[DocumentBatch]:
+    for block in line_blocks(stream, block_bytes=batch_bytes, name=name):
+        texts = _texts_at_once(block, options.column)
+        if texts is None:
+            texts = _texts_one_by_one(block, options.column, name)
+        rows = np.arange(block.first_line, block.first_line + len(block), dtype=np.int64)
+        if texts.null_count:
+            valid = texts.is_valid()
+            rows, texts = rows[np.asarray(valid)], texts.filter(valid)
+        yield DocumentBatch(rows, texts, len(block), stream.fraction)
+
+
+def _texts_at_once(block: LineBlock, column: str) -> pa.LargeStringArray | None:
+    """The text of each line, null where there is none; None where that is not as sure as it is."""
+    data = np.frombuffer(block.data, np.uint8)
+    lasts = block.ends - 1
+    if (lasts < block.starts).any():
+        return None
+    returns = data[lasts] == _RETURN
+    lasts = lasts - returns
+    if not ((data[block.starts] == _OPEN) & (data[lasts] == _CLOSE)).all():
+        return None  # else no line could hold two objects, and none could go on in the next
+    buffer = pa.py_buffer(block.data)
+    whole = pa.py_buffer(np.array([0, len(data)], np.int64))
+    try:
+        pa.LargeStringArray.from_buffers(1, whole, buffer).validate(full=True)
+        table = pa.json.read_json(
+            pa.BufferReader(buffer),
+            read_options=pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            parse_options=pa.json.ParseOptions(
+                explicit_schema=_schema(column), unexpected_field_behavior="ignore"
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+    if len(table) != len(block):
+        return None
+    texts = table.column(column)
+    if table.num_columns > 1:
+        head, *path = column.split(".")
+        nested = table.column(head)
+        for step in path:
+            nested = pc.struct_field(nested, step)
+        texts = pc.coalesce(texts, nested)
+    return texts.cast(pa.large_string()).combine_chunks()
+
+
+def _schema(column: str) -> pa.Schema:
+    """A field of this name and, where it is a path, the one at its end."""
+    head, *path = column.split(".")
+    fields = [pa.field(column, pa.string())]
+    if path:
+        kind: pa.DataType = pa.string()
+        for step in reversed(path):
+            kind = pa.struct([(step, kind)])
+        fields.append(pa.field(head, kind))
+    return pa.schema(fields)
+
+
+def _texts_one_by_one(block: LineBlock, column: str, name: str) -> pa.LargeStringArray:
+    texts = []
+    for line, (start, end) in enumerate(zip(block.starts, block.ends, strict=True)):
+        data = bytes(block.data[int(start) : int(end)])
+        try:
+            texts.append(_text_of(data, column))
+        except _BadLineError as error:
+            at = block.offset + int(start) + error.byte
+            raise SourceError(
+                f"{name}: line {block.first_line + line + 1}, byte {at}: {error}. Mend the line, "
+                "or leave the file out."
+            ) from error
+    return pa.array(texts, pa.large_string())
+
+
+class _BadLineError(Exception):
+    """What is wrong with a line, and at which of its bytes."""
+
+    def __init__(self, problem: str, byte: int = 0) -> None:
+        super().__init__(problem)
+        self.byte = byte
+
+
+def _text_of(data: bytes, column: str) -> str | None:
+    """The text of one line; None where it has none."""
+    if not data.strip():
+        return None
+    value = _object_of(data)
+    text = _value_at(value, column)
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise _BadLineError(f"{column!r} is of type {_kind(text)}, expected string")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise _BadLineError(f"{column!r} holds half of a surrogate pair, no character") from error
+    if size > MAX_TEXT_BYTES:
+        raise _BadLineError(f"a text of {size} bytes, at most {MAX_TEXT_BYTES} are read")
+    return text
+
+
+def _object_of(data: bytes) -> dict[str, Any]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise _BadLineError("no valid UTF-8", error.start) from error
+    try:
+        value = json.loads(text, parse_int=float)  # an int of 5,000 digits would be an error
+    except json.JSONDecodeError as error:
+        at = len(text[: error.pos].encode())
+        raise _BadLineError(f"no valid JSON ({error.msg})", at) from error
+    except RecursionError as error:
+        raise _BadLineError("values nested too deep") from error
+    if not isinstance(value, dict):
+        raise _BadLineError(f"a value of type {_kind(value)}, expected object")
+    return value
+
+
+def _value_at(value: dict[str, Any], column: str) -> Any:
+    """The field of this name, else what stands at the end of the path."""
+    found: Any = value.get(column)
+    if found is None and "." in column:
+        found = value
+        for step in column.split("."):
+            found = found.get(step) if isinstance(found, dict) else None
+    return found
+
+
+def _kind(value: object) -> str:
+    return _KINDS.get(type(value), "string")
+
+
+def _check_fields(head: bytes, options: ReadOptions, *, where: str) -> None:
+    """Look for the text in the first whole lines; what is wrong with a line is left to its part."""
+    *lines, last = head.split(b"\n")
+    if len(head) < _LOOK_BYTES:
+        lines.append(last)
+    fields: dict[str, None] = {}
+    for line in [line for line in lines if line.strip()][:_LOOK_LINES]:
+        try:
+            value = _object_of(line.removeprefix(b"\xef\xbb\xbf"))
+        except _BadLineError as error:
+            raise SourceError(f"{where}: {error}.") from error
+        found = _value_at(value, options.column)
+        if found is not None and not isinstance(found, str):
+            raise UsageError(
+                f"{where}: column {options.column!r} is of type {_kind(found)}, expected string. "
+                f"Columns of text: {', '.join(_texts_in(value)) or 'none'}."
+            )
+        if found is not None or options.column in value:
+            return
+        fields |= dict.fromkeys(value)
+    if fields:
+        raise UsageError(
+            f"{where} has no column {options.column!r}; its columns are {', '.join(fields)}. Pass "
+            "--text-column."
+        )
+
+
+def _texts_in(value: dict[str, Any]) -> list[str]:
+    return [name for name, found in value.items() if isinstance(found, str)]

@@ -1,0 +1,177 @@
+"""JSON Lines as people write them: what is unusual is read one by one, what is bad is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents import compression, json_lines, lines
+from streaming_ext.text.documents.json_lines import JsonLinesFormat
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
+
+GOOD = b'{"text": "good"}\n'
+
+
+def rows(
+    path: Path, data: bytes, column: str = "text", batch_bytes: int = 2**20
+) -> list[tuple[int, str]]:
+    path.write_bytes(data)
+    return [
+        pair
+        for batch in JsonLinesFormat().read(
+            path, ReadOptions(column=column), batch_bytes=batch_bytes
+        )
+        for pair in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'{"text": "a"}\n\n{"text": "b"}\n  \n', [(0, "a"), (2, "b")]),
+        (b'{"text": "a"}\r\n{"text": "b"}\r\n\r\n{"text": "c"}', [(0, "a"), (1, "b"), (3, "c")]),
+        (b'\xef\xbb\xbf{"text": "a"}\n{"text": "b"}', [(0, "a"), (1, "b")]),
+        (b'{"id": 1}\n{"text": null}\n{"text": "b"}\n', [(2, "b")]),
+        (b'{"text": "a", "text": "b"}\n', [(0, "b")]),
+        (b'{"n": NaN, "text": "a"}\n', [(0, "a")]),
+        (b'  {"text": "a"}  \n', [(0, "a")]),
+        (b'{"n": ' + b"7" * 5000 + b', "text": "a"}\n\n', [(0, "a")]),
+        (b'{"text": "\\ud83d\\ude00"}\n', [(0, "\U0001f600")]),
+    ],
+)
+def test_unusual_lines(tmp_path: Path, data: bytes, expected: list[tuple[int, str]]) -> None:
+    assert rows(tmp_path / "x.jsonl", data) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "byte", "problem"),
+    [
+        (b'{"text": "a', 9, "no valid JSON (Unterminated string"),
+        (b'{"text": "a"} x', 14, "no valid JSON (Extra data"),
+        (b'{"text": "a"}{"text": "b"}', 13, "no valid JSON (Extra data"),
+        (b'{"text": "\xc3\xa9" 5}', 14, "no valid JSON (Expecting ',' delimiter"),
+        (b'{"text": "a\xff"}', 11, "no valid UTF-8"),
+        (b'{"other": "a\xff", "text": "a"}', 12, "no valid UTF-8"),
+        (b'{"text": 5}', 0, "'text' is of type number, expected string"),
+        (b'{"text": {"a": 1}}', 0, "'text' is of type object, expected string"),
+        (b'{"text": [true]}', 0, "'text' is of type array, expected string"),
+        (b'{"text": false}', 0, "'text' is of type boolean, expected string"),
+        (b'"text"', 0, "a value of type string, expected object"),
+        (b"[1]", 0, "a value of type array, expected object"),
+        (b'{"text": "\\ud83d"}', 0, "'text' holds half of a surrogate pair"),
+        (b'{"text": "a\tb"}', 11, "no valid JSON (Invalid control character"),
+    ],
+)
+@pytest.mark.parametrize("before", [0, 70])
+def test_a_bad_line_is_named(
+    tmp_path: Path, line: bytes, byte: int, problem: str, before: int
+) -> None:
+    at = before * len(GOOD) + byte
+    with pytest.raises(SourceError) as caught:
+        rows(tmp_path / "x.jsonl", GOOD * before + line + b"\n" + GOOD, batch_bytes=500)
+    assert f"x.jsonl: line {before + 1}, byte {at}: {problem}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_path(tmp_path: Path) -> None:
+    data = (
+        b'{"meta": {"text": "a", "n": 1}}\n{"meta.text": "b", "meta": {"text": "no"}}\n'
+        b'{"meta": null}\n{"meta": {"text": null}}\n{"meta": {"text": "c"}}\n'
+    )
+    expected = [(0, "a"), (1, "b"), (4, "c")]
+    assert rows(tmp_path / "x.jsonl", data, "meta.text") == expected
+    odd = data + b'{"meta": "none"}\n{"meta": [{"text": "no"}]}\n'  # read one by one
+    assert rows(tmp_path / "x.jsonl", odd, "meta.text") == expected
+
+
+NAMES = st.sampled_from(["text", "id", "meta"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    values=st.lists(st.dictionaries(NAMES, VALUES, max_size=3), max_size=12),
+    ascii_only=st.booleans(),
+    batch_bytes=st.integers(1, 300),
+    column=st.sampled_from(["text", "meta.text"]),
+)
+def test_at_once_is_as_one_by_one(
+    tmp_path: Path, values: list[dict[str, object]], ascii_only: bool, batch_bytes: int, column: str
+) -> None:
+    data = "".join(json.dumps(v, ensure_ascii=ascii_only) + "\n" for v in values)
+    encoded = data.encode("utf-8", "surrogatepass")
+
+    def outcome() -> list[tuple[int, str]] | str:
+        try:
+            return rows(tmp_path / "x.jsonl", encoded, column, batch_bytes)
+        except SourceError as error:
+            return str(error)
+
+    found = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_lines, "_texts_at_once", lambda *_: None)
+        assert outcome() == found
+
+
+def test_usual_lines_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "_texts_one_by_one", None)  # not called
+    data = b'{"id": 1, "text": "a\\n\\u00e9", "meta": {"text": [1]}}\n{"text": null}\r\n{"id": 3}\n'
+    assert rows(tmp_path / "x.jsonl", data) == [(0, "a\né")]
+
+
+def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_TEXT_BYTES", 1000)
+    long = b'{"text": "' + b"a" * 1000 + b'"}\n'
+    for batch_bytes in (100, 10_000):
+        with pytest.raises(SourceError, match=r"x\.jsonl: line 3 is longer than 1000 bytes"):
+            rows(tmp_path / "x.jsonl", GOOD * 2 + long + GOOD, batch_bytes=batch_bytes)
+
+
+def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "_ALWAYS_ALLOWED_BYTES", 10_000)
+    monkeypatch.setattr(compression, "_LARGEST_GROWTH", 10)
+    compression.pack(GOOD * 10_000, tmp_path / "x.jsonl.gz", "gzip")
+    with pytest.raises(SourceError, match=r"x\.jsonl\.gz: it unpacks to more than 10 times"):
+        rows(tmp_path / "x.jsonl.gz", (tmp_path / "x.jsonl.gz").read_bytes())
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "bz2", "xz", "lz4"])
+def test_members_one_after_another(tmp_path: Path, codec: str) -> None:
+    suffix = next(suffix for suffix, name in compression.CODECS.items() if name == codec)
+    path = tmp_path / f"x.jsonl{suffix}"
+    compression.pack(GOOD * 100, path, codec)
+    packed = path.read_bytes()
+    assert len(rows(path, packed * 3)) == 300
+    with pytest.raises(SourceError, match="damaged or cut short"):
+        rows(path, packed * 2 + packed[: len(packed) // 2])
+    with pytest.raises(SourceError, match="an empty file, which no packed file is"):
+        rows(path, b"")
+
+
+class TestLook:
+    def look(self, path: Path, data: bytes, column: str = "text") -> None:
+        path.write_bytes(data)
+        source = SourceFile(url=str(path), size=len(data))
+        JsonLinesFormat().look(SourceFileBytes(source), ReadOptions(column=column))
+
+    def test_another_type(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"'id' is of type number.*of text: text\."):
+            self.look(tmp_path / "x.jsonl", b'{"id": 1, "text": "a"}\n', "id")
+
+    @pytest.mark.parametrize("data", [b"", b"\n\n", b'{"text": null}\n', b'{"text": "a"}',
+                                      b'{"a": 1}\n{"text": "a"}\n'])  # fmt: skip
+    def test_nothing_to_say(self, tmp_path: Path, data: bytes) -> None:
+        self.look(tmp_path / "x.jsonl", data)
+
+    def test_damage_is_left_to_the_part(self, tmp_path: Path) -> None:
+        with pytest.raises(SourceError, match="no valid JSON"):
+            self.look(tmp_path / "x.jsonl", b"{\n")

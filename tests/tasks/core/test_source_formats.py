@@ -1,0 +1,132 @@
+"""The same documents make the same dataset in whatever format they come, from plan to estimate."""
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.compression import CODECS, pack
+from streaming_ext.text.sources import list_sources
+from tasks.core.config import ShardConfig
+from tasks.core.estimate.config import EstimateConfig
+from tasks.core.estimate.estimate import estimate
+from tasks.core.inspect.decode import decode_samples
+from tasks.core.planning.plan import check_sources
+from tasks.core.storage import LocalStorage
+from tasks.core.synthetic import make_documents
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import build_dataset, build_from
+
+DOCUMENTS = [text[:2000] for text in make_documents(60, seed=5)]
+FILES: Sequence[Sequence[str | None]] = [
+    [*DOCUMENTS[:20], None, ""], DOCUMENTS[20:50], [None, *DOCUMENTS[50:]]
+]  # fmt: skip
+
+
+def lines(documents: Sequence[str | None]) -> bytes:
+    return b"".join(
+        json.dumps({"id": row, "text": text}).encode() + b"\n" for row, text in enumerate(documents)
+    )
+
+
+def write_lines(folder: Path, *suffixes: str) -> Path:
+    """`FILES` in a folder, each with the next of the suffixes."""
+    folder.mkdir()
+    for number, documents in enumerate(FILES):
+        suffix = suffixes[number % len(suffixes)]
+        codec = CODECS.get(f".{suffix.rpartition('.')[2]}", "none")
+        pack(lines(documents), folder / f"{number:03}{suffix}", codec)
+    return folder
+
+
+def made(root: Path) -> dict[str, bytes]:
+    """Shards, indexes and provenance: all but what names the sources."""
+    return {
+        str(file.relative_to(root)): file.read_bytes()
+        for file in sorted(root.rglob("*"))
+        if file.is_file() and file.parent.name != "parts" and file.name != "manifest.json"
+    }
+
+
+@pytest.fixture(scope="module")
+def as_parquet(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Path:
+    return build_dataset(tmp_path_factory.mktemp("parquet"), FILES, tokenizer=str(vocabulary))
+
+
+@pytest.mark.parametrize(
+    "suffixes",
+    [(".jsonl",), (".jsonl.gz", ".jsonl.zst", ".ndjson.bz2"), (".jsonl.xz", ".jsonl.lz4")],
+)
+def test_the_same_stream(
+    as_parquet: Path, tmp_path: Path, vocabulary: Path, suffixes: tuple[str, ...]
+) -> None:
+    sources = write_lines(tmp_path / "sources", *suffixes)
+    root = build_from(sources, tmp_path / "dataset", tokenizer=str(vocabulary))
+    assert made(root) == made(as_parquet)
+    report = verify(LocalStorage(root), deep=True)
+    assert report.findings == ()
+    assert report.checked.source_rows == sum(map(len, FILES))
+    assert report.checked.retokenized > 50
+    (sample,) = decode_samples(LocalStorage(root), "train", [3])
+    assert sample.pieces[0].text[:20] in FILES[sample.pieces[0].part][sample.pieces[0].row]  # type: ignore[operator]
+
+
+def test_verify_sees_another_text(tmp_path: Path, vocabulary: Path) -> None:
+    sources = write_lines(tmp_path / "sources", ".jsonl")
+    root = build_from(sources, tmp_path / "dataset", tokenizer=str(vocabulary))
+    file = sources / "001.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"text": "', b'"text": "x', 1))
+    findings = verify(LocalStorage(root), deep=True).findings
+    assert [finding.file for finding in findings] == [str(file)]
+
+
+def test_formats_may_be_mixed(as_parquet: Path, tmp_path: Path, vocabulary: Path) -> None:
+    sources = write_lines(tmp_path / "sources", ".jsonl", ".jsonl.gz", ".ndjson")
+    parquet = as_parquet.parent / "sources/001.parquet"
+    (sources / "001.jsonl.gz").unlink()
+    (sources / "001.parquet").write_bytes(parquet.read_bytes())
+    assert [source.name for source in list_sources([str(sources)])] == [
+        "000.jsonl", "001.parquet", "002.ndjson"
+    ]  # fmt: skip
+    root = build_from(sources, tmp_path / "dataset", tokenizer=str(vocabulary))
+    assert made(root) == made(as_parquet)
+
+
+def test_wrong_columns_are_refused_before_any_work(tmp_path: Path) -> None:
+    sources = write_lines(tmp_path / "sources", ".jsonl", ".jsonl.gz")
+    for column, said in (("body", "has no column 'body'.* id, text"), ("id", "of type number")):
+        config = ShardConfig(
+            sources=(str(sources),), output="o", tokenizer="t", text_column=column
+        )  # fmt: skip
+        with pytest.raises(UsageError, match=said):
+            check_sources(config)
+
+
+def test_a_bad_line_fails_its_part(tmp_path: Path, vocabulary: Path) -> None:
+    sources = write_lines(tmp_path / "sources", ".jsonl.gz")
+    data = lines(FILES[1]).splitlines(keepends=True)
+    data[4] = b'{"text": "half\n'
+    (sources / "001.jsonl.gz").write_bytes(gzip.compress(b"".join(data)))
+    with pytest.raises(SourceError, match=r"001\.jsonl\.gz: line 5, byte \d+: no valid JSON"):
+        build_from(sources, tmp_path / "dataset", tokenizer=str(vocabulary))
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_the_estimate_is_what_a_run_makes(
+    as_parquet: Path, tmp_path: Path, vocabulary: Path, suffix: str
+) -> None:
+    sources = write_lines(tmp_path / "sources", suffix)
+    config = EstimateConfig(
+        sources=(str(sources),), tokenizer=str(vocabulary), pattern="gpt2", sequence_length=64,
+        holdout_fraction=0.2, shard_size=4096, workers=1, engine="reference",
+    )  # fmt: skip
+    found = estimate(config)
+    manifest = Manifest.model_validate_json((as_parquet / "manifest.json").read_bytes())
+    assert found.tokens.value == pytest.approx(manifest.tokens, abs=0.5)
+    assert found.text_bytes.value == pytest.approx(manifest.text_bytes, abs=0.5)
+    assert found.documents.value == pytest.approx(len(DOCUMENTS))
+    assert found.sample.files == 3
