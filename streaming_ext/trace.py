@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streaming_ext.dataset.formats.mds import content_hash
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.manifest import FileRecord, Manifest
 from streaming_ext.dataset.reading import record_of
 from streaming_ext.errors import CorruptDatasetError, UsageError

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 from tests.command_line import CommandLine
@@ -16,6 +17,10 @@ from tests.servers.prefect_server import prefect_server
 from tests.servers.swift import SwiftServer, aws_environment, make_bucket, swift_server
 
 pytest_plugins = ["tests.tokenizers"]
+
+# A busy machine is no defect: what a test may take is the suite's to say, not each example's.
+settings.register_profile("shardmill", deadline=None)
+settings.load_profile("shardmill")
 
 NUM_FILES = 5
 DOCUMENTS_A_FILE = 60

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from streaming_ext import StreamingTokenDataset
-from streaming_ext.dataset.formats.mds import Shard, ShardFormat, index_json, shard_name
+from streaming_ext.dataset.formats.mds import MdsFormat, index_json, shard_name
 from streaming_ext.dataset.layout import MANIFEST
 from streaming_ext.dataset.manifest import (
     DatasetSpec,
@@ -28,13 +28,14 @@ from streaming_ext.dataset.manifest import (
     TokenizerIdentity,
     to_json,
 )
+from streaming_ext.dataset.shard import Shard
 
 LENGTH, SAMPLES, RANKS, WORKERS = 2048, 15_913, 64, 2
 
 
 def write(root: Path, shards: int) -> None:
     """The index and manifest of a dataset whose shards are not there."""
-    form = ShardFormat(
+    form = MdsFormat(
         sequence_length=LENGTH, dtype="uint16", shard_size=1 << 26, compression="zstd:1"
     )
     entries = []

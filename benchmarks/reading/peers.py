@@ -21,13 +21,8 @@ import numpy as np
 import torch
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.dataset.formats.mds import (
-    Shard,
-    ShardFormat,
-    content_hash,
-    index_json,
-    shard_name,
-)
+from streaming_ext.dataset.formats.mds import MdsFormat, index_json, shard_name
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import MANIFEST
 from streaming_ext.dataset.manifest import (
     DatasetSpec,
@@ -37,6 +32,7 @@ from streaming_ext.dataset.manifest import (
     TokenizerIdentity,
     to_json,
 )
+from streaming_ext.dataset.shard import Shard
 from streaming_ext.stock import streaming
 
 BATCH, LENGTH, EOT = 16, 2048, 50256
@@ -45,9 +41,7 @@ SHARDS, SAMPLES = 16, 8192
 
 def write(root: Path) -> None:
     """A published dataset of random ids: 16 shards of 32 MB, a document about every 700 ids."""
-    form = ShardFormat(
-        sequence_length=LENGTH, dtype="uint16", shard_size=1 << 26, compression="none"
-    )
+    form = MdsFormat(sequence_length=LENGTH, dtype="uint16", shard_size=1 << 26, compression="none")
     rng = np.random.default_rng(0)
     entries = []
     (root / "train/00000").mkdir(parents=True)

@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.dataset.formats.mds import COLUMN, decompress
+from streaming_ext.dataset.compression import decompress
+from streaming_ext.dataset.formats.mds import COLUMN
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.remote import Remote

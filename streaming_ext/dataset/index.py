@@ -16,13 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from streaming_ext.dataset.foreign import SampleLayout, first_sample
-from streaming_ext.dataset.formats.mds import (
-    COLUMN,
-    HASH,
-    INDEX_VERSION,
-    MAX_SHARD_BYTES,
-    content_hash,
-)
+from streaming_ext.dataset.formats.mds import COLUMN, INDEX_VERSION, MAX_SHARD_BYTES
+from streaming_ext.dataset.hashing import HASH, content_hash
 from streaming_ext.dataset.layout import MANIFEST
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import manifest_of

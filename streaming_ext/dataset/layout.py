@@ -1,6 +1,7 @@
 """Where each file of a dataset lies, as paths relative to its root; see docs/format.md."""
 
-from typing import Literal, get_args
+import re
+from typing import Final, Literal, get_args
 
 Split = Literal["train", "holdout"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -13,7 +14,7 @@ TOKENIZER_FOLDER = "tokenizer"
 
 
 def index_path(split: Split) -> str:
-    """The merged MDS index of a split."""
+    """The merged index of a split."""
     return f"{split}/index.json"
 
 
@@ -30,3 +31,13 @@ def record_path(part: int) -> str:
 def documents_path(part: int) -> str:
     """The provenance of a part's documents."""
     return f"{DOCUMENTS_FOLDER}/{part:05}.parquet"
+
+
+_LARGE: Final = re.compile(
+    rf"(?:{'|'.join(SPLITS)})/(?:\d{{5,}}/[^/]+|index\.json)|{DOCUMENTS_FOLDER}/\d{{5,}}\.parquet|{MANIFEST}"
+)
+
+
+def may_be_large(path: str) -> bool:
+    """Whether a path is that of a file of a dataset that may have to be uploaded in pieces."""
+    return _LARGE.fullmatch(path) is not None

@@ -14,19 +14,15 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    field_validator,
     model_serializer,
     model_validator,
 )
 
-from streaming_ext.dataset.formats.mds import (
-    Shard,
-    ShardFormat,
-    TokenDtype,
-    content_hash,
-    shard_name,
-    token_dtype,
-)
+from streaming_ext.dataset.formats import DEFAULT_FORMAT, FORMATS, ShardFormat, shard_format
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path, record_path
+from streaming_ext.dataset.shard import Shard, TokenDtype, token_dtype
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.plain_faults import plain_faults
@@ -89,7 +85,11 @@ class TokenizerIdentity(_Value):
 
 
 class DatasetSpec(_Value):
-    """Everything but the sources that decides the bytes of a dataset."""
+    """Everything but the sources that decides the bytes of a dataset.
+
+    Attributes:
+        output_format: how samples lie in files; a name of `streaming_ext.dataset.formats`.
+    """
 
     text_column: str
     sequence_length: Annotated[int, Field(gt=0)]
@@ -98,6 +98,22 @@ class DatasetSpec(_Value):
     shard_size: Annotated[int, Field(gt=0)]
     compression: str
     tokenizer: TokenizerIdentity
+    output_format: str = DEFAULT_FORMAT
+
+    @field_validator("output_format")
+    @classmethod
+    def _known_format(cls, name: str) -> str:
+        if name not in FORMATS:
+            raise ValueError(f"output format {name!r} is unknown: expected {', '.join(FORMATS)}")
+        return name
+
+    @model_serializer(mode="wrap")
+    def _without_the_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out where it is the format that all datasets had before there was a choice.
+        values: dict[str, Any] = serialize(self)
+        if self.output_format == DEFAULT_FORMAT:
+            values.pop("output_format", None)
+        return values
 
     @property
     def dtype(self) -> TokenDtype:
@@ -117,7 +133,8 @@ class DatasetSpec(_Value):
     @property
     def shard_format(self) -> ShardFormat:
         """How the samples are stored."""
-        return ShardFormat(
+        return shard_format(
+            self.output_format,
             sequence_length=self.sequence_length,
             dtype=self.dtype,
             shard_size=self.shard_size,
@@ -131,7 +148,7 @@ class DatasetSpec(_Value):
         """
 
         def flat(spec: DatasetSpec) -> dict[str, Any]:
-            values = spec.model_dump(exclude={"tokenizer"})
+            values = spec.model_dump(exclude={"tokenizer"}) | {"output_format": spec.output_format}
             values["shard_size"] = size_text(spec.shard_size)
             return values | {f"tokenizer.{k}": v for k, v in spec.tokenizer.model_dump().items()}
 
@@ -208,13 +225,14 @@ class PartRecord(_Value):
                              f"{self.null_documents + self.empty_documents} skipped")  # fmt: skip
         if self.documents.path != documents_path(self.part):
             raise ValueError(f"documents at {self.documents.path!r} are not those of the part")
+        form = self.spec.shard_format
         for name, split in self.splits.items():
             for number, shard in enumerate(split.shards):
-                if shard.raw_name != shard_name(self.part, number):
+                if shard.raw_name != form.shard_name(self.part, number):
                     raise ValueError(f"{shard.raw_name!r} as shard {number} of part {self.part:05}")
                 if shard.zip_name is not None and not shard.zip_name.startswith(shard.raw_name):
                     raise ValueError(f"{shard.zip_name!r} as packed {shard.raw_name!r}")
-                if shard.raw_bytes != self.spec.shard_format.raw_size(shard.samples):
+                if shard.raw_bytes != form.raw_size(shard.samples):
                     raise ValueError(f"{shard.samples} samples in {shard.raw_bytes} bytes")
             if split.documents * 2 > split.tokens:
                 raise ValueError(f"{name}: {split.documents} documents in {split.tokens} tokens")

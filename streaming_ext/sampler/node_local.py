@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streaming_ext.dataset.formats.mds import content_hash
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan

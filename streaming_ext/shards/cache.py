@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from streaming_ext.dataset.compression import decompress
 from streaming_ext.dataset.foreign import flattened
-from streaming_ext.dataset.formats.mds import content_hash, decompress
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.errors import CorruptDatasetError, StorageError, TransientStorageError
 from streaming_ext.shards.remote import FileMissingError, Remote
@@ -180,7 +181,7 @@ class ShardCache:
         # The lock of the file is between processes, the other one between threads of this one.
         with self._room, self._locked(_ROOM, what=f"the cache {self.folder}"):
             held = []
-            for path in self.folder.rglob("*.mds"):
+            for path in self.folder.rglob(f"*{Path(self.index.raw_names[0]).suffix}"):
                 with contextlib.suppress(FileNotFoundError):
                     status = path.stat()
                     held.append((status.st_mtime_ns, path, status.st_size))

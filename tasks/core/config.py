@@ -15,7 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from streaming_ext.dataset.formats.mds import MAX_SHARD_BYTES, Compression
+from streaming_ext.dataset.compression import Compression
+from streaming_ext.dataset.formats import MAX_SHARD_BYTES
 from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.secrets import require_no_secret
@@ -190,5 +191,5 @@ class ShardConfig(BaseModel):
             compression=self.compression,
             tokenizer=tokenizer,
         )
-        _ = spec.shard_format.samples_per_shard
+        spec.shard_format.require_possible()
         return spec

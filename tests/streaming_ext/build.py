@@ -8,14 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.dataset.formats.mds import (
-    Compression,
-    Shard,
-    ShardFormat,
-    content_hash,
-    index_json,
-    shard_name,
-)
+from streaming_ext.dataset.compression import Compression
+from streaming_ext.dataset.formats.mds import MdsFormat, index_json, shard_name
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import MANIFEST, SPLITS, documents_path, index_path
 from streaming_ext.dataset.manifest import (
     DatasetSpec,
@@ -28,6 +23,7 @@ from streaming_ext.dataset.manifest import (
     TokenizerIdentity,
     to_json,
 )
+from streaming_ext.dataset.shard import Shard
 
 EOT = 99
 Document = Sequence[int]
@@ -48,7 +44,7 @@ def spec_of(*, sequence_length: int, compression: str, shard_samples: int, vocab
     dtype = "uint16" if vocab_size <= 2**16 else "uint32"
     size = 10**6
     for _ in range(3):  # the size stands in the header that it must cover
-        form = ShardFormat(sequence_length=sequence_length, dtype=dtype, shard_size=size,
+        form = MdsFormat(sequence_length=sequence_length, dtype=dtype, shard_size=size,
                            compression=compression)  # fmt: skip
         size = form.raw_size(shard_samples) + 2
     return DatasetSpec(

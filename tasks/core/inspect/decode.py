@@ -1,6 +1,5 @@
 """Chosen samples of a dataset as text: its pieces of documents, and where each came from."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -121,10 +120,10 @@ def _find(
     """Where samples lie, by the merged index."""
     index = manifest.splits[split].index
     try:
-        shards = json.loads(read_listed(files, index))["shards"]
-        counts = [int(shard["samples"]) for shard in shards]
-        parts = [int(shard["raw_data"]["basename"].partition("/")[0]) for shard in shards]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        shards = manifest.spec.shard_format.listed(read_listed(files, index))
+        counts = [samples for _, samples in shards]
+        parts = [int(name.partition("/")[0]) for name, _ in shards]
+    except (ValueError, CorruptDatasetError) as error:
         raise damaged(files, index.path, error) from None
     # ends: (shards,), samples up to and with each
     ends = np.cumsum(counts)

@@ -1,0 +1,6 @@
+"""What a run makes of tokenized documents: one file an output, found by its name."""
+
+from tasks.core.outputs.contract import OpenSplit
+from tasks.core.outputs.mds import MdsSplitWriter
+
+OUTPUTS: dict[str, OpenSplit] = {"mds": MdsSplitWriter}

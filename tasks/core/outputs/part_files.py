@@ -1,7 +1,7 @@
 """The files of a part on scratch, under the names that they will have on the output."""
 
-import os
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,36 +9,39 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import ByteSize
 
-from streaming_ext.dataset.formats.mds import Compression, Shard, content_hash, shard_name
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path
 from streaming_ext.dataset.manifest import DatasetSpec, SplitPart
 from streaming_ext.dataset.provenance import DOCUMENTS_SCHEMA
-from tasks.core.outputs.packing import RawShard, ShardPacker
+from streaming_ext.errors import UsageError
+from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
+from tasks.core.outputs import OUTPUTS
+from tasks.core.outputs.contract import Memories, Memory
 
 RESULT_FILE = "tokenized.json"
 _DOCUMENTS_A_ROW_GROUP = 2**20
-
-Buffers = dict[Split, bytearray]
 
 
 class PartFiles:
     """The shards and the provenance of one part, open for writing."""
 
-    def __init__(self, folder: Path, part: int, spec: DatasetSpec, buffers: Buffers) -> None:
+    def __init__(self, folder: Path, part: int, spec: DatasetSpec, memories: Memories) -> None:
         """Make the files.
 
         Args:
             folder: an empty one on scratch.
             part: number of the part.
             spec: how it is packed.
-            buffers: one a split, kept from part to part.
+            memories: one a split, kept from part to part.
         """
-        self._splits = {
-            split: _SplitShards(folder / split, part, spec, buffers.get(split))
-            for split in spec.splits
-        }
-        buffers.update({split: shards.buffer for split, shards in self._splits.items()})
+        self._spec = spec
+        open_split = OUTPUTS[spec.output_format]
+        with self._enough_memory():
+            self._splits = {
+                split: open_split(folder / split, part, spec, memories.setdefault(split, Memory()))
+                for split in spec.splits
+            }
         self._documents = _DocumentsFile(folder / documents_path(part))
 
     def add(
@@ -58,74 +61,36 @@ class PartFiles:
         """
         # ends: (documents,), where each document ends in the stream
         ends = np.cumsum(lengths + 1)
-        start = 0
+        start = first = 0
         # runs of documents of one split: each one's last document
         for last in np.flatnonzero(np.diff(in_holdout, append=~in_holdout[-1:])).tolist():
-            self._splits[SPLITS[int(in_holdout[last])]].add(stream[start : ends[last]])
-            start = int(ends[last])
-        for split, mask in (("train", ~in_holdout), ("holdout", in_holdout)):
-            if split in self._splits:
-                self._splits[split].documents += int(mask.sum())
+            end, after = int(ends[last]), last + 1
+            with self._enough_memory():
+                self._splits[SPLITS[int(in_holdout[last])]].add(
+                    stream[start:end], rows[first:after], lengths[first:after]
+                )
+            start, first = end, after
         self._documents.add(rows, lengths, in_holdout)
 
     def finish(self) -> dict[Split, SplitPart]:
         """Write what is left, and say what each split holds."""
         self._documents.close()
-        return {split: shards.finish() for split, shards in self._splits.items()}
+        with self._enough_memory():
+            return {split: writer.finish() for split, writer in self._splits.items()}
 
-
-class _SplitShards:
-    """The shards of one split."""
-
-    def __init__(
-        self, folder: Path, part: int, spec: DatasetSpec, buffer: bytearray | None
-    ) -> None:
-        self._folder = folder
-        self._part = part
-        self._compression = Compression.parse(spec.compression)
-        self._packer = ShardPacker(spec.shard_format, spec.tokenizer.eot_id, buffer)
-        self._shards: list[Shard] = []
-        self._padding = 0
-        self.documents = 0
-
-    @property
-    def buffer(self) -> bytearray:
-        return self._packer.buffer
-
-    def add(self, tokens: npt.NDArray[Any]) -> None:
-        for raw in self._packer.add(tokens):
-            self._store(raw)
-
-    def finish(self) -> SplitPart:
-        for raw in self._packer.finish():
-            self._store(raw)
-        return SplitPart(
-            documents=self.documents,
-            tokens=self._packer.tokens,
-            padding=self._padding,
-            shards=tuple(self._shards),
-        )
-
-    def _store(self, raw: RawShard) -> None:
-        raw_name = shard_name(self._part, len(self._shards))
-        shard = Shard(
-            samples=raw.samples,
-            raw_name=raw_name,
-            raw_bytes=len(raw.data),
-            raw_hash=content_hash(raw.data),
-        )
-        stored: bytes | memoryview = raw.data
-        if self._compression is not None:
-            stored = self._compression.compress(raw.data)
-            shard = replace(
-                shard,
-                zip_name=f"{raw_name}.{self._compression.codec}",
-                zip_bytes=len(stored),
-                zip_hash=content_hash(stored),
-            )
-        _write(self._folder / shard.name, stored)
-        self._shards.append(shard)
-        self._padding += raw.padding
+    @contextmanager
+    def _enough_memory(self) -> Iterator[None]:
+        """Say what takes the memory of a worker, where it is not enough."""
+        try:
+            yield
+        except MemoryError as error:
+            size = ByteSize(self._spec.shard_size).human_readable()
+            raise UsageError(
+                f"A shard of --shard-size {size} does not fit into the memory of a worker, where "
+                f"one of each split ({', '.join(self._spec.splits)}) is packed and compressed. "
+                "Lower --shard-size to 512MiB or less, or give workers more memory "
+                f"({MEMORY_VARIABLE}, 4GiB unless set; fewer --workers share what there is)."
+            ) from error
 
 
 class _DocumentsFile:
@@ -161,12 +126,3 @@ class _DocumentsFile:
     def close(self) -> None:
         self._flush()
         self._writer.close()
-
-
-def _write(path: Path, data: bytes | memoryview) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        # Have the disk begin, so that putting it in place later has less to wait for.
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

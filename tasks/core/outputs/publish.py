@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from streaming_ext.dataset.formats.mds import index_json
 from streaming_ext.dataset.layout import MANIFEST, TOKENIZER_FOLDER, Split, index_path, record_path
 from streaming_ext.dataset.manifest import (
     DatasetSpec,
@@ -52,15 +51,12 @@ def publish(plan: RunPlan, storage: Storage) -> Manifest:
 
 
 def merged_index(split: Split, parts: list[PartRecord], spec: DatasetSpec) -> bytes:
-    """The MDS index of a split: the shards of all parts, in the order of the parts."""
-    shard_format = spec.shard_format
-    return index_json(
-        [shard_format.index_entry(shard) for part in parts for shard in part.splits[split].shards]
-    )
+    """The index of a split: the shards of all parts, in the order of the parts."""
+    return spec.shard_format.index(shard for part in parts for shard in part.splits[split].shards)
 
 
 def filled_splits(spec: DatasetSpec, parts: Iterable[PartRecord]) -> list[Split]:
-    """The splits that hold a sample: MDS readers take no empty one, so none is published."""
+    """The splits that hold a sample: readers take no empty one, so none is published."""
     filled = {name for part in parts for name, split in part.splits.items() if split.shards}
     return [split for split in spec.splits if split in filled]
 

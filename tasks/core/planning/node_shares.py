@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from streaming_ext.dataset.formats.mds import content_hash
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.manifest import NodeShare
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.text.sources import SourceFile

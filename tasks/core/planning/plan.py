@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from streaming_ext.dataset.formats.mds import content_hash
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import (
     DOCUMENTS_FOLDER,
     MANIFEST,

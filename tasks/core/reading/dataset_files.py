@@ -4,9 +4,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from streaming_ext.dataset.formats.mds import Shard, TokenArray, content_hash, decompress
+from streaming_ext.dataset.compression import decompress
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER, Split
 from streaming_ext.dataset.manifest import DatasetSpec, FileRecord
+from streaming_ext.dataset.shard import Shard, TokenArray
 from streaming_ext.errors import (
     CorruptDatasetError,
     NotADatasetError,

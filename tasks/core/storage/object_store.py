@@ -7,12 +7,11 @@ object or the old one, never a part of it.
 import builtins
 import hashlib
 import logging
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from streaming_ext.dataset.layout import DOCUMENTS_FOLDER, MANIFEST, SPLITS
+from streaming_ext.dataset.layout import may_be_large
 from streaming_ext.errors import StorageError
 from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.storage.dialects import OpenUpload
@@ -20,10 +19,6 @@ from tasks.core.storage.lease import Lease
 from tasks.core.storage.scratch import user_scratch
 
 _PUTS_AT_ONCE = 4
-# The files of a dataset that may be large enough to go in pieces.
-_IN_PIECES = re.compile(
-    rf"(?:{'|'.join(SPLITS)})/(?:\d{{5,}}/[^/]+|index\.json)|{DOCUMENTS_FOLDER}/\d{{5,}}\.parquet|{MANIFEST}"
-)
 _log = logging.getLogger(__name__)
 
 
@@ -138,7 +133,7 @@ class ObjectStorage:
         found = self._client.open_uploads(self._folder, what=f"list open uploads of {self}")
         skip = len(self._folder)
         # At a bucket's root others may be uploading what is none of ours.
-        return [upload for upload in found if _IN_PIECES.fullmatch(upload.key[skip:])]
+        return [upload for upload in found if may_be_large(upload.key[skip:])]
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.dataset.formats.mds import Shard
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path
 from streaming_ext.dataset.manifest import PartRecord
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
+from streaming_ext.dataset.shard import Shard
 from streaming_ext.errors import CorruptDatasetError, ShardmillError, StorageError
 from streaming_ext.text.sources import SourceFile, identify, is_remote
 from streaming_ext.text.sources.fetch import fetch, listed_again

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streaming_ext.dataset.formats.mds import Compression, shard_name
+from streaming_ext.dataset.compression import Compression
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path, record_path
 from streaming_ext.dataset.manifest import PartRecord, SplitPart
 from streaming_ext.dataset.provenance import (
@@ -168,11 +168,12 @@ def _take_problems(stream: StreamCheck, out: Outcome) -> None:
 
 def _packing_problems(record: PartRecord, held: SplitPart) -> list[str]:
     """What is wrong with the list of shards, without looking at them."""
-    per_shard, length = record.spec.shard_format.samples_per_shard, record.spec.sequence_length
+    form, length = record.spec.shard_format, record.spec.sequence_length
+    per_shard = form.samples_per_shard
     compression = Compression.parse(record.spec.compression)
     problems = []
     for number, shard in enumerate(held.shards):
-        raw_name = shard_name(record.part, number)
+        raw_name = form.shard_name(record.part, number)
         zip_name = None if compression is None else f"{raw_name}.{compression.codec}"
         if (shard.raw_name, shard.zip_name) != (raw_name, zip_name):
             problems.append(

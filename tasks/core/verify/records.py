@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from pydantic import BaseModel, ValidationError
 
-from streaming_ext.dataset.formats.mds import MAX_SHARD_BYTES, Compression, content_hash
+from streaming_ext.dataset.compression import Compression
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import (
     MANIFEST,
     PARTS_FOLDER,
@@ -85,11 +86,9 @@ def spec_problems(spec: DatasetSpec) -> list[str]:
         problems.append(
             f"sequence_length {spec.sequence_length}, at most {MAX_SEQUENCE_LENGTH} is possible"
         )
-    if spec.shard_size > MAX_SHARD_BYTES:
-        problems.append(f"shard_size {spec.shard_size}, at most {MAX_SHARD_BYTES} is possible")
     try:
         Compression.parse(spec.compression)
-        _ = spec.shard_format.samples_per_shard
+        spec.shard_format.require_possible()
     except (UsageError, ValueError) as error:
         problems.append(one_line(error))
     return problems

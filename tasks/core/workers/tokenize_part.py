@@ -18,7 +18,8 @@ from streaming_ext.text.holdout import document_hashes, held_out
 from streaming_ext.text.sources.fetch import identity_of
 from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.outputs.part_files import RESULT_FILE, Buffers, PartFiles
+from tasks.core.outputs.contract import Memories
+from tasks.core.outputs.part_files import RESULT_FILE, PartFiles
 from tasks.core.workers.jobs import JobProgress, TokenizedPart, TokenizeJob
 
 _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
@@ -40,7 +41,7 @@ def tokenize_part(
     tokenizer: Tokenizer,
     engine: Engine,
     report: Callable[[JobProgress], None] = lambda progress: None,
-    buffers: Buffers | None = None,
+    memories: Memories | None = None,
 ) -> TokenizedPart:
     """Tokenize and pack a source file into `job.scratch`.
 
@@ -51,7 +52,7 @@ def tokenize_part(
         tokenizer: the reference.
         engine: what tokenizes.
         report: told how far it is.
-        buffers: for raw shards; kept from part to part they save fresh pages.
+        memories: for raw shards; kept from part to part they save fresh pages.
 
     Raises:
         SourceError: the file is damaged or changes while it is read.
@@ -66,7 +67,7 @@ def tokenize_part(
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        files = PartFiles(folder, job.part.number, job.spec, {} if buffers is None else buffers)
+        files = PartFiles(folder, job.part.number, job.spec, {} if memories is None else memories)
         counts = _tokenize_batches(job, tokenizer, engine, files, report)
         splits = files.finish()
     except OSError as error:

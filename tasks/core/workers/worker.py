@@ -28,7 +28,7 @@ from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
-from tasks.core.outputs.part_files import Buffers
+from tasks.core.outputs.contract import Memories
 from tasks.core.storage import Storage, open_storage
 from tasks.core.workers.jobs import (
     JOB,
@@ -102,7 +102,7 @@ def _do(job: AnyJob, report: Callable[[JobProgress], None]) -> BaseModel:
         return Prepared()
     if isinstance(job, TokenizeJob):
         tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
-        return tokenize_part(job, tokenizer, engine, report, _buffers())
+        return tokenize_part(job, tokenizer, engine, report, _memories())
     if isinstance(job, FetchJob):
         return _fetch(job, report)
     return _write(job, report)
@@ -120,7 +120,7 @@ def _tokenizer_and_engine(
 
 
 @cache
-def _buffers() -> Buffers:
+def _memories() -> Memories:
     return {}
 
 

@@ -171,7 +171,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     """A compressed shard that would unpack to far more than the index says."""
     import zstd
 
-    from streaming_ext.dataset.formats.mds import content_hash
+    from streaming_ext.dataset.hashing import content_hash
     from streaming_ext.shards.cache import ShardCache
 
     bomb = zstd.compress(bytes(2**28), 3)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from streaming_ext.dataset.formats.mds import Shard
 from streaming_ext.dataset.manifest import (
     DatasetSpec,
     FileRecord,
@@ -22,6 +21,7 @@ from streaming_ext.dataset.manifest import (
     to_json,
 )
 from streaming_ext.dataset.reading import manifest_of, record_of
+from streaming_ext.dataset.shard import Shard
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
 
 SPEC = DatasetSpec(
@@ -144,6 +144,7 @@ class TestDifferences:
         "holdout_seed": 8,
         "shard_size": 2048,
         "compression": "none",
+        "output_format": "other",
     }
     OTHER_TOKENIZER: dict[str, Any] = {  # noqa: RUF012
         "kind": "huggingface",

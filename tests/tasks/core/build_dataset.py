@@ -10,13 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.dataset.formats.mds import (
-    Compression,
-    Shard,
-    content_hash,
-    decompress,
-    shard_name,
-)
+from streaming_ext.dataset.compression import Compression, decompress
+from streaming_ext.dataset.formats.mds import shard_name
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import MANIFEST, Split, documents_path, index_path, record_path
 from streaming_ext.dataset.manifest import (
     FileRecord,
@@ -26,6 +22,7 @@ from streaming_ext.dataset.manifest import (
     from_json,
     to_json,
 )
+from streaming_ext.dataset.shard import Shard
 from streaming_ext.text.sources import list_sources
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import open_saved
@@ -39,7 +36,9 @@ from tasks.core.workers.write_part import write_part
 
 
 def build_dataset(
-    folder: Path, documents_per_file: Sequence[Sequence[str | None]], **config: Any
+    folder: Path,
+    documents_per_file: Sequence[Sequence[str | None]],
+    **config: Any,
 ) -> Path:
     """Shard lists of documents, one a source file; returns the root of the dataset.
 
@@ -54,7 +53,9 @@ def build_dataset(
     return build_from(sources, folder / "dataset", **config)
 
 
-def build_from(sources: Path, root: Path, **config: Any) -> Path:
+def build_from(
+    sources: Path, root: Path, *, kind: type[ShardConfig] = ShardConfig, **config: Any
+) -> Path:
     """Shard the files of a folder; returns `root`, the dataset's; see `build_dataset`."""
     settings = {
         "pattern": "gpt2",
@@ -65,7 +66,7 @@ def build_from(sources: Path, root: Path, **config: Any) -> Path:
         "workers": 1,
         **config,
     }
-    made = ShardConfig(sources=(str(sources),), output=str(root), **settings)
+    made = kind(sources=(str(sources),), output=str(root), **settings)
     storage = LocalStorage(root)
     storage.create()
     plan = make_plan(made, storage, tuple(list_sources(made.sources)))

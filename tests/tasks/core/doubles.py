@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.dataset.formats.mds import decompress
+from streaming_ext.dataset.compression import decompress
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.manifest import DatasetSpec, SplitPart, TokenizerIdentity
 from streaming_ext.text.sources import SourceFile

@@ -12,29 +12,21 @@ import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.dataset.formats.mds import (
-    MAX_SHARD_BYTES,
-    Compression,
-    Shard,
-    ShardFormat,
-    TokenDtype,
-    content_hash,
-    decompress,
-    index_json,
-    shard_name,
-    token_dtype,
-)
+from streaming_ext.dataset.compression import Compression, decompress
+from streaming_ext.dataset.formats.mds import MAX_SHARD_BYTES, MdsFormat, index_json, shard_name
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.shard import Shard, TokenDtype, token_dtype
 from streaming_ext.errors import CorruptDatasetError, UsageError
 
 RAW = bytes(range(256)) * 40
 HASH = "0" * 32
 
 
-def small_format(**changes: object) -> ShardFormat:
+def small_format(**changes: object) -> MdsFormat:
     values: dict[str, object] = {
         "sequence_length": 4, "dtype": "uint16", "shard_size": 230, "compression": "none",
     }  # fmt: skip
-    return ShardFormat(**(values | changes))  # type: ignore[arg-type]
+    return MdsFormat(**(values | changes))  # type: ignore[arg-type]
 
 
 class TestAgainstMDSWriter:
@@ -46,7 +38,7 @@ class TestAgainstMDSWriter:
 
     @staticmethod
     def written_by_stock(
-        folder: Path, form: ShardFormat, samples: np.ndarray
+        folder: Path, form: MdsFormat, samples: np.ndarray
     ) -> tuple[list[bytes], dict[str, object]]:
         """The stored files in order, and the index."""
         pytest.importorskip("torch")

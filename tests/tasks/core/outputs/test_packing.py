@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_ext.dataset.formats.mds import ShardFormat
+from streaming_ext.dataset.formats.mds import MdsFormat
 from streaming_ext.errors import UsageError
-from tasks.core.outputs.packing import ShardPacker
+from tasks.core.outputs.contract import Memory
+from tasks.core.outputs.mds import ShardPacker
 from tests.tasks.core.doubles import make_spec
 
 FORMAT = make_spec().shard_format  # samples of 4 tokens, 3 a shard
@@ -28,13 +29,13 @@ class Packed:
 
 def pack(
     ids: Sequence[int],
-    form: ShardFormat = FORMAT,
+    form: MdsFormat = FORMAT,
     *,
     cuts: Sequence[int] = (),
-    buffer: bytearray | None = None,
+    memory: Memory | None = None,
 ) -> list[Packed]:
     """The shards of a stream that comes in pieces, cut at `cuts`."""
-    packer = ShardPacker(form, EOT, buffer)
+    packer = ShardPacker(form, EOT, memory or Memory())
     found: list[Packed] = []
     pieces = np.split(np.array(ids, form.dtype), sorted(min(cut, len(ids)) for cut in cuts))
     steps = [*(packer.add(piece) for piece in pieces), packer.finish()]
@@ -74,14 +75,14 @@ def test_truth_table(num_tokens: int, expected: list[tuple[int, int]]) -> None:
 def test_shards_hold_the_stream(
     num_tokens: int, cuts: list[int], length: int, spare: int, dtype: str, kept: bool
 ) -> None:
-    form = ShardFormat(
+    form = MdsFormat(
         sequence_length=length,
         dtype=dtype,  # type: ignore[arg-type]
         shard_size=300 + length * 4 + spare,
         compression="none",
     )
-    buffer = bytearray(b"\xff" * (2 * form.shard_size)) if kept else None
-    shards = pack(range(num_tokens), form, cuts=cuts, buffer=buffer)
+    memory = Memory(bytearray(b"\xff" * (2 * form.shard_size))) if kept else None
+    shards = pack(range(num_tokens), form, cuts=cuts, memory=memory)
     ids = [each for shard in shards for each in shard.ids]
     assert ids[:num_tokens] == list(range(num_tokens))
     assert ids[num_tokens:] == [EOT] * sum(shard.padding for shard in shards)
@@ -96,7 +97,7 @@ def test_shards_hold_the_stream(
 @given(num_tokens=st.integers(1, 5000), shard_size=st.integers(204, 2000))
 def test_counts_are_those_of_mds_writer(num_tokens: int, shard_size: int) -> None:
     """Its rule: begin a new shard where the next sample would make this one too large."""
-    form = ShardFormat(sequence_length=4, dtype="uint16", shard_size=shard_size, compression="none")
+    form = MdsFormat(sequence_length=4, dtype="uint16", shard_size=shard_size, compression="none")
     empty = form.raw_size(0)
     counts, size = [0], empty
     for _ in range(-(-num_tokens // 4)):
@@ -112,7 +113,21 @@ def test_counts_are_those_of_mds_writer(num_tokens: int, shard_size: int) -> Non
         assert [each.samples for each in pack(range(num_tokens), form)] == counts
 
 
-def test_a_buffer_is_kept_where_it_is_large_enough() -> None:
-    first = ShardPacker(FORMAT, EOT, None).buffer
-    assert ShardPacker(FORMAT, EOT, first).buffer is first
-    assert ShardPacker(FORMAT, EOT, bytearray(10)).buffer is not first
+def test_memory_is_kept_where_it_is_large_enough() -> None:
+    memory = Memory()
+    ShardPacker(FORMAT, EOT, memory)
+    first = memory.data
+    ShardPacker(FORMAT, EOT, memory)
+    assert memory.data is first
+    memory.data = bytearray(10)
+    ShardPacker(FORMAT, EOT, memory)
+    assert len(memory.data) >= len(first)
+
+
+def test_memory_grows_with_what_a_large_shard_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.core.outputs.mds._FIRST_BYTES", 64)
+    form = MdsFormat(sequence_length=4, dtype="uint16", shard_size=2**20, compression="none")
+    memory = Memory()
+    shards = pack(range(20_000), form, cuts=range(0, 20_000, 500), memory=memory)
+    assert [each for shard in shards for each in shard.ids] == list(range(20_000))
+    assert len(memory.data) < form.shard_size  # as much as there was to hold, not a whole shard

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.dataset.formats.mds import content_hash
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.manifest import Manifest, SplitSummary
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import CorruptDatasetError, DatasetError, NotADatasetError

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streaming_ext.dataset.formats.mds import content_hash
+from streaming_ext.dataset.hashing import content_hash
 from tasks.core.storage import LocalStorage
 from tasks.core.verify.findings import Report
 from tasks.core.verify.verify import verify

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming_ext.dataset.formats.mds import content_hash, decompress
+from streaming_ext.dataset.compression import decompress
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.manifest import DatasetSpec, PartRecord, from_json
 from streaming_ext.errors import StorageError
 from tasks.core.storage import LocalStorage
