@@ -16,6 +16,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.dashboard.updates import dashboard, leave_report, name_the_failure
 from flows.executors import Executor, open_executor
 from flows.executors.look_ahead import MAX_THREADS
+from flows.executors.stage import SHARDING
 from flows.prefect_api.cancellation import ending_without_a_worker
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError, UsageError
@@ -132,7 +133,7 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
         else:
             done.append(result)
     if not failed:
-        progress.enter("publishing")
+        progress.enter(SHARDING.behind)
         publish(Planned(plan, storage))
     report = RunReport(
         run=str(flow_run.id),

@@ -49,7 +49,7 @@ def imports_of(module: str) -> Iterator[str]:
 def allowed_in_core(name: str) -> bool:
     parts = name.split(".")
     if parts[0] == "streaming_ext":
-        return parts[1] in {"dataset", "errors", "plain_faults", "storage", "text"}
+        return parts[1] in {"dataset", "errors", "plain_faults", "storage", "text", "units"}
     if parts[0] == "tasks":
         return parts[1] == "core"
     return parts[0] not in {"flows", "prefect", *TRAINING, *COMMAND_LINE}
@@ -122,3 +122,11 @@ def test_the_check_sees_imports_everywhere() -> None:
         "tasks.running.run.Run",
     ):
         assert not allowed_in_core(name)
+
+
+@pytest.mark.parametrize("package", ["streaming_ext", "tasks", "flows"])
+def test_each_room_says_what_it_is_and_holds_a_dozen_files_at_most(package: str) -> None:
+    rooms = sorted(file.parent for file in (ROOT / package).rglob("__init__.py"))
+    for room in rooms:
+        assert ast.get_docstring(ast.parse((room / "__init__.py").read_text())), room
+        assert len([*room.glob("*.py")]) - 1 <= 12, room

@@ -1,0 +1,1 @@
+"""What the dashboard of Prefect shows of a run: tables, charts and the report."""

@@ -6,7 +6,7 @@ submitted when the one before it is done, so that no task run is left waiting fo
 
 import platform
 import queue
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,11 @@ from typing import Any
 from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 
+from flows.executors.stage import Stage
 from tasks.core.planning.part import Part
-from tasks.download import download
 from tasks.running.run import Run
-from tasks.tokenize import tokenize
-from tasks.write import write
 
 MAX_THREADS = 4096  # of a task runner; it starts them as they are needed
-# Each step gets the run, the part and what the step before it made; a local file skips the first.
-STEPS: tuple[tuple[str, Callable[..., PrefectFuture[Any]]], ...] = (
-    ("download", download.submit),
-    ("tokenize", tokenize.submit),
-    ("write", write.submit),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +30,13 @@ class PartEnd:
     state: State[Any]
 
 
-def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Iterator[PartEnd]:
-    """Take each part through all steps; yield parts as they end, well or not.
+def done_in_any_order(
+    stage: Stage, run: Run, parts: Iterable[Part], *, at_once: int
+) -> Iterator[PartEnd]:
+    """Take each part through all steps of a stage; yield parts as they end, well or not.
 
     Args:
+        stage: names the steps.
         run: what the tasks share.
         parts: in the order to begin them.
         at_once: parts between the first and the last step at any moment.
@@ -49,11 +44,12 @@ def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Itera
     waiting = iter(parts)
     ended: queue.SimpleQueue[tuple[Part, int, PrefectFuture[Any]]] = queue.SimpleQueue()
     in_hand = 0
+    first_local = next(index for index, step in enumerate(stage.steps) if step.local)
 
     def submit(part: Part, index: int, *before: PrefectFuture[Any] | Path) -> None:
-        step, begin = STEPS[index]
-        run.progress.step(part.number, part.source.url, step, platform.node())
-        future = begin(run, part, *before)
+        step = stage.steps[index]
+        run.progress.step(part.number, part.source.url, step.name, platform.node())
+        future = step.submit(run, part, *before)
         future.add_done_callback(lambda _: ended.put((part, index, future)))
 
     def begin_next() -> int:
@@ -62,7 +58,7 @@ def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Itera
             if local is None:
                 submit(part, 0)
             else:
-                submit(part, 1, local)
+                submit(part, first_local, local)
             return 1
         return 0
 
@@ -71,8 +67,8 @@ def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Itera
     while in_hand:
         part, index, future = ended.get()
         future.wait()  # before that, its state may still read as pending
-        if future.state.is_completed() and index + 1 < len(STEPS):
+        if future.state.is_completed() and index + 1 < len(stage.steps):
             submit(part, index + 1, future)
             continue
         in_hand += begin_next() - 1
-        yield PartEnd(part, STEPS[index][0], future.state)
+        yield PartEnd(part, stage.steps[index].name, future.state)

@@ -1,0 +1,1 @@
+"""Prefect's API as this project uses it: embedded in the command, and for cancelling."""

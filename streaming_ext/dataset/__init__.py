@@ -1,0 +1,1 @@
+"""What a published dataset is: its layout, manifest, records, provenance and index."""

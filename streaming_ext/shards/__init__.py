@@ -1,0 +1,1 @@
+"""Shards near the reader: fetched, cached, verified and mapped."""

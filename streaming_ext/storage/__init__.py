@@ -1,0 +1,1 @@
+"""One client for all object stores, and what their errors mean."""

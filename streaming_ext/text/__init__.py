@@ -1,0 +1,1 @@
+"""Text and how it becomes ids: source files, formats of documents, tokenizers."""

@@ -1,0 +1,1 @@
+"""Documents in source files: one file a format, behind one protocol."""

@@ -1,0 +1,1 @@
+"""What passes between the hosts of a run, over the storage of the dataset."""

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ByteSize
 
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path
 from streaming_ext.dataset.manifest import DatasetSpec, SplitPart
 from streaming_ext.dataset.provenance import DOCUMENTS_SCHEMA
 from streaming_ext.errors import UsageError
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
+from streaming_ext.units import size_text
 from tasks.core.outputs import OUTPUTS
 from tasks.core.outputs.contract import Memories, Memory
 
@@ -84,7 +84,7 @@ class PartFiles:
         try:
             yield
         except MemoryError as error:
-            size = ByteSize(self._spec.shard_size).human_readable()
+            size = size_text(self._spec.shard_size)
             raise UsageError(
                 f"A shard of --shard-size {size} does not fit into the memory of a worker, where "
                 f"one of each split ({', '.join(self._spec.splits)}) is packed and compressed. "

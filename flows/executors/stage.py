@@ -1,0 +1,52 @@
+"""A stage of a run: a fan-out over parts with a barrier behind it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from prefect.futures import PrefectFuture
+
+from tasks.download import download
+from tasks.tokenize import tokenize
+from tasks.write import write
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One task of a stage.
+
+    Attributes:
+        name: as people see it.
+        submit: begins it; it gets the run, the part and what the step before it made.
+        local: whether it has work where the part's source lies on this host already.
+    """
+
+    name: str
+    submit: Callable[..., PrefectFuture[Any]]
+    local: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """Each part goes through all steps; what comes behind begins when every part is through.
+
+    Attributes:
+        name: what the run is doing meanwhile.
+        steps: in their order.
+        behind: what the run is doing once all parts are through.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    behind: str
+
+
+SHARDING = Stage(
+    name="sharding",
+    steps=(
+        Step(name="download", submit=download.submit, local=False),
+        Step(name="tokenize", submit=tokenize.submit),
+        Step(name="write", submit=write.submit),
+    ),
+    behind="publishing",
+)
