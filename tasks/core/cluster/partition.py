@@ -273,4 +273,6 @@ def remove_run_folder(storage: Storage, run: str) -> None:
 
 def _recorded(storage: Storage, parts: Iterable[int]) -> set[int]:
     """Those of the parts that are recorded with all their files."""
-    return set(without_lost_files(storage, read_records(storage, parts), published=False))
+    return set(
+        without_lost_files(storage, read_records(storage, parts), storage.list(), published=False)
+    )

@@ -13,6 +13,7 @@ from streaming_ext.dataset.manifest import (
 )
 from streaming_ext.errors import DatasetError
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
+from tasks.core.outputs.whole import require_all_there
 from tasks.core.planning.plan import RunPlan
 from tasks.core.reading.records import read_records
 from tasks.core.storage import Storage
@@ -25,7 +26,7 @@ def publish(plan: RunPlan, storage: Storage) -> Manifest:
 
     Raises:
         DatasetError: a part has no record.
-        StorageError: the output is full, gone or not writable.
+        StorageError: the output is full, gone or not writable, or lost what was put there.
     """
     records = read_records(storage)
     if missing := [part for part in range(len(plan.sources)) if part not in records]:
@@ -46,6 +47,7 @@ def publish(plan: RunPlan, storage: Storage) -> Manifest:
         tokenizer_files=tuple(put_tokenizer(plan, storage)),
         share=plan.share,
     )
+    require_all_there(manifest, parts, storage)
     storage.put(MANIFEST, to_json(manifest))
     return manifest
 

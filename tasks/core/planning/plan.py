@@ -1,8 +1,9 @@
 """What a run has to do: its sources, its tokenizer, and which parts the output holds already."""
 
+import logging
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.config import ShardConfig
+from tasks.core.outputs.whole import beside_parts, lost_files
 from tasks.core.planning.node_shares import own_share, require_same_share
 from tasks.core.planning.part import Part
 from tasks.core.reading.records import read_records
@@ -50,6 +52,7 @@ from tasks.core.storage import Storage
 from tasks.core.storage.scratch import user_scratch
 
 _IO_THREADS = 8
+_log = logging.getLogger(__name__)
 _DOWNLOADS = "sources"
 _LISTING_SECONDS = 60.0
 # One listing serves the check at the command line and the flow behind it: servers count requests.
@@ -199,7 +202,10 @@ def _empty_scratch(plan: RunPlan) -> None:
 def _compare_with_output(
     storage: Storage, spec: DatasetSpec, sources: tuple[SourceFile, ...], share: NodeShare | None
 ) -> tuple[dict[int, PartRecord], bool]:
-    """The records of the parts that are done, and whether the dataset is published."""
+    """The records of the parts that are done, and whether the dataset is published and whole.
+
+    Where it lost an index or a file of its tokenizer it is not: publishing makes these again.
+    """
     records = read_records(storage)
     try:
         manifest = read_manifest(storage)
@@ -216,7 +222,8 @@ def _compare_with_output(
     for made in [manifest, *records.values()]:
         if made is not None:
             made.spec.require_same(spec, where=str(storage))
-    records = without_lost_files(storage, records, published=manifest is not None)
+    sizes = storage.list()
+    records = without_lost_files(storage, records, sizes, published=manifest is not None)
     recorded = {part: record.source for part, record in records.items()}
     if manifest is not None:
         require_same_share(manifest.share, share, where=str(storage))
@@ -231,17 +238,31 @@ def _compare_with_output(
                 f"asks for {len(sources)}. Use another --output."
             )
     _require_same_sources(storage, recorded, sources)
-    return records, manifest is not None
+    if manifest is None:
+        return records, False
+    if lost_beside := lost_files(sizes, beside_parts(manifest)):
+        _log.warning("%s lost %s; it is published again.", storage, ", ".join(lost_beside))
+    return records, not lost_beside
 
 
 def without_lost_files(
-    storage: Storage, records: dict[int, PartRecord], *, published: bool
+    storage: Storage,
+    records: dict[int, PartRecord],
+    sizes: Mapping[str, int],
+    *,
+    published: bool,
 ) -> dict[int, PartRecord]:
-    """The records whose files are all there; the other parts are done again."""
-    sizes = storage.list()
+    """The records whose files are all there; the other parts are done again.
+
+    Args:
+        storage: names the dataset in messages.
+        records: by part.
+        sizes: path -> size in bytes, as the storage lists them.
+        published: a lost file is an error then, since somebody may be reading the dataset.
+    """
     whole = {}
     for part, record in records.items():
-        lost = [file.path for file in record.files() if sizes.get(file.path) != file.size]
+        lost = lost_files(sizes, record.files())
         if not lost:
             whole[part] = record
         elif published:

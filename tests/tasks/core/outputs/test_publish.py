@@ -8,7 +8,13 @@ import pytest
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.manifest import Manifest, SplitSummary
 from streaming_ext.dataset.reading import read_manifest
-from streaming_ext.errors import CorruptDatasetError, DatasetError, NotADatasetError
+from streaming_ext.errors import (
+    CorruptDatasetError,
+    DatasetError,
+    NotADatasetError,
+    StorageError,
+    TransientStorageError,
+)
 from streaming_ext.text.sources import SourceFile
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
@@ -150,3 +156,46 @@ def test_no_parts_at_all(plan: RunPlan, storage: Recorder, tmp_path: Path) -> No
     assert manifest.parts == ()
     assert manifest.splits == {}  # MDS readers take no split without a sample
     assert not [path for path in empty.list() if path.endswith("index.json")]
+
+
+class Forgetful(LocalStorage):
+    """Says that it keeps every file, and loses the first so many puts of some."""
+
+    def __init__(self, root: Path, *, loses: dict[str, int]) -> None:
+        super().__init__(root)
+        self.loses = loses
+
+    def put(self, path: str, data: bytes) -> None:
+        if self.loses.get(path, 0) > 0:
+            self.loses[path] -= 1
+        else:
+            super().put(path, data)
+
+
+@pytest.mark.parametrize("path", ["train/index.json", "tokenizer/ranks.tiktoken"])
+def test_a_store_that_lost_what_publishing_put_is_not_believed(
+    plan: RunPlan, storage: Recorder, path: str
+) -> None:
+    forgetful = Forgetful(storage.root, loses={path: 1})
+    with pytest.raises(TransientStorageError, match=f"said that it kept {path}, and does not"):
+        publish(plan, forgetful)
+    assert "manifest.json" not in storage.list()
+    publish(plan, forgetful)  # as Prefect tries it again
+    assert {path, "manifest.json"} <= storage.list().keys()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_store_that_lost_a_shard_is_not_believed(
+    plan: RunPlan, storage: Recorder, *, cut: bool
+) -> None:
+    shard = storage.root / "train/00000/shard.00000.mds"
+    data = shard.read_bytes()
+    shard.unlink()  # a link to scratch
+    if cut:
+        shard.write_bytes(data[:-1])
+    with pytest.raises(
+        StorageError, match=r"kept train/00000/shard\.00000\.mds, .* again"
+    ) as caught:
+        publish(plan, storage)
+    assert not caught.value.transient
+    assert "manifest.json" not in storage.list()

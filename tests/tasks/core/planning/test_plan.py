@@ -303,7 +303,7 @@ class TestMismatch:
             ({"holdout_seed": 1}, "holdout_seed: the output has 0, this run asks for 1"),
             ({"holdout_fraction": 0.0}, "holdout_fraction: the output has 0.3"),
             ({"compression": "none"}, "compression: the output has 'zstd:1'"),
-            ({"shard_size": 2048}, "shard_size: the output has 1024"),
+            ({"shard_size": 2048}, "shard_size: the output has '1KiB'"),
             ({"pattern": "cl100k_base"}, "tokenizer.fingerprint: the output has"),
         ],
     )
@@ -388,6 +388,22 @@ class TestPublishedMismatch:
             planned(config)
         storage.remove("manifest.json")
         assert planned(config).todo == (2,)
+
+    @pytest.mark.parametrize("name", ["train/index.json", "tokenizer/tokenizer_spec.json"])
+    @pytest.mark.parametrize("cut", [False, True])
+    def test_an_index_or_tokenizer_file_that_is_lost_is_published_again(
+        self, config: ShardConfig, storage: LocalStorage, planned: Planned, name: str, *, cut: bool
+    ) -> None:
+        assert planned(config).published
+        before = {path: storage.read(path) for path in storage.list()}
+        storage.remove(name)
+        if cut:
+            storage.put(name, before[name][:-1])
+        plan = planned(config)
+        assert (plan.published, plan.todo) == (False, ())
+        publish(plan, storage)
+        assert {path: storage.read(path) for path in storage.list()} == before
+        assert planned(config).published
 
     def test_a_damaged_manifest(
         self, config: ShardConfig, storage: LocalStorage, planned: Planned

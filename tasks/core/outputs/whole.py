@@ -1,0 +1,54 @@
+"""What is recorded against what lies there: a store may say that it kept a file, and lose it."""
+
+from collections.abc import Iterable, Mapping
+
+from streaming_ext.dataset.manifest import FileRecord, Manifest, PartRecord
+from streaming_ext.errors import StorageError, TransientStorageError
+from tasks.core.storage import Storage
+
+_SHOWN = 3  # files in a message
+
+
+def lost_files(sizes: Mapping[str, int], wanted: Iterable[FileRecord]) -> list[str]:
+    """Those files that are not there, or not as long as recorded.
+
+    Args:
+        sizes: path -> size in bytes, as `Storage.list` gives them.
+        wanted: what should be there.
+    """
+    return [file.path for file in wanted if sizes.get(file.path) != file.size]
+
+
+def beside_parts(manifest: Manifest) -> list[FileRecord]:
+    """What a dataset holds beside its parts and their records: publishing makes all of it."""
+    return [*(split.index for split in manifest.splits.values()), *manifest.tokenizer_files]
+
+
+def require_all_there(manifest: Manifest, records: Iterable[PartRecord], storage: Storage) -> None:
+    """Look at what lies on the output before the manifest says that it is whole.
+
+    Raises:
+        TransientStorageError: it lost an index or a file of the tokenizer, which go once more when
+            publishing is tried again.
+        StorageError: it lost a file of a part.
+    """
+    sizes = storage.list()
+    of_parts = [file for record in records for file in record.files()]
+    of_parts += [part.record for part in manifest.parts]
+    if lost := lost_files(sizes, of_parts):
+        raise StorageError(
+            f"{storage} said that it kept {_named(lost)}, and does not hold "
+            f"{'it' if len(lost) == 1 else 'them'} as written. The dataset is not published. "
+            "Run the same command again: the parts that lack a file are made again."
+        )
+    if lost := lost_files(sizes, beside_parts(manifest)):
+        raise TransientStorageError(
+            f"{storage} said that it kept {_named(lost)}, and does not hold "
+            f"{'it' if len(lost) == 1 else 'them'} as written. The dataset is not published. "
+            "Run the same command again."
+        )
+
+
+def _named(paths: list[str]) -> str:
+    more = len(paths) - _SHOWN
+    return ", ".join(paths[:_SHOWN]) + (f" and {more} more files" if more > 0 else "")
