@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 
+from streaming_ext.text.documents.arrow import ArrowFormat
 from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.parquet import ParquetFormat
 from streaming_ext.text.documents.source_format import SourceFormat
 
-FORMATS: list[SourceFormat] = [ParquetFormat(), JsonLinesFormat()]
+FORMATS: list[SourceFormat] = [ParquetFormat(), JsonLinesFormat(), ArrowFormat()]
 
 
 def format_of(name: str) -> SourceFormat:
@@ -19,7 +20,7 @@ def format_of(name: str) -> SourceFormat:
 
 def has_known_suffix(name: str) -> bool:
     """Whether a file in a folder is taken for a source."""
-    return any(name.endswith(one.suffixes) for one in FORMATS)
+    return any(one.is_in_folder(name) for one in FORMATS)
 
 
 def known_suffixes() -> str:

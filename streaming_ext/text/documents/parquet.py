@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.errors import SourceError, UsageError, one_line
+from streaming_ext.errors import SourceError, one_line
+from streaming_ext.text.documents.columns import check_column
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
@@ -21,7 +22,7 @@ from streaming_ext.text.documents.source_format import (
     SourceFormat,
     Span,
 )
-from streaming_ext.text.documents.text_array import text_buffers
+from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.text.memory import memory_limit
 
@@ -152,12 +153,6 @@ def _read_group(
         row += batch.num_rows
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def open_parquet(path: Path, *, name: str | None = None) -> pq.ParquetFile:
     """Open a Parquet file; pre-buffered, it would keep every column chunk that it has read.
 
@@ -174,26 +169,6 @@ def open_parquet(path: Path, *, name: str | None = None) -> pq.ParquetFile:
             f"{where}: not a whole Parquet file ({one_line(error)}). "
             "Fetch it again, or leave it out."
         ) from error
-
-
-def check_column(schema: pa.Schema, column: str, *, where: str) -> None:
-    """Make sure that `column` is there and holds text.
-
-    Raises:
-        UsageError: it is not, naming the columns that are.
-    """
-    indices = schema.get_all_field_indices(column)
-    if len(indices) != 1:
-        problem = f"has no column {column!r}" if not indices else f"has {column!r} more than once"
-        raise UsageError(
-            f"{where} {problem}; its columns are {', '.join(schema.names)}. Pass --text-column."
-        )
-    kind = schema.field(indices[0]).type
-    if not _is_text(kind):
-        raise UsageError(
-            f"{where}: column {column!r} is of type {kind}, expected string. "
-            f"Columns of text: {', '.join(f.name for f in schema if _is_text(f.type)) or 'none'}."
-        )
 
 
 def read_documents(
@@ -239,7 +214,7 @@ def read_documents(
                     f"{where}: its texts take more than {_LARGEST_GROWTH} times the bytes of the "
                     f"file, by row {row} already: it is made to fill a disk. Leave it out."
                 )
-            for start, end in _cut_by_bytes(texts, batch_bytes):
+            for start, end in cut_by_bytes(texts, batch_bytes):
                 yield _without_nulls(
                     texts.slice(start, end - start),
                     row + start,
@@ -366,18 +341,6 @@ def _rows_a_batch(
             if chunks.column(index).path_in_schema == column:
                 total += chunks.column(index).total_uncompressed_size
     return int(np.clip(batch_bytes * num_rows // max(total, 1), 1, MAX_BATCH_ROWS))
-
-
-def _cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tuple[int, int]]:
-    if len(texts) == 0:
-        return
-    _, offsets = text_buffers(texts)
-    start = 0
-    while start < len(texts):
-        limit = offsets[start] + batch_bytes
-        end = max(start + 1, int(np.searchsorted(offsets, limit, side="right")) - 1)
-        yield start, end
-        start = end
 
 
 def _without_nulls(

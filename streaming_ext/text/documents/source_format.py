@@ -128,6 +128,10 @@ class SourceFormat(ABC):
             UsageError: the file holds no such text.
         """
 
+    def is_in_folder(self, name: str) -> bool:
+        """Whether a file of this name, below a folder that is a source, is one of its sources."""
+        return name.endswith(self.suffixes)
+
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
         """What can be told without reading the documents; None where nothing can.
 

@@ -1,5 +1,7 @@
 """Looking into an Arrow array of texts without copying it."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -20,3 +22,16 @@ def text_buffers(
     offsets = np.frombuffer(offset_buffer, np.int64, len(texts) + 1, texts.offset * 8)
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer else np.empty(0, np.uint8)
     return data, offsets
+
+
+def cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tuple[int, int]]:
+    """Pieces [start, end) of at most so many bytes; a longer text stands alone."""
+    if len(texts) == 0:
+        return
+    _, offsets = text_buffers(texts)
+    start = 0
+    while start < len(texts):
+        limit = offsets[start] + batch_bytes
+        end = max(start + 1, int(np.searchsorted(offsets, limit, side="right")) - 1)
+        yield start, end
+        start = end

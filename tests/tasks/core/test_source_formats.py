@@ -5,11 +5,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.arrow import ArrowFormat
 from streaming_ext.text.documents.compression import CODECS, pack
+from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import list_sources
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.config import EstimateConfig
@@ -38,6 +41,11 @@ def write_lines(folder: Path, *suffixes: str) -> Path:
     folder.mkdir()
     for number, documents in enumerate(FILES):
         suffix = suffixes[number % len(suffixes)]
+        if suffix == ".arrow":
+            texts = pa.chunked_array([pa.array(documents, pa.large_string())])
+            path = folder / f"{number:03}{suffix}"
+            ArrowFormat().write(path, texts, ReadOptions(column="text"), codec="none")
+            continue
         codec = CODECS.get(f".{suffix.rpartition('.')[2]}", "none")
         pack(lines(documents), folder / f"{number:03}{suffix}", codec)
     return folder
@@ -59,7 +67,11 @@ def as_parquet(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Pa
 
 @pytest.mark.parametrize(
     "suffixes",
-    [(".jsonl",), (".jsonl.gz", ".jsonl.zst", ".ndjson.bz2"), (".jsonl.xz", ".jsonl.lz4")],
+    [
+        (".jsonl",),
+        (".jsonl.gz", ".jsonl.zst", ".ndjson.bz2"),
+        (".jsonl.xz", ".jsonl.lz4", ".arrow"),
+    ],
 )
 def test_the_same_stream(
     as_parquet: Path, tmp_path: Path, vocabulary: Path, suffixes: tuple[str, ...]
@@ -115,7 +127,7 @@ def test_a_bad_line_fails_its_part(tmp_path: Path, vocabulary: Path) -> None:
         build_from(sources, tmp_path / "dataset", tokenizer=str(vocabulary))
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".arrow"])
 def test_the_estimate_is_what_a_run_makes(
     as_parquet: Path, tmp_path: Path, vocabulary: Path, suffix: str
 ) -> None:

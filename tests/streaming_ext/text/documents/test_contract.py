@@ -54,6 +54,22 @@ def lines_as(pack: Callable[[bytes], bytes]) -> Callable[[Path, Sequence[str | N
     return lambda path, documents: path.write_bytes(pack(json_lines(documents)))
 
 
+def arrow_stream(path: Path, documents: Sequence[str | None]) -> None:
+    table = pa.table({"id": range(len(documents)), "text": pa.array(documents, pa.string())})
+    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_stream(raw, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+
+
+def arrow_file(path: Path, documents: Sequence[str | None]) -> None:
+    table = pa.table({"id": range(len(documents)), "text": pa.array(documents, pa.large_string())})
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with (
+        pa.OSFile(str(path), "wb") as raw,
+        pa.ipc.new_file(raw, table.schema, options=options) as writer,
+    ):
+        writer.write_table(table, max_chunksize=3)
+
+
 PACKED: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress, ".zst": arrow_packed("zstd"), ".bz2": bz2.compress,
     ".xz": lzma.compress, ".lz4": arrow_packed("lz4"),
@@ -64,6 +80,8 @@ KINDS = [
     Kind(".ndjson", lines_as(bytes), "line 8, byte [0-9]+: no valid JSON"),
     *(Kind(f".jsonl{suffix}", lines_as(pack), "damaged or cut short")
       for suffix, pack in PACKED.items()),
+    Kind(".stream.arrow", arrow_stream, "no whole Arrow file or stream"),
+    Kind(".file.arrow", arrow_file, "no whole Arrow file or stream"),
 ]  # fmt: skip
 ALL = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.suffix)
 

@@ -146,7 +146,7 @@ def test_repeated_texts_are_read_where_memory_is_short(tmp_path: Path) -> None:
 from pathlib import Path
 from streaming_ext.text.documents import parquet as documents
 from streaming_ext.text.memory import limit_memory
-documents.check_column  # loaded before the limit
+documents.read_documents  # loaded before the limit
 limit_memory()
 rows, sizes = [], 0
 for batch in documents.read_documents(Path({str(file)!r}), "text"):

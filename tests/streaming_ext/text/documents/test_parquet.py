@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents import parquet as documents
+from streaming_ext.text.documents.columns import check_column
 from streaming_ext.text.documents.parquet import (
-    check_column,
     open_parquet,
     read_documents,
 )

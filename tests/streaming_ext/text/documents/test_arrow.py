@@ -1,0 +1,69 @@
+"""Arrow files as others leave them: what is cut or no text is named, never passed as whole."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.arrow import ArrowFormat
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.sources import list_sources
+
+TEXT = ReadOptions(column="text")
+
+
+def write(path: Path, column: pa.Array, rows: int = 4) -> Path:
+    table = pa.table({"text": column, "id": range(len(column))})
+    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_stream(raw, table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows)
+    return path
+
+
+def read(path: Path) -> list[tuple[int, str]]:
+    return [
+        pair
+        for batch in ArrowFormat().read(path, TEXT, batch_bytes=5)
+        for pair in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str
+)
+def test_kinds_of_columns(tmp_path: Path, kind: pa.DataType) -> None:
+    texts = ["a", None, "", "bcd", "efghijk", "a", None]
+    path = write(tmp_path / "x.arrow", pa.array(texts, pa.string()).cast(kind))
+    assert read(path) == [(row, text) for row, text in enumerate(texts) if text is not None]
+
+
+def test_another_type(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.arrow", pa.array([1, 2]))
+    with pytest.raises(UsageError, match="is of type int64, expected string"):
+        read(path)
+
+
+def test_a_stream_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.arrow", pa.array(list("abcdefghijkl")))
+    whole = path.read_bytes()
+    assert len(read(path)) == 12
+    for length in range(0, len(whole), 8):  # messages are aligned to 8 bytes
+        path.write_bytes(whole[:length])
+        with pytest.raises(SourceError, match=r"x\.arrow: no whole Arrow file or stream"):
+            read(path)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    broken = pa.array([b"fine", b"\xff", b"x"], pa.binary()).view(pa.string())
+    path = write(tmp_path / "x.arrow", broken, rows=1)
+    with pytest.raises(SourceError, match=r"damaged from row 1 on \(.*UTF8"):
+        read(path)
+
+
+def test_a_saved_dataset(tmp_path: Path) -> None:
+    for name in ("data-00000-of-00002.arrow", "data-00001-of-00002.arrow", "cache-1f.arrow"):
+        write(tmp_path / name, pa.array(["a"]))
+    (tmp_path / "state.json").write_text("{}")
+    assert [source.name for source in list_sources([str(tmp_path)])] == [
+        "data-00000-of-00002.arrow", "data-00001-of-00002.arrow"
+    ]  # fmt: skip
