@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, BatchReader, Blocks
+from streaming_ext.batches.shard_source import ShardSource
 from streaming_ext.batches.tensors import to_tensors
 from streaming_ext.batches.token_reader import TokenReader
 from streaming_ext.checkpoint.position import TrainingPosition
@@ -176,12 +177,11 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         )
         self.batch_reader = BatchReader(
             self.plan,
-            self.reader,
+            ShardSource(self.reader, cache_limit=self.cache_limit),
             sequence_length=self.sequence_length,
             extras=extras,
             eot_id=self.eot_id,
             predownload=self.predownload,
-            prefetch_limit=None if self.cache_limit is None else self.cache_limit // 2,
         )
         self.resume = Resume(
             plan=self.plan,

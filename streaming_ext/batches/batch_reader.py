@@ -5,49 +5,44 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from streaming_ext.batches.buffers import Buffers
 from streaming_ext.batches.masks import IGNORED, MASKS, Boundaries
 from streaming_ext.batches.spread import Spread
-from streaming_ext.batches.token_reader import Located, TokenReader
+from streaming_ext.batches.token_source import Flags, ReadAhead, TokenRows, TokenSource
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
 from streaming_ext.sampler.order import Ints
-from streaming_ext.shards.prefetch import Prefetcher
 
 EXTRAS: Final = (*MASKS, "starts_inside", "sequence_ids")
 PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little a batch
 _A_ROW: Final = ("real", "sequence_ids", "starts_inside")  # arrays with one value a row
 
 Batch = dict[str, Any]
-Flags = npt.NDArray[np.bool_]
 
 
 class BatchReader:
-    """Makes the batches of one rank from a plan and a reader."""
+    """Makes the batches of one rank from a plan and a source of tokens."""
 
     def __init__(
         self,
         plan: EpochPlan,
-        reader: TokenReader,
+        source: TokenSource,
         *,
         sequence_length: int,
         extras: Collection[str],
         eot_id: int | None,
         predownload: int,
-        prefetch_limit: int | None,
     ) -> None:
         """Choose what a batch holds besides its tokens.
 
         Args:
             plan: which sequences.
-            reader: where they are.
+            source: where they are.
             sequence_length: tokens a sequence.
             extras: any of `EXTRAS`.
             eot_id: the id that ends a document, None where unknown.
             predownload: sequences of this rank to run ahead with fetching.
-            prefetch_limit: bytes of shards fetched ahead, None for no limit.
         """
         if unknown := sorted(set(extras) - set(EXTRAS)):
             raise UsageError(f"`extras` may name {', '.join(EXTRAS)}; got {', '.join(unknown)}.")
@@ -57,7 +52,7 @@ class BatchReader:
                 "does not say. Pass eot_id=..., or leave them out."
             )
         self.plan = plan
-        self.reader = reader
+        self.source = source
         self.length = sequence_length
         self.extras = frozenset(extras)
         self._eot = -1 if eot_id is None else eot_id
@@ -65,9 +60,8 @@ class BatchReader:
         self._buffers = Buffers()
         self._spread: Spread | None = None
         if self._masks:
-            reader.find_ends(self._eot)
+            source.find_ends(self._eot)
         self._predownload = predownload
-        self._prefetch_limit = prefetch_limit
 
     def batches(
         self, cursor: Cursor, blocks: Iterable[range], *, together: int, whole: bool = False
@@ -78,27 +72,21 @@ class BatchReader:
             cursor: where step 0 is.
             blocks: numbers of steps; each block is planned at once. Gone through twice, the
                 second time ahead of the first.
-            together: steps whose rows are gathered at once, where their shards are ready.
-            whole: gather as many also where a shard must be waited for.
+            together: steps whose rows are gathered at once, where they are ready.
+            whole: gather as many also where rows must be waited for.
 
         Yields:
             raw batches, each of one step or more: what `split` makes batches of.
         """
         at = 0
         size = self.plan.slices.batch_size
-        self.reader.ensure(np.empty(0, np.int64))  # become this process
-        prefetcher = Prefetcher(
-            self.reader,
-            self._upcoming(cursor, blocks),
-            ahead=max(1, self._predownload // size),
-            limit=self._prefetch_limit,
-            now=lambda: at,
-        )
-        try:
-            for block in blocks:
-                streams, sequences = self.plan.sequences(cursor, np.array(block, np.int64))
+        self.source.start_process()
+        ahead = ReadAhead(max(1, self._predownload // size), lambda: at)
+        with self.source.read_ahead(self._planned(cursor, blocks), self.length, ahead):
+            for block, streams, sequences in self._planned(cursor, blocks):
                 numbers = sequences.reshape(-1)
-                located, real = self._locate(streams.reshape(-1), numbers)
+                located = self.source.locate(streams.reshape(-1), numbers, self.length)
+                real = numbers >= 0
                 found = range(0)  # steps whose boundaries are known
                 first = 0
                 while first < len(block):
@@ -106,28 +94,24 @@ class BatchReader:
                     steps = min(together, len(block) - first)
                     if not (whole or self._ready(located, first, steps)):
                         steps = 1
-                    rows = slice(first * size, (first + steps) * size)
-                    self.reader.ensure(self.reader.shards_of(located, rows))
-                    raw = self._batch(located, rows, real, numbers[rows])
+                    raw = self._gathered(located, first, steps, real, numbers)
                     if self._masks:
                         if first not in found:
-                            # At once for all that is left, where no shard must be waited for.
-                            rest = len(block) - first
-                            known = rest if self._ready(located, first, rest) else steps
-                            found = range(first, first + known)
+                            # At once for all that is left, where nothing must be waited for.
+                            found = self._known(located, first, steps, len(block))
                             marks = self._boundaries(located, found, real, size)
                         raw |= {"boundaries": marks, "step": first - found.start}
                     yield raw
                     first += steps
-        finally:
-            prefetcher.stop()
 
     def read(self, stream: int, sequences: Ints) -> Batch:
         """Some sequences of one stream, by their numbers on disk, as a raw batch."""
-        located, real = self._locate(np.full_like(sequences, stream), sequences)
+        located = self.source.locate(np.full_like(sequences, stream), sequences, self.length)
+        real = sequences >= 0
         rows = slice(0, len(sequences))
-        self.reader.ensure(self.reader.shards_of(located, rows))
-        raw = self._batch(located, rows, real, sequences)
+        self.source.start_process()
+        with located.held(rows):
+            raw = self._batch(located, rows, real, sequences)
         if self._masks:
             raw["boundaries"] = self._boundaries(located, range(1), real, len(sequences))
             raw["step"] = 0
@@ -180,26 +164,55 @@ class BatchReader:
                 batch["targets"][~batch["real"]] = IGNORED
         return batch
 
-    def _locate(self, streams: Ints, sequences: Ints) -> tuple[Located, Flags]:
-        real = sequences >= 0
-        starts = self.reader.stream_starts[streams] + np.maximum(sequences, 0) * self.length
-        return self.reader.locate(starts, self.length), real
+    def _planned(
+        self, cursor: Cursor, blocks: Iterable[range]
+    ) -> Iterator[tuple[range, Ints, Ints]]:
+        """Blocks of steps with their streams and sequences: (steps, batch_size) each."""
+        for block in blocks:
+            yield block, *self.plan.sequences(cursor, np.array(block, np.int64))
 
-    def _ready(self, located: Located, first: int, steps: int) -> bool:
+    def _gathered(
+        self, located: TokenRows, first: int, steps: int, real: Flags, sequences: Ints
+    ) -> Batch:
+        """The raw batch of some steps, of which no more are held at once than may be."""
         size = self.plan.slices.batch_size
-        shards = self.reader.shards_of(located, slice(first * size, (first + steps) * size))
-        return bool(self.reader.ready[shards].all())
+        parts = []
+        while steps:
+            together = self._within_limit(located, first, steps)
+            rows = slice(first * size, (first + together) * size)
+            with located.held(rows):
+                parts.append(self._batch(located, rows, real, sequences[rows]))
+            first, steps = first + together, steps - together
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _boundaries(self, located: Located, steps: range, real: Flags, size: int) -> Boundaries:
+    def _within_limit(self, located: TokenRows, first: int, steps: int) -> int:
+        """How many of some steps are held at once, one at least."""
+        size, limit = self.plan.slices.batch_size, self.source.hold_limit
+        while limit is not None and steps > 1:
+            if located.cost(slice(first * size, (first + steps) * size)) <= limit:
+                break
+            steps //= 2
+        return steps
+
+    def _ready(self, located: TokenRows, first: int, steps: int) -> bool:
+        size = self.plan.slices.batch_size
+        return located.ready(slice(first * size, (first + steps) * size))
+
+    def _known(self, located: TokenRows, first: int, steps: int, end: int) -> range:
+        """The steps whose boundaries are found together."""
+        whole = self.source.hold_limit is None and self._ready(located, first, end - first)
+        return range(first, end if whole else first + steps)
+
+    def _boundaries(self, located: TokenRows, steps: range, real: Flags, size: int) -> Boundaries:
         rows = slice(steps.start * size, steps.stop * size)
-        return self.reader.boundaries(
-            located, rows, self.length, steps=len(steps), real=real[rows],
-            targets="targets" in self._masks,
-        )  # fmt: skip
+        with located.held(rows):
+            return located.boundaries(rows, steps=len(steps), real=real[rows],
+                                      targets="targets" in self._masks)  # fmt: skip
 
-    def _batch(self, located: Located, rows: slice, real: Flags, sequences: Ints) -> Batch:
-        reader = self.reader
-        tokens = reader.gather(located, rows, self.length)
+    def _batch(self, located: TokenRows, rows: slice, real: Flags, sequences: Ints) -> Batch:
+        tokens = located.tokens(rows)
         batch: Batch = {"tokens": tokens}
         chosen = real[rows]
         if not self.plan.drop_last:
@@ -209,45 +222,8 @@ class BatchReader:
         if "sequence_ids" in self.extras:
             batch["sequence_ids"] = sequences
         if "starts_inside" in self.extras:
-            before, known = reader.before(located, rows)
-            before = self._with_edges(located.starts[rows], before, known)
-            batch["starts_inside"] = (before != self._eot) & chosen
+            batch["starts_inside"] = located.start_inside(rows, self._eot) & chosen
         return batch
-
-    def _with_edges(
-        self, starts: Ints, before: np.ndarray[Any, Any], known: np.ndarray[Any, Any]
-    ) -> np.ndarray[Any, Any]:
-        """The token before each row, from the shard before where the row is a shard's first.
-
-        The start of a stream counts as the start of a document.
-        """
-        unknown = np.flatnonzero(~known)
-        if not unknown.size:
-            return before
-        before = before.copy()
-        before[unknown] = self._eot
-        unknown = unknown[~np.isin(starts[unknown], self.reader.stream_starts)]
-        if unknown.size:
-            located = self.reader.locate(starts[unknown] - 1, 1)
-            self.reader.ensure(located.first)
-            before[unknown] = self.reader.gather(located, slice(0, len(unknown)), 1)[:, 0]
-        return before
-
-    def _upcoming(self, cursor: Cursor, blocks: Iterable[range]) -> Iterator[tuple[int, int]]:
-        """Step and shard of each first use, leaving out what is ready."""
-        size = self.plan.slices.batch_size
-        for block in blocks:
-            if self.reader.ready.all():
-                return
-            streams, sequences = self.plan.sequences(cursor, np.array(block, np.int64))
-            located, _ = self._locate(streams.reshape(-1), sequences.reshape(-1))
-            # row by row the first and the last shard: (2 * rows,)
-            shards = np.stack([located.first, located.last], axis=1).reshape(-1)
-            distinct, at = np.unique(shards, return_index=True)
-            for place in np.argsort(at).tolist():
-                shard = int(distinct[place])
-                if not self.reader.ready[shard]:
-                    yield block[int(at[place]) // (2 * size)], shard
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,38 +4,74 @@ The C library returns large blocks to the system when they are freed, and the sy
 page of them when they are asked for again, which costs more than filling them.
 """
 
-import sys
+import ctypes
+import math
+import weakref
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-_KEPT: Final = 16  # arrays of a kind; who holds more batches gets new memory
-_OWN_REFERENCES: Final = 3  # the list, the variable and the argument of getrefcount
+_KEPT: Final = 16  # blocks of a kind that wait for their next use
 
 
 class Buffers:
-    """Hands out arrays that nobody else refers to.
+    """Hands out arrays in memory that nobody else refers to.
 
-    A tensor made by `torch.from_numpy`, and every view of it, refers to its array: memory is used
-    again only when the last of them is gone.
+    The memory is a block that is no array, so every view of an array, and every tensor made of it
+    with `torch.from_numpy`, keeps that very array alive. When the last of them is gone, the array
+    dies, and its block waits for the next one. How an interpreter counts references is not asked.
     """
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._kinds: dict[tuple[tuple[int, ...], type], list[npt.NDArray[Any]]] = {}
+        self._kinds: dict[tuple[tuple[int, ...], type], _Kind] = {}
 
     def take(self, shape: tuple[int, ...], dtype: type) -> npt.NDArray[Any]:
         """An array of any content."""
-        kept = self._kinds.setdefault((shape, dtype), [])
-        for array in kept:
-            if sys.getrefcount(array) == _OWN_REFERENCES:
-                return array
-        array = np.empty(shape, dtype)
-        if len(kept) < _KEPT:
-            kept.append(array)
+        try:
+            kind = self._kinds[shape, dtype]
+        except KeyError:
+            kind = self._kinds[shape, dtype] = _Kind()
+        try:
+            block = kind.idle.pop()  # the last that came back: a core's cache may still hold it
+        except IndexError:
+            block = _Block(kind, math.prod(shape) * np.dtype(dtype).itemsize)
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, block.memory)
+        block.lent = weakref.ref(array, block.on_death)
         return array
 
     def __getstate__(self) -> dict[str, object]:
         """Nothing goes to another process."""
         return {"_kinds": {}}
+
+
+class _Kind:
+    """The blocks for arrays of one shape and type: those that wait, and all there are."""
+
+    __slots__ = ("blocks", "idle")
+
+    def __init__(self) -> None:
+        self.idle: list[_Block] = []
+        self.blocks: set[_Block] = set()
+
+
+class _Block:
+    """Memory, and a weak reference to the array that stands in it."""
+
+    __slots__ = ("lent", "memory", "on_death")
+    memory: Any  # of ctypes: no array
+
+    def __init__(self, kind: _Kind, size: int) -> None:
+        # At least one byte: an array of none must have a block too.
+        self.memory = (ctypes.c_uint8 * max(1, size))()
+        self.lent: weakref.ref[npt.NDArray[Any]] | None = None
+        kind.blocks.add(self)
+
+        def come_back(_: object) -> None:
+            if len(kind.idle) < _KEPT:
+                kind.idle.append(self)
+            else:
+                kind.blocks.discard(self)
+
+        self.on_death = come_back

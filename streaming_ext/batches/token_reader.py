@@ -4,23 +4,21 @@ The streams of all datasets are laid end to end in one space of token numbers, t
 arena. A shard is verified by each process on its first use; a damaged copy is fetched once more.
 """
 
+import contextlib
 import os
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from streaming_ext.batches.ends import DocumentEnds
 from streaming_ext.batches.masks import Boundaries, Pieces
-from streaming_ext.errors import CorruptDatasetError, UsageError
+from streaming_ext.errors import UsageError
 from streaming_ext.sampler.order import Ints
-from streaming_ext.shards.arena import Arena
 from streaming_ext.shards.cache import ShardCache
-from streaming_ext.shards.single_flight import SingleFlight
+from streaming_ext.shards.mapped import MappedShards
 
 Tokens = npt.NDArray[np.integer[Any]]
 Flags = npt.NDArray[np.bool_]
@@ -68,43 +66,51 @@ class TokenReader:
         self.shard_starts: Ints = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
         # First token of each stream, then the end: (streams + 1,)
         self.stream_starts: Ints = np.concatenate([[0], np.cumsum([c.sum() for c in counts])])
-        # First shard of each stream, then the end: (streams + 1,)
-        self._stream_shards = np.concatenate([[0], np.cumsum([len(c) for c in counts])])
         self.raw_sizes: Ints = np.concatenate([index.raw_sizes for index in indexes])
         self._headers: Ints = np.concatenate([index.headers for index in indexes])
-        self._limited = any(cache.limit is not None and cache.evictable for cache in caches)
-        self.ready = np.zeros(len(self.raw_sizes), bool)
         self._eot: int | None = None
-        self._start_process()
+        self._start()
 
     def find_ends(self, eot_id: int) -> None:
         """Find the end-of-text ids of each shard when it is opened; before any is."""
         self._eot = eot_id
-        self._start_process()
+        self._start()
 
-    def _start_process(self) -> None:
+    def start_process(self) -> MappedShards:
+        """Leave what belongs to the process that this one was forked from; returns the shards."""
+        if os.getpid() != self._process:
+            self._start()
+        return self._shards
+
+    def _start(self) -> None:
         self._process = os.getpid()
-        self._guard = threading.Lock()
-        self._opening = SingleFlight()
-        self.ready[:] = False
-        self._mapped: dict[int, None] = {}  # in the order of their mapping
-        self._arena = Arena(self.raw_sizes)
-        self._data = self._arena.offsets + self._headers
         self._ends = None
         if self._eot is not None:
             self._ends = DocumentEnds(np.diff(self.shard_starts), self._eot)
-        for cache in self.caches:
-            cache.forget_process()
+        watcher = None if self._ends is None else _EndsOfShards(self._ends, self.dtype)
+        self._shards = MappedShards(self.caches, most=MAX_MAPPED, watcher=watcher)
+        self._arena = self._shards.arena
+        self._data = self._arena.offsets + self._headers
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process needs; mappings and locks are made anew there."""
-        own = ("_guard", "_opening", "_arena", "_mapped", "_data", "_ends")
+        """What another process needs; mappings are made anew there."""
+        own = ("_shards", "_arena", "_data", "_ends")
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Start without mappings."""
         self.__dict__.update(state)
-        self._start_process()
+        self._start()
+
+    @property
+    def ready(self) -> Flags:
+        """Which shards are open: (shards,)."""
+        return self._shards.ready
+
+    @property
+    def limited(self) -> bool:
+        """Whether a cache has a limit, so that shards are closed to make room."""
+        return self._shards.limited
 
     @property
     def num_shards(self) -> int:
@@ -127,34 +133,23 @@ class TokenReader:
             return located.first[rows]
         return self._pieces_of(located, rows)[1]
 
-    def ensure(self, shards: Ints) -> None:
-        """Have shards verified and mapped.
+    @contextlib.contextmanager
+    def held(self, shards: Ints) -> Iterator[None]:
+        """Have shards open, verified and mapped until the block ends: what `gather` reads.
 
         Raises:
             CorruptDatasetError: one is missing or damaged, also when fetched once more.
             StorageError: storage or the local disk refuses.
         """
-        if os.getpid() != self._process:
-            self._start_process()
-        missing = shards[~self.ready[shards]]
-        if missing.size:
-            for shard in missing.tolist():
-                self.open(shard)
-            self._forget_surplus(set(shards.tolist()))
+        with self.start_process().held(shards):
+            yield
 
     def open(self, shard: int) -> None:
-        """Have one shard verified and mapped; any thread may ask."""
-        cache, number = self._cache_of(shard)
-        self._opening.run(
-            shard,
-            lambda: self._open(shard, cache, number),
-            done=lambda: bool(self.ready[shard]),
-            patience=3 * cache.source.timeout + 20,
-            what=f"Shard {cache.label(number)}",
-        )
+        """Open one shard ahead of its use; any thread may ask."""
+        self._shards.open(shard)
 
     def gather(self, located: Located, rows: slice, length: int) -> Tokens:
-        """Copy rows out of the shards, which `ensure` made ready: (rows, length)."""
+        """Copy rows out of shards that are `held`: (rows, length)."""
         addresses = located.addresses[rows]
         width = length * self.dtype.itemsize
         if located.last is located.first:  # no row crosses the border of a shard
@@ -183,7 +178,7 @@ class TokenReader:
     def boundaries(
         self, located: Located, rows: slice, length: int, *, steps: int, real: Flags, targets: bool
     ) -> Boundaries:
-        """Where documents begin and end in some rows of `steps` steps, whose shards are ready.
+        """Where documents begin and end in some rows of `steps` steps, whose shards are `held`.
 
         Args:
             located: the rows of a block.
@@ -246,90 +241,19 @@ class TokenReader:
         tokens: Tokens = np.concatenate(pieces, axis=1).view(self.dtype)[0]
         return tokens
 
-    def _cache_of(self, shard: int) -> tuple[ShardCache, int]:
-        """The stream's cache and the shard's number in it."""
-        stream = int(np.searchsorted(self._stream_shards, shard, side="right")) - 1
-        return self.caches[stream], shard - int(self._stream_shards[stream])
 
-    def _open(self, shard: int, cache: ShardCache, number: int) -> None:
-        cause = ""
-        for _ in range(2):
-            cache.fetch(number)
-            cause = self._map(shard, cache, number)
-            if not cause:
-                return
-            if cache.in_place:
-                break
-            cache.discard(number)
-        raise CorruptDatasetError(
-            f"Shard {cache.label(number)} is damaged: {cause}. "
-            + ("Put the right file back, or publish the dataset again."
-               if cache.in_place else f"A copy fetched anew is too: look at {cache.folder}.")
-        )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _EndsOfShards:
+    """Keeps the ends of documents of those shards that are open."""
 
-    def _map(self, shard: int, cache: ShardCache, number: int) -> str:
-        """Map and verify a shard; returns what is wrong with it, or nothing."""
-        index = cache.index
-        size = int(index.raw_sizes[number])
-        try:
-            descriptor = os.open(cache.path(number), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:  # evicted by another process since it was fetched
-            return "it vanished from the cache"
-        except OSError as error:
-            return f"it cannot be opened: {error}"
-        try:
-            if (found := os.fstat(descriptor).st_size) != size:
-                return f"{found} bytes, the index says {size}"
-            data = self._arena.place(shard, descriptor, size)
-        finally:
-            os.close(descriptor)
-        cause = _header_fault(data, int(index.samples[number]), int(index.headers[number]),
-                              index.sample_tokens * self.dtype.itemsize)  # fmt: skip
-        digest = index.raw_hashes[number]
-        if not cause and digest is not None:
-            found_hash = xxhash.xxh3_128_hexdigest(data.data)
-            if found_hash != digest:
-                cause = f"XXH3-128 {found_hash}, the index says {digest}"
-        if cause:
-            del data
-            self._arena.clear(shard)
-            return cause
-        if self._ends is not None:
-            self._ends.add(shard, data[int(self._headers[shard]) :], self.dtype)
-        cache.touch(number)
-        with self._guard:
-            self._mapped[shard] = None
-        self.ready[shard] = True
-        return ""
+    ends: DocumentEnds
+    dtype: np.dtype[Any]
 
-    def _forget_surplus(self, needed: set[int]) -> None:
-        """Unmap the oldest shards above the bound, and those that a limited cache evicted."""
-        with self._guard:
-            surplus = [shard for shard in self._mapped if shard not in needed]
-        keep = max(0, MAX_MAPPED - len(needed))
-        doomed = surplus[: max(0, len(surplus) - keep)]
-        if self._ends is not None and self._ends.bytes > MAX_ENDS:
-            doomed = surplus[: max(len(doomed), len(surplus) // 4)]
-        if self._limited:
-            for shard in surplus[len(doomed) :]:
-                cache, number = self._cache_of(shard)
-                if cache.evictable and not cache.path(number).exists():
-                    doomed.append(shard)
-        for shard in doomed:
-            self.ready[shard] = False
-            with self._guard:
-                del self._mapped[shard]
-            self._arena.clear(shard)
-            if self._ends is not None:
-                self._ends.drop(shard)
+    def opened(self, shard: int, raw: npt.NDArray[np.uint8]) -> None:
+        self.ends.add(shard, raw, self.dtype)
 
+    def closed(self, shard: int) -> None:
+        self.ends.drop(shard)
 
-def _header_fault(data: npt.NDArray[np.uint8], samples: int, header: int, sample_bytes: int) -> str:
-    """What is wrong with the head of a raw shard: its count and the place of each sample."""
-    count = int(data[:4].view("<u4")[0])
-    if count != samples:
-        return f"holds {count} samples, the index says {samples}"
-    offsets = data[4 : 4 + 4 * (samples + 1)].view("<u4").astype(np.int64)
-    if not (offsets == header + np.arange(samples + 1) * sample_bytes).all():
-        return "its samples do not lie where ids of one length lie"
-    return ""
+    def surplus(self, shards: int) -> int:
+        return shards // 4 if self.ends.bytes > MAX_ENDS else 0

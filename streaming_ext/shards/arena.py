@@ -55,7 +55,8 @@ class Arena:
         self.offsets: Ints = ends - self._slot_bytes
         self._bytes = int(ends[-1]) if len(ends) else page
         self._address = _map(None, self._bytes, 0, _RESERVED, -1)
-        weakref.finalize(self, _libc.munmap, self._address, self._bytes)
+        # Not at the end of the process: threads that read ahead may still be in the middle.
+        weakref.finalize(self, _libc.munmap, self._address, self._bytes).atexit = False
         self._windows: dict[int, npt.NDArray[Any]] = {}
 
     def place(self, slot: int, descriptor: int, size: int) -> npt.NDArray[np.uint8]:

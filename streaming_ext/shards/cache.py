@@ -7,12 +7,11 @@ rewritten dataset never meet the old ones.
 """
 
 import contextlib
-import errno
-import fcntl
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +19,17 @@ from streaming_ext.dataset.compression import decompress
 from streaming_ext.dataset.foreign import flattened
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.index import TokenIndex
-from streaming_ext.errors import CorruptDatasetError, StorageError, TransientStorageError
+from streaming_ext.errors import CorruptDatasetError, StorageError
+from streaming_ext.shards.folder_lock import FolderLock, folder_lock
 from streaming_ext.shards.remote import FileMissingError, Remote
 
 UNPACKED: Final = ".unpacked"  # below a local dataset whose shards are compressed
 DOWNLOADS: Final = 4  # at once, a process and stream; while others are unpacked and verified
-_ROOM: Final = 2**40  # the lock of whoever makes room; shards lock the byte of their number
+# Bytes of the lock file: that of its number while a shard is fetched, that of `_USED` + its number
+# while somebody reads it in a limited cache, and that of `_ROOM` while room is made.
+_ROOM: Final = 2**40
+_USED: Final = 2**41
+_ASIDE: Final = ".evicted"
 
 
 class ShardCache:
@@ -33,6 +37,8 @@ class ShardCache:
 
     `evictable` says whether the files may be removed: never those of the dataset itself.
     """
+
+    _held_lock: tuple[int, FolderLock | None]  # of which process
 
     def __init__(
         self, index: TokenIndex, source: Remote, *, local: Path | None, limit: int | None
@@ -55,13 +61,18 @@ class ShardCache:
         else:
             base = local if local is not None else Path(root or ".") / UNPACKED
             self.folder = base / f"{index.split or 'shards'}-{index.index_hash[:16]}"
-        self._descriptor: tuple[int, int] | None = None  # process, file
+        self._close: Callable[[int], None] = lambda shard: None
         self.forget_process()
 
     @property
     def evictable(self) -> bool:
         """Whether what lies here can be had again."""
         return not self.in_place
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether files here are removed to make room."""
+        return self.limit is not None and self.evictable
 
     def path(self, shard: int) -> Path:
         """The raw file of a shard, there or not."""
@@ -90,7 +101,7 @@ class ShardCache:
         with link:
             link.enter_context(self._link)
             asked = time.monotonic()
-            with self._locked(shard, what=self.label(shard)):
+            with self._alone(shard, what=self.label(shard)):
                 if self.path(shard).exists():
                     return
                 # The time that another process of this machine tried in vain counts.
@@ -105,9 +116,23 @@ class ShardCache:
 
     def touch(self, shard: int) -> None:
         """Mark a shard as used now; only a limited cache asks for it."""
-        if self.limit is not None and self.evictable:
+        if self.is_limited:
             with contextlib.suppress(FileNotFoundError):
                 os.utime(self.path(shard))
+
+    def use(self, shard: int) -> None:
+        """Keep a shard from being evicted by another process, until `unuse`."""
+        if self.is_limited:
+            self._lock.share(_USED + shard)
+
+    def unuse(self, shard: int) -> None:
+        """Say that a shard is not read here any more."""
+        if self.is_limited:
+            self._lock.unshare(_USED + shard)
+
+    def asks_to_close(self, close: Callable[[int], None]) -> None:
+        """Have `close` called with the number of a shard whose room is needed."""
+        self._close = close
 
     def _download(self, shard: int, seconds: float, release: Callable[[], None]) -> bytes:
         """The raw content of a published shard.
@@ -178,76 +203,88 @@ class ShardCache:
         if self.limit is None:
             yield
             return
-        # The lock of the file is between processes, the other one between threads of this one.
-        with self._room, self._locked(_ROOM, what=f"the cache {self.folder}"):
-            held = []
-            for path in self.folder.rglob(f"*{Path(self.index.raw_names[0]).suffix}"):
-                with contextlib.suppress(FileNotFoundError):
-                    status = path.stat()
-                    held.append((status.st_mtime_ns, path, status.st_size))
-            used = sum(size for _, _, size in held)
-            for _, path, size in sorted(held):  # least recently used first
-                if used + wanted <= self.limit:
-                    break
-                path.unlink(missing_ok=True)
-                used -= size
+        with self._alone(_ROOM, what=f"the cache {self.folder}"):
+            self._evict(self.limit - wanted)
             yield
 
-    @contextlib.contextmanager
-    def _locked(self, byte: int, *, what: str) -> Iterator[None]:
-        """Hold one byte of the lock file against other processes."""
-        descriptor = self._lock_file()
+    def _evict(self, limit: int) -> None:
+        """Bring what the folder takes on the disk below a limit, least recently used first.
+
+        A shard that is read goes last: it is only moved aside, which tells its readers to let go of
+        it, and goes on to count until they did. So what batches in the making hold all together
+        may take more than the limit, and nothing else does.
+        """
+        held, used = [], self._moved_aside()
+        for path in self.folder.rglob(f"*{Path(self.index.raw_names[0]).suffix}"):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                held.append((status.st_mtime_ns, path, status.st_size))
+                used += status.st_size
+        busy = []
+        for _, path, size in sorted(held):
+            if used <= limit:
+                return
+            if (shard := self._numbers.get(str(path.relative_to(self.folder)))) is None:
+                continue
+            for cache in self._lock.caches():
+                cache._close(shard)
+            with self._lock.unused(_USED + shard) as unused:
+                if unused:
+                    path.unlink(missing_ok=True)
+                    used -= size
+                else:
+                    busy.append((path, shard, size))
+        for path, shard, size in busy:
+            if used <= limit:
+                return
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(self.folder / f".{shard}.{os.getpid()}.{time.monotonic_ns()}{_ASIDE}")
+            used -= size
+
+    def _moved_aside(self) -> int:
+        """Bytes of the shards that were evicted and are still read; those that are not, go."""
+        used = 0
+        for path in self.folder.glob(f".*{_ASIDE}"):
+            with self._lock.unused(_USED + int(path.name.split(".")[1])) as unused:
+                if unused:
+                    path.unlink(missing_ok=True)
+                else:
+                    used += path.stat().st_size
+        return used
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.index.raw_names)}
+
+    def _alone(self, byte: int, *, what: str) -> contextlib.AbstractContextManager[None]:
+        """Hold one byte of the lock file against all others."""
         # Another process may be fetching: it has its own deadline, and time to write.
-        deadline = time.monotonic() + 2 * self.source.timeout + 10
-        while True:
-            try:
-                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
-                break
-            except OSError as error:
-                if error.errno not in (errno.EACCES, errno.EAGAIN):
-                    raise StorageError(
-                        f"{self.folder}/.lock cannot be locked: {error}. "
-                        "Give local= a folder on a local disk."
-                    ) from error
-            if time.monotonic() > deadline:
-                raise TransientStorageError(
-                    f"Another process holds {what} for over {2 * self.source.timeout + 10:g} s."
-                )
-            time.sleep(0.01)
-        try:
-            yield
-        finally:
-            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, byte)
+        return self._lock.exclusive(byte, patience=2 * self.source.timeout + 10, what=what)
 
-    def _lock_file(self) -> int:
-        # One descriptor a process: closing any one would drop all locks of the process.
+    @property
+    def _lock(self) -> FolderLock:
         with self._guard:
-            if self._descriptor is None or self._descriptor[0] != os.getpid():
-                try:
-                    self.folder.mkdir(parents=True, exist_ok=True)
-                    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-                    self._descriptor = (os.getpid(), os.open(self.folder / ".lock", flags, 0o666))
-                except OSError as error:
-                    raise StorageError(
-                        f"The cache {self.folder} cannot be used: {error}. Give local= a folder "
-                        "that this user may write."
-                    ) from error
-            return self._descriptor[1]
+            process, lock = self._held_lock
+            if lock is None or process != os.getpid():
+                lock = folder_lock(self.folder, self)
+                self._held_lock = os.getpid(), lock
+            return lock
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what belongs to this process."""
-        return self.__dict__ | {
-            "_descriptor": None, "_guard": None, "_room": None, "_link": None
-        }  # fmt: skip
+        own = ("_guard", "_link", "_held_lock", "_close", "_numbers")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Make anew what belongs to this process."""
         self.__dict__.update(state)
+        self._close = lambda shard: None
         self.forget_process()
 
     def forget_process(self) -> None:
         """Drop what a fork copied: a lock may be held by a thread that is not here."""
-        self._guard, self._room = threading.Lock(), threading.Lock()
+        self._guard = threading.Lock()
+        self._held_lock = (os.getpid(), None)
         self._link = threading.BoundedSemaphore(DOWNLOADS)
 
 

@@ -1,7 +1,8 @@
 """Work that many threads ask for at once, done by one of them, as Go's `singleflight` does."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from streaming_ext.errors import ShardmillError, TransientStorageError
 
@@ -58,3 +59,15 @@ class SingleFlight:
             raise
         finally:
             lock.release()
+
+    @contextmanager
+    def at_once(self, key: int) -> Iterator[bool]:
+        """Whether nobody is at the work of a key; if so, nobody begins before the block ends."""
+        with self._guard:
+            lock = self._locks.setdefault(key, threading.Lock())
+        alone = lock.acquire(blocking=False)
+        try:
+            yield alone
+        finally:
+            if alone:
+                lock.release()

@@ -28,8 +28,8 @@ def reader_of(*roots: Path, local: Path | None = None, limit: int | None = None)
 def read(reader: TokenReader, starts: list[int], length: int) -> np.ndarray:
     located = reader.locate(np.array(starts), length)
     rows = slice(0, len(starts))
-    reader.ensure(reader.shards_of(located, rows))
-    return reader.gather(located, rows, length)
+    with reader.held(reader.shards_of(located, rows)):
+        return reader.gather(located, rows, length)
 
 
 @pytest.mark.parametrize("length", [1, 5, 8, 16, 31, 32, 33, 100, 1000])
@@ -69,11 +69,11 @@ def test_neighbours_are_known_within_a_shard(raw: Built) -> None:
     stream = raw.streams["train"]
     located = reader.locate(np.array([0, 8, 24, 32]), 8)
     rows = slice(0, 4)
-    reader.ensure(located.first)
-    before, known = reader.before(located, rows)
+    with reader.held(located.first):
+        before, known = reader.before(located, rows)
+        after = reader.after(located, rows, 8)
     assert known.tolist() == [False, True, True, False]
     assert before[1:3].tolist() == stream[[7, 23]].tolist()
-    after = reader.after(located, rows, 8)
     assert after.tolist() == [*stream[[8, 16]].tolist(), -1, stream[40]]
 
 
