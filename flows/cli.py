@@ -1,86 +1,23 @@
-"""The command line `shardmill`: what its commands are, and how each ends."""
+"""The command `shardmill`: loads as little as it can before Ctrl+C is taken care of."""
 
+import os
 import signal
-import sys
-from collections.abc import Callable
-from typing import Any, NoReturn
-
-from cyclopts import App, CycloptsError, Parameter
-from pydantic import ByteSize
-
-from flows.commands.config_file import ConfigFile
-from flows.commands.consoles import err, tell
-from flows.commands.demo import demo
-from flows.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
-from flows.commands.explain import explain
-from flows.commands.inspect import inspect
-from flows.commands.plan import plan
-from flows.commands.shard import shard
-from flows.commands.submit import submit
-from flows.commands.trace import trace
-from flows.commands.verify import verify
-from streaming_ext.errors import ShardmillError, UsageError
-from streaming_ext.units import size_text
+from typing import NoReturn
 
 
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("shardmill")
-
-
-def _default_text(value: object) -> str:
-    """A default as it is shown in help texts."""
-    return size_text(value) if isinstance(value, ByteSize) else str(value)
-
-
-config_file = ConfigFile()
-app = App(
-    name="shardmill",
-    help="Raw text datasets to tokenized MDS shards.",
-    version=_version,
-    config=config_file,
-    default_parameter=Parameter(negative=(), show_default=_default_text),
-    help_on_error=False,
-    suppress_keyboard_interrupt=False,
-)
-app.command(
-    shard, usage="Usage: shardmill shard SOURCE... --output PATH --tokenizer NAME [OPTIONS]"
-)
-app.command(plan, usage="Usage: shardmill plan SOURCE... --tokenizer NAME [OPTIONS]")
-app.command(submit)
-app.command(verify)
-app.command(inspect)
-app.command(trace)
-app.command(demo)
+def _stop_at_once(*_: object) -> NoReturn:
+    os.write(2, b"shardmill: stopped.\n")
+    os._exit(128 + signal.SIGINT)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
-    sys.exit(_guarded(lambda: app(arguments, exit_on_error=False, print_error=False)))
+    # An exception amid imports would show as a traceback, or be swallowed by one of them.
+    before = signal.signal(signal.SIGINT, _stop_at_once)
+    from flows.commands.app import run
 
-
-class _Terminated(BaseException):
-    """SIGTERM arrived; raised so that everything is cleaned up on the way out."""
-
-
-def _terminate(*_: object) -> NoReturn:
-    raise _Terminated
-
-
-def _guarded(command: Callable[[], Any]) -> int:
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        return int(command() or 0)
-    except CycloptsError as error:
-        tell(explain(error, config_file.origins))
-        return EXIT_USAGE
-    except ShardmillError as error:
-        tell(str(error))
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
-    except (KeyboardInterrupt, _Terminated) as stop:
-        err.print("shardmill: stopped. Run the same command again to go on.")
-        return EXIT_TERMINATED if isinstance(stop, _Terminated) else EXIT_INTERRUPTED
+    signal.signal(signal.SIGINT, before)
+    run(arguments)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,15 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.dashboard.updates import dashboard, leave_report, name_the_failure
-from flows.executors import Executor, open_executor
+from flows.executors import Executor
 from flows.executors.look_ahead import MAX_THREADS
 from flows.executors.stage import SHARDING
-from flows.prefect_api.cancellation import ending_without_a_worker
+from flows.prefect_api.cancellation import ending_without_a_worker, stopped_by_signals
+from flows.preparation import preparing
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError, UsageError
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import RunPlan, check_sources, make_plan, remove_scratch
+from tasks.core.planning.plan import RunPlan, remove_scratch
 from tasks.core.reporting.progress import RunProgress, watched
 from tasks.core.reporting.report import (
     FailedFile,
@@ -30,7 +31,7 @@ from tasks.core.reporting.report import (
     installed_versions,
     save_report,
 )
-from tasks.core.storage import Storage, open_storage
+from tasks.core.storage import Storage
 from tasks.publish import publish
 from tasks.running.run import Planned
 
@@ -61,7 +62,7 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
         config = config.model_copy(update={"output": output})
     require_absolute(config)
     try:
-        with ending_without_a_worker():
+        with stopped_by_signals(watched()), ending_without_a_worker():
             return make_dataset(config)
     except StoppedError as stop:
         return Cancelled(message=f"Stopped: {stop}.")
@@ -70,23 +71,15 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
 def make_dataset(config: ShardConfig) -> State[Any]:
     """RunPlan, shard, publish and report; returns how the flow run ended."""
     progress = watched()
-    progress.enter("looking at the sources")
-    sources = check_sources(config)
-    storage = open_storage(config.output)
-    storage.create()
+    progress.run = str(flow_run.id)
     with (
-        storage.exclusive() as lock,
         dashboard(progress),  # first, so that workers end before its last update
-        open_executor(
-            config, files=len(sources), inherited=[] if lock is None else [lock]
-        ) as executor,
+        preparing(config, progress) as prepared,
     ):
-        progress.enter("preparing the tokenizer")
-        plan = make_plan(config, storage, sources)
+        plan, storage = prepared.plan, prepared.storage
         if plan.published:
             return Completed(message=f"{storage} is whole already; nothing to do.")
-        executor.prepare(plan, storage)
-        report = shard(plan, storage, executor, progress)
+        report = shard(plan, storage, prepared.executor, progress)
         storage.close()
         remove_scratch(plan)
     progress.report = report
@@ -97,7 +90,8 @@ def make_dataset(config: ShardConfig) -> State[Any]:
             + ("; ..." if len(report.failed) > 3 else "")
         )
     return Completed(
-        message=f"{report.files} files, {report.tokens:,} tokens new in {report.output}, "
+        message=f"{report.files_done} of {report.files} files, {report.tokens:,} tokens new in "
+        f"{report.output}, "
         f"{report.megabytes_per_second:.1f} MB/s"
     )
 
@@ -134,6 +128,7 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
             done.append(result)
     if not failed:
         progress.enter(SHARDING.behind)
+        progress.begin_task_run()
         publish(Planned(plan, storage))
     report = RunReport(
         run=str(flow_run.id),

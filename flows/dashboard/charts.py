@@ -76,6 +76,12 @@ def draw_charts(figures: Figures) -> dict[str, str]:
     return charts
 
 
+def load_drawing() -> None:
+    """Load what drawing needs, in the shadow of other work: it takes a while."""
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure  # noqa: F401
+
+
 def _svg(height: float, draw: "Callable[[Figure], None]") -> str:
     import matplotlib as mpl
     from matplotlib.figure import Figure

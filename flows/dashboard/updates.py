@@ -27,7 +27,7 @@ from prefect.runtime import flow_run
 from flows.dashboard.report_page import ReportPage
 from flows.dashboard.tables import describe_files, describe_hosts, files_table, hosts_table
 from flows.terminal.visible import count_text, duration_text, visible
-from streaming_ext.errors import ShardmillError
+from streaming_ext.errors import ShardmillError, StoppedError
 from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.lengths import sample_lengths
@@ -54,6 +54,10 @@ def dashboard(progress: RunProgress) -> Iterator[None]:
     thread.start()
     try:
         yield
+    except BaseException as error:
+        failed = isinstance(error, Exception) and not isinstance(error, StoppedError)
+        progress.stop("failed" if failed else "stopped")
+        raise
     finally:
         updates.ended.set()
         thread.join(_END_SECONDS)
@@ -107,7 +111,8 @@ class _Updates:
 def _describe(now: Snapshot) -> str:
     """What a card has room for, the most wanted first."""
     left = now.seconds_left
-    if not now.files_total or now.files_done + now.files_failed == now.files_total:
+    ended = now.stopped or now.files_done + now.files_failed == now.files_total
+    if ended or not now.files_total:
         first = now.phase
     else:
         first = "time left unknown" if left is None else f"{duration_text(left)} left"

@@ -46,6 +46,7 @@ class OnDask:
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on the cluster; see `Executor`."""
         sizes = {part: plan.sources[part].size for part in plan.todo}
+        progress.task_runs = None
         progress.begin(files=len(sizes), source_bytes=sum(sizes.values()))
         progress.enter("sharding on a Dask cluster")
         for part in plan.todo:

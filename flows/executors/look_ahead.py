@@ -48,6 +48,7 @@ def done_in_any_order(
 
     def submit(part: Part, index: int, *before: PrefectFuture[Any] | Path) -> None:
         step = stage.steps[index]
+        run.progress.begin_task_run()
         run.progress.step(part.number, part.source.url, step.name, platform.node())
         future = step.submit(run, part, *before)
         future.add_done_callback(lambda _: ended.put((part, index, future)))

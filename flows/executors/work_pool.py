@@ -71,6 +71,7 @@ class OnWorkPool:
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on the hosts of the work pool; see `Executor`."""
         sizes = {part: plan.sources[part].size for part in plan.todo}
+        progress.task_runs = None
         progress.begin(files=len(sizes), source_bytes=sum(sizes.values()))
         for partition in self._partitions:
             self._send(partition)

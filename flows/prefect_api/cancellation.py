@@ -16,7 +16,9 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound, TerminationSignal
 from prefect.runtime import deployment, flow_run
 
+from flows.stops import Stopped
 from streaming_ext.errors import StoppedError
+from tasks.core.reporting.progress import RunProgress
 from tasks.running.prefect_api import asked_once
 
 POLL_SECONDS = 3.0
@@ -48,6 +50,31 @@ def ending_without_a_worker() -> Iterator[None]:
         watch.end()
     if not by_a_worker and (reason := watch.why_over()) is not None:
         raise StoppedError(reason)
+
+
+@contextmanager
+def stopped_by_signals(progress: RunProgress) -> Iterator[None]:
+    """Have a run that a person started end as cancelled when that person stops it.
+
+    Of a run that a worker started, the worker decides what a signal means.
+
+    Raises:
+        StoppedError: in place of what a signal raised; the progress tells which signal.
+    """
+    if deployment.id:
+        yield
+        return
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        progress.stopped_by = signal.SIGINT
+        raise StoppedError("Ctrl+C") from stop
+    except TerminationSignal as stop:
+        progress.stopped_by = signal.SIGTERM
+        raise StoppedError("SIGTERM") from stop
+    except Stopped as stop:
+        progress.stopped_by = stop.number
+        raise StoppedError(str(stop)) from stop
 
 
 class _Watch:

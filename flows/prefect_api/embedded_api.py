@@ -2,148 +2,152 @@
 
 Prefect's temporary server shares the process group, so that Ctrl+C ends it before the run could
 report how it ended; it goes on when the run is killed; and it drops what it has not yet written
-when it is stopped. This one ignores Ctrl+C, ends when its parent does, and is stopped only when it
+when it is stopped. This one ignores Ctrl+C, ends when its parent does, and is ended only when it
 has recorded all that it was told.
+
+It is a fork of the command: what Prefect's client and its server both import is imported once. It
+is forked before the command starts any thread, and gets ready while the command plans.
 """
 
 import gc
 import os
+import select
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from typing import NoReturn
 
 START_SECONDS = 180.0  # some six on an idle machine; one that ends earlier is told at once
 # Nobody looks at it or automates it while it lives: the states of runs are all that it records.
-# One at a time, it falls behind many small files; what makes no whole batch is written in the end.
+# One at a time, it falls behind many small files; what makes no whole batch is written each second.
 _SERVER_SETTINGS = {
     "PREFECT_UI_ENABLED": "0",
     "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+    "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",  # it loads every collection to tell
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+    "PY_KEY_VALUE_DISABLE_BEARTYPE": "true",  # checks of types, compiled anew at each start
 }
-_QUIET_SECONDS = 0.6  # without a new record: the server writes in batches, several a second
-_DRAIN_SECONDS = 60.0
-_DRAIN_SECONDS_STOPPED = 2.0  # after Ctrl+C nobody wants to wait
 _STOP_SECONDS = 5.0
 
 
-@contextmanager
-def prefect_api() -> Iterator[str]:
-    """Make sure that there is an API to talk to; yields its URL.
+class EmbeddedApi:
+    """The API, from the moment at which its process is forked.
 
-    The configured server is used where there is one, else an embedded one runs for this block.
+    Attributes:
+        url: of the API; it answers once `wait` has returned.
+        pid: of the process.
     """
-    from prefect.settings import (
-        PREFECT_API_URL,
-        PREFECT_LOGGING_TO_API_ENABLED,
-        get_current_settings,
-        temporary_settings,
-    )
 
-    configured = get_current_settings().api.url
-    if configured:
-        yield configured
-        return
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
-        server = subprocess.Popen(
-            [sys.executable, "-P", "-m", "flows.prefect_api.embedded_api", str(listener.fileno())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            pass_fds=[listener.fileno()],
-            process_group=0,  # Ctrl+C is not for it; a session of its own would void its niceness
-            env=os.environ | _SERVER_SETTINGS,
-        )
-    try:
-        _wait_until_healthy(url, server)
-        # Log lines are for a dashboard; here only the states of runs are kept.
-        with temporary_settings({PREFECT_API_URL: url, PREFECT_LOGGING_TO_API_ENABLED: False}):
-            try:
-                yield url
-            except BaseException:
-                _let_record(url, seconds=_DRAIN_SECONDS_STOPPED)
-                raise
-            _let_record(url, seconds=_DRAIN_SECONDS)
-    finally:
-        assert server.stdin is not None  # noqa: S101  (it is a pipe)
-        server.stdin.close()
-        try:
-            server.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+            parent_lives, self._end = os.pipe()  # closed by the system when this process dies
+            self._ready, is_ready = os.pipe()
+            self.pid = os.fork()
+            if not self.pid:
+                _serve(listener, parent_lives, is_ready)
+        os.close(parent_lives)
+        os.close(is_ready)
+        self._ended = False
 
+    def wait(self) -> None:
+        """Wait until it answers.
 
-def _wait_until_healthy(url: str, server: "subprocess.Popen[bytes]") -> None:
-    import httpx
+        Raises:
+            RuntimeError: it ended, or does not answer in time.
+        """
+        # Told through a pipe: a request could end up at a proxy.
+        if not select.select([self._ready], [], [], START_SECONDS)[0]:
+            raise RuntimeError(f"Prefect's embedded API is not ready within {START_SECONDS:.0f} s.")
+        if not os.read(self._ready, 1):
+            raise RuntimeError("Prefect's embedded API ended before it was ready.")
 
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            raise RuntimeError(f"Prefect's embedded API ended with exit code {server.returncode}.")
-        try:
-            if httpx.get(f"{url}/health", timeout=5).status_code == httpx.codes.OK:
+    def stop(self, *, recorded: bool) -> None:
+        """End the process.
+
+        Args:
+            recorded: all is written down, so that nothing is lost where it is killed.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        os.close(self._end)
+        os.close(self._ready)
+        deadline = time.monotonic() + (0.0 if recorded else _STOP_SECONDS)
+        while not self._is_gone():
+            if time.monotonic() >= deadline:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
                 return
-        except httpx.TransportError:
-            time.sleep(0.1)
-    raise RuntimeError(f"Prefect's embedded API did not answer within {START_SECONDS:.0f} s.")
+            time.sleep(0.02)
+
+    def _is_gone(self) -> bool:
+        with suppress(ChildProcessError):
+            return os.waitpid(self.pid, os.WNOHANG)[0] != 0
+        return True
 
 
-def _let_record(url: str, *, seconds: float) -> None:
-    """Have Prefect's threads send what they hold, and wait until no more of it is written down.
+def _serve(listener: socket.socket, parent_lives: int, is_ready: int) -> NoReturn:
+    """Be the API's process, forked from the command, to its end."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.setpgid(0, 0)  # Ctrl+C is not for it; a session of its own would void its niceness
+        os.nice(5)  # records can wait for the work that they are of
+        gc.disable()  # starting makes a million objects that stay
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(nothing, descriptor)
+        kept = {0, 1, 2, listener.fileno(), parent_lives, is_ready}
+        for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208  (numbers)
+            if descriptor not in kept:
+                with suppress(OSError):  # the one that listed them
+                    os.close(descriptor)
+        os.environ.update(_SERVER_SETTINGS)
+        _run_server(listener, parent_lives, is_ready)
+        code = 0
+    finally:
+        os._exit(code)  # never back into the command, whose process this is no more
 
-    Task runs are recorded behind the run's back, some hundred a second.
-    """
-    import httpx
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogWorker
 
-    deadline = time.monotonic() + seconds
-    EventsWorker.drain_all(timeout=seconds)
-    APILogWorker.drain_all(timeout=seconds)
-    final = {"task_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}}}
-    last, since = -1, time.monotonic()
-    # The dataset is done whatever becomes of these records, so a deaf server is no error.
-    with suppress(httpx.TransportError):
-        while time.monotonic() < min(deadline, since + _QUIET_SECONDS):
-            count = httpx.post(f"{url}/task_runs/count", json=final, timeout=5).json()
-            if count != last:
-                last, since = count, time.monotonic()
-            time.sleep(0.1)
-
-
-def _serve(descriptor: int) -> None:
+def _run_server(listener: socket.socket, parent_lives: int, is_ready: int) -> None:
     import uvicorn
+    from prefect.context import refresh_global_settings_context
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.set_threshold(100_000, 20, 100)  # starting makes a million objects that stay
-    os.nice(19)  # records can wait for the work that they are of
-    config = uvicorn.Config(
-        "prefect.server.api.server:create_app",
-        factory=True,
-        fd=descriptor,
-        log_level="error",
-        lifespan="on",
-        timeout_graceful_shutdown=2,
+    refresh_global_settings_context()  # those of the command were read before the fork
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                gc.freeze()
+                gc.enable()
+                os.write(is_ready, b"+")
+
+    server = Server(
+        uvicorn.Config(
+            "prefect.server.api.server:create_app",
+            factory=True,
+            log_level="error",
+            lifespan="on",
+            timeout_graceful_shutdown=2,
+        )
     )
-    server = uvicorn.Server(config)
 
     def end_with_parent() -> None:
-        while os.read(sys.stdin.fileno(), 1):
+        while os.read(parent_lives, 1):
             pass
         server.should_exit = True
         time.sleep(_STOP_SECONDS)
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    server.run()
-
-
-if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    server.run(sockets=[listener])

@@ -3,7 +3,8 @@
 import psutil
 import pytest
 
-from flows.prefect_api.embedded_api import prefect_api
+from flows.prefect_api.connection import PrefectApi
+from tasks.core.reporting.progress import RunProgress
 
 
 def test_the_embedded_api_listens_on_loopback_only() -> None:
@@ -11,7 +12,8 @@ def test_the_embedded_api_listens_on_loopback_only() -> None:
         patch.delenv("PREFECT_API_URL", raising=False)
         # What a user may have set for a server of his own must not open this one up.
         patch.setenv("PREFECT_SERVER_API_HOST", "0.0.0.0")  # noqa: S104
-        with prefect_api() as url:
+        with PrefectApi() as api, api.connected(RunProgress()):
+            url = api.url
             assert url.startswith("http://127.0.0.1:")
             family = [psutil.Process(), *psutil.Process().children(recursive=True)]
             listening = [

@@ -15,11 +15,13 @@ class Snapshot:
     """One look at a run; bytes are those of texts unless the name says otherwise.
 
     Attributes:
+        stopped: the run has ended before its time; the phase tells how.
         source_bytes, source_bytes_total: of the source files of this run.
         seconds_left: None while it cannot be told.
     """
 
     phase: str
+    stopped: bool = False
     files_done: int
     files_failed: int
     files_total: int
@@ -74,6 +76,7 @@ class RunProgress:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._phase = "starting"
+        self._stopped = False
         self._began: float | None = None
         self._ended: float | None = None
         self._files_total = self._files_done = self._files_failed = 0
@@ -84,11 +87,20 @@ class RunProgress:
         self._results: list[PartTimes | FailedFile] = []
         self.page: str | None = None  # where the report for people lies, once there is one
         self.report: RunReport | None = None  # what came of it, once it has ended
+        self.run: str | None = None  # id of the flow run, once there is one
+        self.stopped_by: int | None = None  # the signal that ended it before its time
+        self.task_runs: int | None = 0  # begun so far; None where other hosts begin them
 
     def enter(self, phase: str) -> None:
         """Say in a few words what the run is doing now."""
         with self._lock:
             self._phase = phase
+
+    def begin_task_run(self) -> None:
+        """One more task run that there will be a record of."""
+        with self._lock:
+            if self.task_runs is not None:
+                self.task_runs += 1
 
     def begin(self, *, files: int, source_bytes: int) -> None:
         """The first file is about to be worked on; the clock starts."""
@@ -101,6 +113,14 @@ class RunProgress:
         with self._lock:
             self._phase = "sharded; Prefect records the run"
             self._ended = time.monotonic()
+
+    def stop(self, phase: str) -> None:
+        """The run ends before its time: nothing is in hand any more, and nothing is left to do."""
+        with self._lock:
+            self._phase, self._stopped = phase, True
+            self._ended = time.monotonic()
+            self._parts.clear()
+            self._working.clear()
 
     def update(self, part: int, *, source_bytes: float, text_bytes: int, tokens: int) -> None:
         """What is done of a part so far, from its beginning."""
@@ -170,6 +190,7 @@ class RunProgress:
                 total = _add(total, counted)
             return Snapshot(
                 phase=self._phase,
+                stopped=self._stopped,
                 files_done=self._files_done,
                 files_failed=self._files_failed,
                 files_total=self._files_total,

@@ -1,0 +1,167 @@
+"""The API of Prefect that a run talks to: that of the configured server, or an embedded one."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from prefect.events.worker import EventsWorker
+from prefect.logging.handlers import APILogWorker
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+    PREFECT_LOGGING_TO_API_ENABLED,
+    get_current_settings,
+    temporary_settings,
+)
+
+from flows.prefect_api.embedded_api import EmbeddedApi
+from streaming_ext.errors import ShardmillError
+from tasks.core.reporting.progress import RunProgress
+
+ANSWER_SECONDS = 10.0  # a server that was started a moment ago gets ready within this
+DRAIN_SECONDS = 60.0  # for what Prefect's threads still hold when the run is over
+DRAIN_SECONDS_GONE = 5.0  # where nobody answers any more
+DRAIN_SECONDS_STOPPED = 2.0  # after Ctrl+C nobody wants to wait
+_QUIET_SECONDS = 0.6  # without a new record, where nobody knows how many there will be
+_POLL_SECONDS = 0.05
+
+
+class UnreachableError(ShardmillError):
+    """The configured server does not answer, or no more."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"The Prefect server at {url} does not answer. Start it (`prefect server start`), or "
+            "run without it: `prefect config unset PREFECT_API_URL`, and unset it in the "
+            "environment."
+        )
+
+
+class PrefectApi:
+    """An API to talk to, from the start of the command to its end.
+
+    The configured server is used where there is one, else an embedded one lives for the block.
+    """
+
+    def __init__(self) -> None:
+        configured = get_current_settings().api.url
+        self._embedded: EmbeddedApi | None = None
+        if configured is None:
+            self._embedded = EmbeddedApi()
+            configured = self._embedded.url
+        self.url = configured
+        ask_without_proxy(self.url)
+
+    def __enter__(self) -> "PrefectApi":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: TracebackType | object) -> None:
+        if self._embedded is not None:
+            self._embedded.stop(recorded=False)
+
+    @contextmanager
+    def connected(self, progress: RunProgress) -> Iterator[None]:
+        """Wait until it answers, and have runs of the block use it; then have all recorded.
+
+        Args:
+            progress: of the run; tells how many task runs there are to record.
+
+        Raises:
+            UnreachableError: the configured server does not answer.
+        """
+        if self._embedded is None:
+            _require_answer(self.url)
+            try:
+                yield
+            except httpx.TransportError as error:
+                raise UnreachableError(self.url) from error
+            finally:
+                drain(DRAIN_SECONDS if answers(self.url) else DRAIN_SECONDS_GONE)
+            return
+        self._embedded.wait()
+        settings: dict[Any, Any] = {
+            PREFECT_API_URL: self.url,
+            # Log lines and signs of life are for those who watch a server.
+            PREFECT_LOGGING_TO_API_ENABLED: False,
+            PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+        }
+        with temporary_settings(settings):
+            try:
+                yield
+            except BaseException:
+                _let_record(self.url, progress, seconds=DRAIN_SECONDS_STOPPED)
+                raise
+            recorded = _let_record(self.url, progress, seconds=DRAIN_SECONDS)
+        self._embedded.stop(recorded=recorded)
+
+
+def ask_without_proxy(url: str) -> None:
+    """Have HTTP clients of this process and its children ask a server on loopback directly."""
+    host = urlsplit(url).hostname or ""
+    if host != "localhost" and not host.startswith("127."):
+        return
+    for name in ("NO_PROXY", "no_proxy"):
+        others = os.environ.get(name, "")
+        if host not in others.split(","):
+            os.environ[name] = f"{others},{host}".lstrip(",")
+
+
+def answers(url: str, *, seconds: float = 5.0) -> bool:
+    """Whether a server answers, whatever it says."""
+    try:
+        httpx.get(f"{url}/health", timeout=seconds)
+    except httpx.TransportError:
+        return False
+    return True
+
+
+def _require_answer(url: str) -> None:
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while not answers(url):
+        if time.monotonic() > deadline:
+            raise UnreachableError(url)
+        time.sleep(0.2)
+
+
+def drain(seconds: float) -> bool:
+    """Have Prefect's threads send what they hold; returns whether they did."""
+    deadline = time.monotonic() + seconds
+    sent = True
+    for worker in (EventsWorker, APILogWorker):
+        left = max(deadline - time.monotonic(), 0.1)
+        ended: Any = worker.drain_all(timeout=left)
+        sent = sent and not ended[1]
+    return sent
+
+
+def _let_record(url: str, progress: RunProgress, *, seconds: float) -> bool:
+    """Wait until the task runs of a run are written down, which the server does behind its back.
+
+    Returns:
+        Whether all are, as far as one knows how many there are.
+    """
+    deadline = time.monotonic() + seconds
+    if not drain(seconds):
+        return False
+    final = ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]
+    question: dict[str, Any] = {"task_runs": {"state": {"type": {"any_": final}}}}
+    if progress.run is not None:
+        question["flow_runs"] = {"id": {"any_": [progress.run]}}
+    last, since = -1, time.monotonic()
+    # The dataset is done whatever becomes of these records, so a deaf server is no error.
+    with suppress(httpx.TransportError), httpx.Client() as client:
+        while time.monotonic() < deadline:
+            count = client.post(f"{url}/task_runs/count", json=question, timeout=5).json()
+            if progress.task_runs is not None and count >= progress.task_runs:
+                return True
+            if count != last:
+                last, since = count, time.monotonic()
+            if progress.task_runs is None and time.monotonic() > since + _QUIET_SECONDS:
+                return False
+            time.sleep(_POLL_SECONDS)
+    return False

@@ -1,0 +1,81 @@
+"""What a run needs before its first file: the output held, workers that are ready, the plan."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from flows.executors import Executor, open_executor
+from tasks.core.config import ShardConfig
+from tasks.core.planning.plan import RunPlan, check_sources, make_plan
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.storage import Storage, open_storage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """A run that may begin; where its dataset is whole already, nobody is ready for work."""
+
+    plan: RunPlan
+    storage: Storage
+    executor: Executor
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What was prepared before the flow, and how to end it."""
+
+    prepared: Prepared
+    stack: ExitStack
+
+
+_ahead: ContextVar[_Ahead | None] = ContextVar("prepared_ahead", default=None)
+
+
+@contextmanager
+def prepared_ahead(config: ShardConfig, progress: RunProgress) -> Iterator[None]:
+    """Prepare a run on this host before there is a flow run, while Prefect's API gets ready.
+
+    The flow that runs in the block takes it over, and ends it with its own block.
+    """
+    with ExitStack() as stack:
+        token = None
+        if config.executor == "here":
+            prepared = stack.enter_context(_prepare(config, progress))
+            token = _ahead.set(_Ahead(prepared, stack))
+        try:
+            yield
+        finally:
+            if token is not None:
+                _ahead.reset(token)
+
+
+@contextmanager
+def preparing(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
+    """Prepare a run, or take over what was prepared ahead; all of it ends with the block."""
+    ahead = _ahead.get()
+    if ahead is None:
+        with _prepare(config, progress) as prepared:
+            yield prepared
+        return
+    with ahead.stack.pop_all():
+        yield ahead.prepared
+
+
+@contextmanager
+def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
+    progress.enter("looking at the sources")
+    sources = check_sources(config)
+    storage = open_storage(config.output)
+    storage.create()
+    with (
+        storage.exclusive() as lock,
+        open_executor(
+            config, files=len(sources), inherited=[] if lock is None else [lock]
+        ) as executor,
+    ):
+        progress.enter("preparing the tokenizer")
+        plan = make_plan(config, storage, sources)
+        if not plan.published:
+            executor.prepare(plan, storage)
+        yield Prepared(plan=plan, storage=storage, executor=executor)
