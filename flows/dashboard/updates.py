@@ -20,7 +20,7 @@ from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State
-from prefect.exceptions import PrefectHTTPStatusError
+from prefect.exceptions import Pause, PrefectHTTPStatusError
 from prefect.flows import Flow
 from prefect.runtime import flow_run
 
@@ -55,12 +55,18 @@ def dashboard(progress: RunProgress) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        failed = isinstance(error, Exception) and not isinstance(error, StoppedError)
-        progress.stop("failed" if failed else "stopped")
+        progress.stop(_how_it_ended(error))
         raise
     finally:
         updates.ended.set()
         thread.join(_END_SECONDS)
+
+
+def _how_it_ended(error: BaseException) -> str:
+    if isinstance(error, Pause):
+        return "suspended"
+    failed = isinstance(error, Exception) and not isinstance(error, StoppedError)
+    return "failed" if failed else "stopped"
 
 
 class _Updates:

@@ -15,9 +15,11 @@ from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 
 from flows.executors.stage import Stage
+from flows.prefect_api.suspension import end_if_suspended
 from tasks.core.planning.part import Part
 from tasks.running.run import Run
 
+_LOOK_SECONDS = 1.0
 MAX_THREADS = 4096  # of a task runner; it starts them as they are needed
 
 
@@ -66,7 +68,11 @@ def done_in_any_order(
     for _ in range(at_once):
         in_hand += begin_next()
     while in_hand:
-        part, index, future = ended.get()
+        end_if_suspended()
+        try:
+            part, index, future = ended.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            continue
         future.wait()  # before that, its state may still read as pending
         if future.state.is_completed() and index + 1 < len(stage.steps):
             submit(part, index + 1, future)

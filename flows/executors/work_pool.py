@@ -24,6 +24,7 @@ from prefect.states import Cancelled, Cancelling, Crashed
 from flows.executors.parent import Parent
 from flows.executors.progress import count
 from flows.executors.sent_partition import SentPartition
+from flows.prefect_api.suspension import refuse_suspension
 from streaming_ext.dataset.manifest import from_json
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
 from tasks.core.cluster.partition import (
@@ -79,6 +80,7 @@ class OnWorkPool:
             progress.enter(self._phase(waiting))
             time.sleep(POLL_SECONDS)
             storage.require_held()
+            refuse_suspension()
             for partition in waiting:
                 if partition.flow_run is None:
                     self._submit(partition)

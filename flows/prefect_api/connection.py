@@ -20,6 +20,7 @@ from prefect.settings import (
 )
 
 from flows.prefect_api.embedded_api import EmbeddedApi
+from flows.prefect_api.heartbeat import own_heartbeats
 from streaming_ext.errors import ShardmillError
 from tasks.core.reporting.progress import RunProgress
 
@@ -77,7 +78,8 @@ class PrefectApi:
         if self._embedded is None:
             _require_answer(self.url)
             try:
-                yield
+                with own_heartbeats():
+                    yield
             except httpx.TransportError as error:
                 raise UnreachableError(self.url) from error
             finally:

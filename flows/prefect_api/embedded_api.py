@@ -101,7 +101,6 @@ def _serve(listener: socket.socket, parent_lives: int, is_ready: int) -> NoRetur
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setpgid(0, 0)  # Ctrl+C is not for it; a session of its own would void its niceness
-        os.nice(5)  # records can wait for the work that they are of
         gc.disable()  # starting makes a million objects that stay
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in range(3):
@@ -131,6 +130,7 @@ def _run_server(listener: socket.socket, parent_lives: int, is_ready: int) -> No
                 gc.freeze()
                 gc.enable()
                 os.write(is_ready, b"+")
+                os.nice(19)  # from here on: records can wait for the work that they are of
 
     server = Server(
         uvicorn.Config(

@@ -154,6 +154,10 @@ def test_what_somebody_deleted_is_made_anew(run: ARun) -> None:
         ({"files_failed": 2}, "0:00:06 left: 1/4 files, 2 failed, 15.0 MB/s, 7.5M tokens"),
         ({"source_bytes": 0.0}, "time left unknown: 1/4 files, 15.0 MB/s, 7.5M tokens"),
         ({"files_done": 4}, "sharding: 4/4 files, 15.0 MB/s, 7.5M tokens"),
+        (
+            {"phase": "stopped", "stopped": True},
+            "stopped: 1/4 files, 15.0 MB/s, 7.5M tokens",  # no time left, for ever
+        ),
     ],
 )
 def test_what_a_card_says(changes: dict[str, Any], shown: str) -> None:

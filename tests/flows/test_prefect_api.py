@@ -1,0 +1,108 @@
+"""The API that a run talks to: its own behind a proxy, a server that is not there or goes away."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows.prefect_api import connection
+from flows.prefect_api.connection import PrefectApi, UnreachableError, ask_without_proxy
+from tasks.core.reporting.progress import RunProgress
+from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.servers.prefect_server import PrefectServer, free_port
+
+
+def test_a_proxy_is_not_asked_for_the_embedded_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "")  # put back in the end, whatever it is then
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        with PrefectApi() as api, api.connected(RunProgress()), get_client(sync_client=True) as ask:
+            assert ask.hello().json() == "👋"
+        proxy.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody came
+            proxy.accept()
+
+
+@pytest.mark.parametrize(
+    ("url", "before", "after"),
+    [
+        ("http://127.0.0.1:4200/api", "", "127.0.0.1"),
+        ("http://localhost:4200/api", "corp.example", "corp.example,localhost"),
+        ("http://127.0.0.1:4200/api", "127.0.0.1,corp.example", "127.0.0.1,corp.example"),
+        ("https://prefect.corp.example/api", "", ""),
+    ],
+)
+def test_only_loopback_is_asked_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, url: str, before: str, after: str
+) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, before)
+    ask_without_proxy(url)
+    assert (os.environ["NO_PROXY"], os.environ["no_proxy"]) == (after, after)
+
+
+def test_a_server_that_is_not_there_is_one_line_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.5)
+    url = f"http://127.0.0.1:{free_port()}/api"
+    with (
+        temporary_settings({PREFECT_API_URL: url}),
+        PrefectApi() as api,
+        pytest.raises(UnreachableError) as raised,
+        api.connected(RunProgress()),
+    ):
+        raise AssertionError("nobody answered")
+    assert url in str(raised.value)
+    assert "prefect config unset PREFECT_API_URL" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_server_that_goes_away_for_good(
+    slow: CommandLine, undisturbed: Path, tmp_path: Path
+) -> None:
+    server = PrefectServer(tmp_path)
+    try:
+        server.start()
+        command = replace(slow, env={**slow.env, "PREFECT_API_URL": server.url})
+        run = command.start(*command.shard_arguments(tmp_path / "out", engine="reference"))
+        scratch = tmp_path / ".out.scratch"
+        wait_for(lambda: list(scratch.glob("*/documents/*.parquet")), seconds=120)
+    finally:
+        server.kill()
+    began = time.monotonic()
+    stdout, stderr = run.communicate(timeout=280)
+    assert run.returncode == 0, stderr
+    assert "Traceback" not in stderr
+    assert "went away" in stderr
+    assert "tokens" in stdout
+    assert time.monotonic() - began < 240
+    assert_same_dataset(undisturbed, tmp_path / "out")
+
+
+def test_ctrl_c_amid_the_imports_is_no_traceback(environment: dict[str, str]) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-P", "-X", "importtime", "-m", "flows.cli", "shard", "nothing"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert run.stderr is not None
+    for line in run.stderr:
+        if line.endswith(" pydantic.version\n"):
+            break
+    run.send_signal(signal.SIGINT)
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "Traceback" not in stderr
+    assert stderr.endswith("shardmill: stopped.\n")
+    assert not workers_of(run.pid)
