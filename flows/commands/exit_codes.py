@@ -1,6 +1,6 @@
 """What a command's exit code tells.
 
-0 all is well; 1 files failed, or a dataset is not sound; 2 wrong usage; 129 its terminal was closed;
+0 all is well; 1 files failed, or a dataset is not sound; 2 wrong usage; 129 the terminal closed;
 130 stopped by Ctrl+C; 143 stopped by SIGTERM, or cancelled in Prefect.
 """
 
