@@ -1,5 +1,6 @@
 """The command line `shardmill`: what its commands are, and how each ends."""
 
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -55,8 +56,11 @@ app.command(demo)
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit."""
-    leave(_guarded(lambda: app(arguments, exit_on_error=False, print_error=False)))
+    """Run the command line and exit; with arguments, as a part of another program."""
+    code = _guarded(lambda: app(arguments, exit_on_error=False, print_error=False))
+    if arguments is not None:
+        sys.exit(code)
+    leave(code)
 
 
 def _guarded(command: Callable[[], Any]) -> int:
