@@ -40,8 +40,10 @@ def shard(
 
 def run_shard(config: ShardConfig) -> int:
     """Run the flow in this process, with its progress in the terminal; returns the exit code."""
+    from tasks.core.planning.plan import check_sources
     from tasks.core.reporting.progress import watch
 
+    check_sources(config)  # a slip of the pen is told at once, before Prefect is even loaded
     with watch() as progress:
         state = _run_flow(config, progress)
         if state is not None and (state.is_cancelled() or state.is_cancelling()):
