@@ -63,7 +63,7 @@ class PrefectApi:
 
     def __exit__(self, kind: type[BaseException] | None, *_: TracebackType | object) -> None:
         if self._embedded is not None:
-            self._embedded.stop(recorded=False)
+            self._embedded.let_go()  # where no run got as far as to use it
 
     @contextmanager
     def connected(self, progress: RunProgress) -> Iterator[None]:
@@ -96,7 +96,8 @@ class PrefectApi:
             try:
                 yield
             except BaseException:
-                _let_record(self.url, progress, seconds=DRAIN_SECONDS_STOPPED)
+                recorded = _let_record(self.url, progress, seconds=DRAIN_SECONDS_STOPPED)
+                self._embedded.stop(recorded=recorded)
                 raise
             recorded = _let_record(self.url, progress, seconds=DRAIN_SECONDS)
         self._embedded.stop(recorded=recorded)

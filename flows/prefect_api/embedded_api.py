@@ -74,11 +74,7 @@ class EmbeddedApi:
         Args:
             recorded: all is written down, so that nothing is lost where it is killed.
         """
-        if self._ended:
-            return
-        self._ended = True
-        os.close(self._end)
-        os.close(self._ready)
+        self.let_go()
         deadline = time.monotonic() + (0.0 if recorded else _STOP_SECONDS)
         while not self._is_gone():
             if time.monotonic() >= deadline:
@@ -86,6 +82,13 @@ class EmbeddedApi:
                 os.waitpid(self.pid, 0)
                 return
             time.sleep(0.02)
+
+    def let_go(self) -> None:
+        """Have the process end by itself, within seconds, without waiting for it."""
+        if not self._ended:
+            self._ended = True
+            os.close(self._end)
+            os.close(self._ready)
 
     def _is_gone(self) -> bool:
         with suppress(ChildProcessError):
