@@ -20,7 +20,7 @@ from streaming_ext.dataset.formats.mds import COLUMN, INDEX_VERSION, MAX_SHARD_B
 from streaming_ext.dataset.hashing import HASH, content_hash
 from streaming_ext.dataset.layout import MANIFEST
 from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.reading import manifest_of
+from streaming_ext.dataset.reading import listed_record, manifest_of
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.sampler.order import Ints
@@ -151,6 +151,7 @@ def read_index(remote: Remote, split: str | None, *, token_dtype: str | None = N
             f"{min(len(index), expected.size + 1)} bytes, expected {expected.size} with XXH3-128 "
             f"{expected.xxh128}. The dataset was rewritten or damaged: publish it again."
         )
+    _require_own_manifest(remote, manifest)
     result = parse_index(index, split=split, where=where, manifest=manifest)
     spec = manifest.spec
     expected_sizes = spec.shard_format.raw_size(0) + result.samples * (4 + result.sample_bytes)
@@ -171,6 +172,18 @@ def read_index(remote: Remote, split: str | None, *, token_dtype: str | None = N
             f"{result.samples[shard]} samples make {expected_sizes[shard]}."
         )
     return result
+
+
+def _require_own_manifest(remote: Remote, manifest: Manifest) -> None:
+    """Make sure that the manifest says what the dataset was made with, by the first record."""
+    if not manifest.parts:
+        return
+    file = manifest.parts[0].record
+    try:
+        data = remote.read(file.path, limit=file.size)
+    except FileMissingError:
+        return  # a copy of what training reads, without the records
+    listed_record(data, manifest, 0, where=f"{remote.url}/{file.path}")
 
 
 def _read_foreign(

@@ -2,9 +2,10 @@
 
 from typing import Protocol
 
+from streaming_ext.dataset.hashing import HASH, content_hash
 from streaming_ext.dataset.layout import MANIFEST, record_path
 from streaming_ext.dataset.manifest import Manifest, PartRecord, from_json
-from streaming_ext.errors import NotADatasetError
+from streaming_ext.errors import CorruptDatasetError, NotADatasetError
 
 
 class Files(Protocol):
@@ -31,6 +32,29 @@ def record_of(data: bytes, *, where: str) -> PartRecord:
         CorruptDatasetError: it is damaged; `where` names the file.
     """
     return from_json(PartRecord, data, where=where)
+
+
+def listed_record(data: bytes, manifest: Manifest, part: int, *, where: str) -> PartRecord:
+    """The record that a file holds, which is the one that a manifest lists.
+
+    A record repeats the specification of its dataset, so that a manifest that was changed, in its
+    end-of-text id for instance, is told from what the dataset was made with.
+
+    Raises:
+        CorruptDatasetError: it is another one, or the two contradict each other.
+    """
+    listed = manifest.parts[part].record
+    if len(data) != listed.size or content_hash(data) != listed.xxh128:
+        raise CorruptDatasetError(
+            f"{where} is not the record that the manifest lists: {len(data)} bytes, expected "
+            f"{listed.size} with {HASH} {listed.xxh128}."
+        )
+    record = record_of(data, where=where)
+    if differences := record.spec.differences(manifest.spec):
+        told = "; ".join(differences).replace("the output has", "the record has")
+        told = told.replace("this run asks for", "the manifest")
+        raise CorruptDatasetError(f"{where} and {MANIFEST} contradict each other: {told}.")
+    return record
 
 
 def read_manifest(files: Files) -> Manifest:

@@ -16,7 +16,7 @@ from streaming_ext.dataset.manifest import (
     SplitSummary,
 )
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
-from streaming_ext.dataset.reading import manifest_of, record_of
+from streaming_ext.dataset.reading import listed_record, manifest_of
 from streaming_ext.errors import CorruptDatasetError
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
 from tasks.core.reporting.length_classes import Lengths
@@ -110,7 +110,8 @@ def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecor
         CorruptDatasetError: it is missing or damaged.
     """
     file = manifest.parts[part].record
-    return record_of(read_listed(files, file), where=f"{files.storage}/{file.path}")
+    data, where = read_listed(files, file), f"{files.storage}/{file.path}"
+    return listed_record(data, manifest, part, where=where)
 
 
 def describe(storage: Storage) -> DatasetDescription:

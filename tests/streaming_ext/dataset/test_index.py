@@ -2,6 +2,7 @@
 
 import copy as copying
 import json
+import shutil
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -194,3 +195,31 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert peak < 2**24
     assert not list((tmp_path / "cache").rglob("*.mds"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("eot_id", 98, "tokenizer.eot_id: the record has 99, the manifest 98"),
+        ("vocab_size", 101, "tokenizer.vocab_size: the record has 100, the manifest 101"),
+    ],
+)
+def test_a_manifest_that_was_changed_is_an_error(
+    packed: Built, tmp_path: Path, field: str, value: int, told: str
+) -> None:
+    root = Path(shutil.copytree(packed.root, tmp_path / "changed"))
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest["spec"]["tokenizer"][field] = value
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CorruptDatasetError, match=told):
+        read_index(Remote(url=str(root)), "train")
+    (root / "parts/00000.json").unlink()  # a copy without records has nothing to compare with
+    assert read_index(Remote(url=str(root)), "train").names
+
+
+def test_a_record_that_was_changed_is_an_error(packed: Built, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(packed.root, tmp_path / "changed"))
+    record = root / "parts/00000.json"
+    record.write_bytes(record.read_bytes().replace(b'"eot_id": 99', b'"eot_id": 98'))
+    with pytest.raises(CorruptDatasetError, match="not the record that the manifest lists"):
+        read_index(Remote(url=str(root)), "train")
