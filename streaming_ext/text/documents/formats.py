@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 from streaming_ext.text.documents.arrow import ArrowFormat
+from streaming_ext.text.documents.json_array import JsonFormat
 from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.parquet import ParquetFormat
 from streaming_ext.text.documents.source_format import SourceFormat
 
-FORMATS: list[SourceFormat] = [ParquetFormat(), JsonLinesFormat(), ArrowFormat()]
+FORMATS: list[SourceFormat] = [ParquetFormat(), JsonLinesFormat(), JsonFormat(), ArrowFormat()]
 
 
 def format_of(name: str) -> SourceFormat:
@@ -25,7 +26,7 @@ def has_known_suffix(name: str) -> bool:
 
 def known_suffixes() -> str:
     """The suffixes for people."""
-    return _listed(suffix for one in FORMATS for suffix in one.suffixes)
+    return _listed(s for one in FORMATS for s in one.suffixes if one.is_in_folder(f"x{s}"))
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.compression import (
     PlainStream,
     codec_of,
@@ -23,11 +23,16 @@ from streaming_ext.text.documents.compression import (
     pack,
     packed_suffixes,
 )
+from streaming_ext.text.documents.json_values import (
+    BadValueError,
+    check_fields,
+    require_object,
+    text_at,
+)
 from streaming_ext.text.documents.lines import LineBlock, line_blocks
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
-    MAX_TEXT_BYTES,
     Block,
     DocumentBatch,
     FileLook,
@@ -40,8 +45,6 @@ _LOOK_BYTES = 2**18  # of the beginning, unpacked, for the names of the fields
 _LOOK_LINES = 50
 _BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a piece for a sample
 _OPEN, _CLOSE, _RETURN = b"{}\r"
-_KINDS = {bool: "boolean", int: "number", float: "number", list: "array", dict: "object",
-          type(None): "null"}  # fmt: skip
 
 
 class JsonLinesFormat(SourceFormat):
@@ -69,7 +72,7 @@ class JsonLinesFormat(SourceFormat):
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the first lines name the fields."""
         with open_anywhere(file) as stream:
-            _check_fields(stream.read(_LOOK_BYTES), options, where=file.name)
+            _check_head(stream.read(_LOOK_BYTES), options, where=file.name)
         codec = codec_of(file.name)
         starts = range(0, file.size, _BLOCK_BYTES if codec == "none" else max(file.size, 1))
         return FileLook(
@@ -203,7 +206,7 @@ def _texts_one_by_one(block: LineBlock, column: str, name: str) -> pa.LargeStrin
         data = bytes(block.data[int(start) : int(end)])
         try:
             texts.append(_text_of(data, column))
-        except _BadLineError as error:
+        except BadValueError as error:
             at = block.offset + int(start) + error.byte
             raise SourceError(
                 f"{name}: line {block.first_line + line + 1}, byte {at}: {error}. Mend the line, "
@@ -212,90 +215,36 @@ def _texts_one_by_one(block: LineBlock, column: str, name: str) -> pa.LargeStrin
     return pa.array(texts, pa.large_string())
 
 
-class _BadLineError(Exception):
-    """What is wrong with a line, and at which of its bytes."""
-
-    def __init__(self, problem: str, byte: int = 0) -> None:
-        super().__init__(problem)
-        self.byte = byte
-
-
 def _text_of(data: bytes, column: str) -> str | None:
     """The text of one line; None where it has none."""
-    if not data.strip():
-        return None
-    value = _object_of(data)
-    text = _value_at(value, column)
-    if text is None:
-        return None
-    if not isinstance(text, str):
-        raise _BadLineError(f"{column!r} is of type {_kind(text)}, expected string")
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise _BadLineError(f"{column!r} holds half of a surrogate pair, no character") from error
-    if size > MAX_TEXT_BYTES:
-        raise _BadLineError(f"a text of {size} bytes, at most {MAX_TEXT_BYTES} are read")
-    return text
+    return text_at(_object_of(data), column) if data.strip() else None
 
 
 def _object_of(data: bytes) -> dict[str, Any]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise _BadLineError("no valid UTF-8", error.start) from error
+        raise BadValueError("no valid UTF-8", error.start) from error
     try:
         value = json.loads(text, parse_int=float)  # an int of 5,000 digits would be an error
     except json.JSONDecodeError as error:
         at = len(text[: error.pos].encode())
-        raise _BadLineError(f"no valid JSON ({error.msg})", at) from error
+        raise BadValueError(f"no valid JSON ({error.msg})", at) from error
     except RecursionError as error:
-        raise _BadLineError("values nested too deep") from error
-    if not isinstance(value, dict):
-        raise _BadLineError(f"a value of type {_kind(value)}, expected object")
-    return value
+        raise BadValueError("values nested too deep") from error
+    return require_object(value)
 
 
-def _value_at(value: dict[str, Any], column: str) -> Any:
-    """The field of this name, else what stands at the end of the path."""
-    found: Any = value.get(column)
-    if found is None and "." in column:
-        found = value
-        for step in column.split("."):
-            found = found.get(step) if isinstance(found, dict) else None
-    return found
-
-
-def _kind(value: object) -> str:
-    return _KINDS.get(type(value), "string")
-
-
-def _check_fields(head: bytes, options: ReadOptions, *, where: str) -> None:
+def _check_head(head: bytes, options: ReadOptions, *, where: str) -> None:
     """Look for the text in the first whole lines; what is wrong with a line is left to its part."""
     *lines, last = head.split(b"\n")
     if len(head) < _LOOK_BYTES:
         lines.append(last)
-    fields: dict[str, None] = {}
-    for line in [line for line in lines if line.strip()][:_LOOK_LINES]:
-        try:
-            value = _object_of(line.removeprefix(b"\xef\xbb\xbf"))
-        except _BadLineError as error:
-            raise SourceError(f"{where}: {error}.") from error
-        found = _value_at(value, options.column)
-        if found is not None and not isinstance(found, str):
-            raise UsageError(
-                f"{where}: column {options.column!r} is of type {_kind(found)}, expected string. "
-                f"Columns of text: {', '.join(_texts_in(value)) or 'none'}."
-            )
-        if found is not None or options.column in value:
-            return
-        fields |= dict.fromkeys(value)
-    if fields:
-        raise UsageError(
-            f"{where} has no column {options.column!r}; its columns are {', '.join(fields)}. Pass "
-            "--text-column."
-        )
-
-
-def _texts_in(value: dict[str, Any]) -> list[str]:
-    return [name for name, found in value.items() if isinstance(found, str)]
+    try:
+        values = [
+            _object_of(line.removeprefix(b"\xef\xbb\xbf"))
+            for line in [line for line in lines if line.strip()][:_LOOK_LINES]
+        ]
+    except BadValueError as error:
+        raise SourceError(f"{where}: {error}.") from error
+    check_fields(values, options, where=where)

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -142,3 +143,20 @@ def test_the_estimate_is_what_a_run_makes(
     assert found.text_bytes.value == pytest.approx(manifest.text_bytes, abs=0.5)
     assert found.documents.value == pytest.approx(len(DOCUMENTS))
     assert found.sample.files == 3
+
+
+def test_json_arrays(as_parquet: Path, tmp_path: Path, vocabulary: Path) -> None:
+    (tmp_path / "sources").mkdir()
+    for number, documents in enumerate(FILES):
+        rows = [{"id": row, "story": {"text": text}} for row, text in enumerate(documents)]
+        codec, suffix = [("none", ""), ("gzip", ".gz"), ("zstd", ".zst")][number]
+        file = tmp_path / "sources" / f"data{number:02}.json{suffix}"
+        pack(json.dumps(rows).encode(), file, codec)
+    pattern = tmp_path / "sources/data*.json*"
+    options: dict[str, Any] = {"tokenizer": str(vocabulary), "text_column": "story.text"}
+    root = build_from(pattern, tmp_path / "dataset", **options)
+    assert made(root) == made(as_parquet)
+    assert verify(LocalStorage(root), deep=True).findings == ()
+    found = estimate(EstimateConfig(sources=(str(pattern),), workers=1, pattern="gpt2", **options))
+    manifest = Manifest.model_validate_json((as_parquet / "manifest.json").read_bytes())
+    assert found.tokens.value == pytest.approx(manifest.tokens, abs=0.5)

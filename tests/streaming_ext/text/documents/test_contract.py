@@ -39,6 +39,11 @@ def json_lines(documents: Sequence[str | None]) -> bytes:
     )
 
 
+def json_array(documents: Sequence[str | None]) -> bytes:
+    rows = [{"id": row, "text": text} for row, text in enumerate(documents)]
+    return json.dumps(rows, indent=1).encode()
+
+
 def arrow_packed(codec: str) -> Callable[[bytes], bytes]:
     def pack(data: bytes) -> bytes:
         sink = pa.BufferOutputStream()
@@ -80,6 +85,11 @@ KINDS = [
     Kind(".ndjson", lines_as(bytes), "line 8, byte [0-9]+: no valid JSON"),
     *(Kind(f".jsonl{suffix}", lines_as(pack), "damaged or cut short")
       for suffix, pack in PACKED.items()),
+    Kind(".json", lambda path, documents: path.write_bytes(json_array(documents)),
+         "document 8, byte [0-9]+: no valid JSON"),
+    Kind(".lines.json", lines_as(bytes), "line 8, byte [0-9]+: no valid JSON"),
+    Kind(".json.gz", lambda path, documents: path.write_bytes(gzip.compress(json_array(documents))),
+         "damaged or cut short"),
     Kind(".stream.arrow", arrow_stream, "no whole Arrow file or stream"),
     Kind(".file.arrow", arrow_file, "no whole Arrow file or stream"),
 ]  # fmt: skip

@@ -1,0 +1,242 @@
+"""JSON: a file that is one array of objects, read in pieces; or, by its first character, lines."""
+
+import codecs
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_ext.errors import SourceError
+from streaming_ext.text.documents.compression import (
+    PlainStream,
+    codec_of,
+    open_anywhere,
+    open_here,
+    pack,
+    packed_suffixes,
+)
+from streaming_ext.text.documents.json_lines import JsonLinesFormat
+from streaming_ext.text.documents.json_values import (
+    BadValueError,
+    check_fields,
+    require_object,
+    text_at,
+)
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.source_format import (
+    BATCH_BYTES,
+    MAX_BATCH_ROWS,
+    MAX_TEXT_BYTES,
+    Block,
+    DocumentBatch,
+    FileLook,
+    SourceBytes,
+    SourceFormat,
+    Span,
+)
+
+_HEAD_BYTES = 2**12  # in which the first character stands
+_CHUNK_BYTES = 2**20
+_LOOK_DOCUMENTS = 50
+_SPACE = " \t\r\n"
+_CUT_OFF = 32  # characters before the end of what is here in which a fault may only mean more
+
+
+class JsonFormat(SourceFormat):
+    """`.json` files: an array of objects, or an object a line."""
+
+    name = "json"
+    suffixes = packed_suffixes(".json")
+    _lines = JsonLinesFormat()
+
+    def is_in_folder(self, name: str) -> bool:
+        """None: folders hold such files for other reasons too, so they must be named."""
+        return False
+
+    def read(
+        self,
+        path: Path,
+        options: ReadOptions,
+        *,
+        name: str | None = None,
+        span: Span | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[DocumentBatch]:
+        """See `SourceFormat.read`; the message names document and byte."""
+        where = name or str(path)
+        if span is not None:
+            raise SourceError(f"{where}: a piece {span} of a JSON file cannot be read yet.")
+        with open_here(path, name=where) as stream:
+            if _is_array(stream):
+                with open_here(path, name=where) as again:
+                    yield from _batches(again, options, where=where, batch_bytes=batch_bytes)
+                return
+        yield from self._lines.read(path, options, name=where, batch_bytes=batch_bytes)
+
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
+        """See `SourceFormat.look`: the first documents name the fields."""
+        with open_anywhere(file) as stream:
+            if not _is_array(stream):
+                return self._lines.look(file, options)
+        with open_anywhere(file) as stream:
+            first = islice(_documents(stream, file.name), _LOOK_DOCUMENTS)
+            try:
+                values = [require_object(value) for value, _ in first]
+            except BadValueError as error:
+                raise SourceError(f"{file.name}: {error}.") from error
+        check_fields(values, options, where=file.name)
+        return FileLook(
+            blocks=(Block(None, file.size),), plain=False, codec=codec_of(file.name)
+        )  # fmt: skip
+
+    def read_blocks(
+        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
+    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
+        """See `SourceFormat.read_blocks`."""
+        with open_anywhere(file) as stream:
+            is_array = _is_array(stream)
+        if not is_array:
+            yield from self._lines.read_blocks(file, options, blocks, batch_bytes=batch_bytes)
+            return
+        for block in blocks:
+            with open_anywhere(file) as stream:
+                yield block, _batches(stream, options, where=file.name, batch_bytes=batch_bytes)
+
+    def write(
+        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
+    ) -> None:
+        """See `SourceFormat.write`."""
+        documents = [{options.column: text.as_py()} for text in texts]
+        pack(json.dumps(documents, ensure_ascii=False, indent=0).encode(), path, codec)
+
+
+def _is_array(stream: PlainStream) -> bool:
+    head = stream.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
+    return head.lstrip().startswith(b"[")
+
+
+class _Characters:
+    """The characters of a stream that are not used yet, and where they stand in it."""
+
+    def __init__(self, stream: PlainStream, where: str) -> None:
+        self._stream, self._where = stream, where
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self.text = ""
+        self.at = 0  # of the next character, in `text`
+        self.ended = False
+        self._before = 0  # bytes that were dropped
+        self._counted = self._counted_bytes = 0  # characters of `text`, and their bytes
+
+    def byte(self, at: int | None = None) -> int:
+        """Where a character stands in the unpacked file; a byte order mark is not counted."""
+        at = self.at if at is None else at
+        if at < self._counted:
+            self._counted = self._counted_bytes = 0
+        self._counted_bytes += len(self.text[self._counted : at].encode())
+        self._counted = at
+        return self._before + self._counted_bytes
+
+    def more(self) -> None:
+        """Read at least as much again as is here, and drop what is used."""
+        self._before = self.byte()
+        self.text, self.at = self.text[self.at :], 0
+        self._counted = self._counted_bytes = 0
+        data = self._stream.read(max(_CHUNK_BYTES, len(self.text)))
+        self.ended = not data
+        try:
+            self.text += self._decoder.decode(data, final=self.ended)
+        except UnicodeDecodeError as error:
+            byte = self._before + len(self.text.encode()) + error.start
+            raise SourceError(
+                f"{self._where}: byte {byte}: no valid UTF-8. Mend the file, or leave it out."
+            ) from error
+
+    def next(self) -> str:
+        """The next character that is no white space, not used yet; none at the end."""
+        while True:
+            rest = self.text[self.at : self.at + 1]
+            if rest and rest not in _SPACE:
+                return rest
+            if rest:
+                self.at += 1
+            elif self.ended:
+                return ""
+            else:
+                self.more()
+
+
+def _documents(stream: PlainStream, where: str) -> Iterator[tuple[object, int]]:
+    """The values of the array, and the byte where each begins."""
+    here = _Characters(stream, where)
+    decode = json.JSONDecoder(parse_int=float).raw_decode
+    number = 0
+
+    def refuse(problem: str, at: int | None = None) -> SourceError:
+        return SourceError(
+            f"{where}: document {number + 1}, byte {here.byte(at)}: {problem}. Mend it, or leave "
+            "the file out."
+        )
+
+    assert here.next() == "["  # noqa: S101  (else it is read as lines)
+    here.at += 1
+    while (found := here.next()) != "]" or number:
+        if number:
+            if found == "]":
+                break
+            if found != ",":
+                raise refuse(f"expected ',' or ']', got {found or 'the end of the file'!r}")
+            here.at += 1
+            here.next()
+        while True:
+            try:
+                value, end = decode(here.text, here.at)
+            except json.JSONDecodeError as error:
+                certain = error.pos < len(here.text) - _CUT_OFF and "Unterminated" not in error.msg
+                if certain or here.ended or len(here.text) - here.at > MAX_TEXT_BYTES:
+                    raise refuse(f"no valid JSON ({error.msg})", error.pos) from error
+            except RecursionError as error:
+                raise refuse("values nested too deep") from error
+            else:
+                if end < len(here.text) or here.ended:  # else a number may go on
+                    break
+            here.more()
+        yield value, here.byte()
+        here.at = end
+        number += 1
+    here.at += 1
+    if here.next():
+        raise refuse("something stands behind the end of the array")
+
+
+def _batches(
+    stream: PlainStream, options: ReadOptions, *, where: str, batch_bytes: int
+) -> Iterator[DocumentBatch]:
+    rows: list[int] = []
+    texts: list[str] = []
+    first, size, row = 0, 0, -1
+
+    def batch(end: int) -> DocumentBatch:
+        array = pa.array(texts, pa.large_string())
+        return DocumentBatch(np.array(rows, np.int64), array, end - first, stream.fraction)
+
+    for row, (value, byte) in enumerate(_documents(stream, where)):
+        try:
+            text = text_at(value, options.column)
+        except BadValueError as error:
+            raise SourceError(
+                f"{where}: document {row + 1}, byte {byte}: {error}. Mend it, or leave the file "
+                "out."
+            ) from error
+        length = len(text.encode()) if text else 0
+        if row > first and (size + length > batch_bytes or row - first == MAX_BATCH_ROWS):
+            yield batch(row)
+            rows, texts, first, size = [], [], row, 0
+        if text is not None:
+            rows.append(row)
+            texts.append(text)
+            size += length
+    if row >= first:
+        yield batch(row + 1)

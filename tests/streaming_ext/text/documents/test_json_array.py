@@ -1,0 +1,77 @@
+"""An array of JSON as one file: read in pieces of any size, and what is bad in it is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import SourceError
+from streaming_ext.text.documents import json_array
+from streaming_ext.text.documents.json_array import JsonFormat
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.sources import list_sources
+
+
+def rows(path: Path, data: bytes, column: str = "text") -> list[tuple[int, str]]:
+    path.write_bytes(data)
+    return [
+        pair
+        for batch in JsonFormat().read(path, ReadOptions(column=column), batch_bytes=50)
+        for pair in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7, 64, 2**20])
+def test_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
+    values = [
+        {"text": "\u00e9\U0001f600" * row, "n": [1.5, {"x": -row}, True, None]} for row in range(30)
+    ]
+    expected = [(row, value["text"]) for row, value in enumerate(values)]
+    for options in ({}, {"indent": 2}, {"ensure_ascii": False}, {"separators": (",", ":")}):
+        data = json.dumps(values, **options).encode()  # type: ignore[arg-type]
+        assert rows(tmp_path / "x.json", data) == expected
+        assert rows(tmp_path / "x.json", b"\xef\xbb\xbf \n" + data + b"\n") == expected
+
+
+def test_as_tiny_stories_are(tmp_path: Path) -> None:
+    data = b'[{"story": "Once", "instruction": {"prompt": "Write"}}, {"story": null}]'
+    assert rows(tmp_path / "data00.json", data, "story") == [(0, "Once")]
+    assert rows(tmp_path / "data00.json", data, "instruction.prompt") == [(0, "Write")]
+
+
+@pytest.mark.parametrize(
+    ("data", "document", "byte", "problem"),
+    [
+        (b'[{"text": "a"}', 2, 14, "expected ',' or ']', got 'the end of the file'"),
+        (b'[{"text": "a"} {"text": "b"}]', 2, 15, "expected ',' or ']', got '{'"),
+        (b'[{"text": "a"}, {"text": "b', 2, 25, "no valid JSON (Unterminated string"),
+        (b'[{"text": "a"}, ]', 2, 16, "no valid JSON (Expecting value"),
+        (b'[{"text": "a"}, 5]', 2, 16, "a value of type number, expected object"),
+        (b'[{"text": "a"}, {"text": 5}]', 2, 16, "'text' is of type number, expected string"),
+        (b'[{"text": "\\ud800"}]', 1, 1, "'text' holds half of a surrogate pair"),
+        (b'[{"text": "a"}]\n[]', 2, 16, "something stands behind the end"),
+        (b"[", 1, 1, "no valid JSON"),
+    ],
+)
+@pytest.mark.parametrize("chunk", [1, 2**20])
+def test_what_is_bad_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, document: int, byte: int,
+    problem: str, chunk: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
+    with pytest.raises(SourceError) as caught:
+        rows(tmp_path / "x.json", data)
+    assert f"x.json: document {document}, byte {byte}: {problem}" in str(caught.value)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"x\.json: byte 11: no valid UTF-8"):
+        rows(tmp_path / "x.json", b'[{"text": "\xff"}]')
+
+
+def test_a_folder_leaves_them_out_unless_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    (tmp_path / "state.json").touch()
+    assert [source.name for source in list_sources([str(tmp_path)])] == ["a.jsonl"]
+    assert len(list_sources([f"{tmp_path}/*.json*"])) == 2
