@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := 1
 
-.PHONY: venv demo test lint types tests format audit clean
+.PHONY: venv demo test soak lint types tests format audit clean
 
 venv: $(READY)
 
@@ -32,6 +32,10 @@ types: $(READY)
 
 tests: $(READY)
 	$(BIN)/pytest
+
+# What takes minutes.
+soak: $(READY)
+	$(BIN)/pytest -m soak
 
 format: $(READY)
 	$(BIN)/ruff check --fix

@@ -14,6 +14,7 @@ from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError
 from tasks.core.reporting.report import FailedFile
 from tasks.core.storage import open_storage
+from tasks.hosts.guest import CannotTakePartError
 from tasks.hosts.partition_guest import PartitionGuest
 
 
@@ -52,6 +53,8 @@ def shard_partition(output: str, run: str, partition: int, attempt: int) -> Stat
                     tokens += result.tokens
     except StoppedError as stop:
         return Cancelled(message=f"Stopped: {stop}")
+    except CannotTakePartError as refusal:
+        return here.refuse(refusal)
     if failed:
         return Failed(message=f"{failed} of {files} files failed; the parent run tells why.")
     return Completed(message=f"{files} files, {tokens:,} tokens")

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from distributed import CancelledError, Future, KilledWorker, as_completed
+from prefect import get_run_logger
 from prefect_dask.task_runners import DaskTaskRunner
 
 from flows.executors.parent import Parent
@@ -20,6 +21,7 @@ from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
+from tasks.hosts.guest import CannotTakePartError
 from tasks.shard_part import is_at_work, shard_part
 
 END_SECONDS = 30.0  # for what is in hand when the run is stopped
@@ -34,6 +36,8 @@ class OnDask:
         self._runner = runner
         self._stack = stack
         self._futures: dict[Future[Any], int] = {}
+        self._refusals: dict[str | None, str] = {}  # by worker
+        self._logger = get_run_logger()
 
     def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Put what the hosts need on the storage, and begin to give signs of life."""
@@ -49,17 +53,46 @@ class OnDask:
         progress.task_runs = None
         progress.begin(files=len(sizes), source_bytes=sum(sizes.values()))
         progress.enter("sharding on a Dask cluster")
-        for part in plan.todo:
-            parameters = {"output": str(storage), "run": self._parent.run, "number": part}
-            future = self._runner.submit(shard_part, parameters=parameters)
-            self._futures[future.wrapped_future] = part
+        first = [self._submit(part, storage) for part in plan.todo]
         with self._runner.client.as_current():
-            ended = as_completed(list(self._futures))  # type: ignore[no-untyped-call]
+            ended = as_completed(first)  # type: ignore[no-untyped-call]
         for future in ended:
             storage.require_held()
-            result = _result(future, self._futures[future], plan)
+            part = self._futures[future]
+            try:
+                result = _result(future, part, plan)
+            except CannotTakePartError as refusal:
+                self._logger.warning("Part %d: refused by %s", part, refusal)
+                self._refusals[refusal.worker] = str(refusal)
+                ended.add(self._submit(part, storage))  # type: ignore[no-untyped-call]
+                continue
             count(result, sizes[result.part], progress)
             yield result
+
+    def _submit(self, part: int, storage: Storage) -> "Future[Any]":
+        """Have a worker do a part, one that did not refuse before.
+
+        Raises:
+            StorageError: all workers did.
+        """
+        chosen = None
+        if self._refusals:
+            there = self._runner.client.scheduler_info(n_workers=-1)["workers"]
+            chosen = sorted(set(there) - set(self._refusals))
+            if not chosen:
+                told = "\n  ".join(dict.fromkeys(self._refusals.values()))
+                raise StorageError(
+                    f"No worker of the Dask cluster can work for this run:\n  {told}\n"
+                    "The output must be reached by the same name from every host."
+                )
+        future: Future[Any] = self._runner.client.submit(  # type: ignore[no-untyped-call]
+            shard_part,
+            parameters={"output": str(storage), "run": self._parent.run, "number": part},
+            workers=chosen,
+            return_type="state",
+        )
+        self._futures[future] = part
+        return future
 
     def _end(self) -> None:
         """Have nothing of the run left on any host before the output is let go."""
@@ -75,9 +108,11 @@ class OnDask:
 
 
 def _result(future: Future[Any], part: int, plan: RunPlan) -> PartTimes | FailedFile:
-    """What became of a file; a fault that every other one would meet too is raised."""
+    """What became of a file; a refusal, or a fault that every other one would meet, is raised."""
     try:
         result: PartTimes | FailedFile = future.result().result()
+    except CannotTakePartError:
+        raise
     except StorageError as error:
         if error.fatal:
             raise

@@ -8,7 +8,8 @@ from prefect.runtime import flow_run
 from streaming_ext.dataset.manifest import to_json
 from streaming_ext.errors import StorageError
 from tasks.core.cluster.heartbeat import Heartbeat
-from tasks.core.cluster.partition import ParentSign, parent_path, put_shared_plan, remove_run_folder
+from tasks.core.cluster.messages import ParentSign, parent_path, remove_run_folder
+from tasks.core.cluster.shared_plan import put_shared_plan
 from tasks.core.planning.plan import RunPlan
 from tasks.core.storage import Storage
 

@@ -8,9 +8,10 @@ from prefect.client.schemas.objects import State
 
 from streaming_ext.text.sources import SourceFile
 from tasks.core.cluster.heartbeat import Pulse
-from tasks.core.cluster.partition import PartitionSign
+from tasks.core.cluster.messages import PartitionSign
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
+from tasks.hosts.partition_guest import REFUSED
 
 START_SECONDS = 120.0  # from the moment that a worker takes a run to its first sign of life
 ATTEMPTS_WITHOUT_GAIN = 3
@@ -25,6 +26,7 @@ class SentPartition:
         attempt: that is counted on now; 0 before the first.
         flow_run: of that attempt, once Prefect has it.
         ended: nothing more is to be done.
+        refused: why a host did not take that attempt, and which.
     """
 
     def __init__(self, number: int, parts: Sequence[int]) -> None:
@@ -33,6 +35,7 @@ class SentPartition:
         self.attempt = 0
         self.flow_run: UUID | None = None
         self.ended = False
+        self.refused: str | None = None
         self.sign: PartitionSign | None = None
         self._known: set[int] = set()
         self._shown: dict[int, str] = {}  # part -> step
@@ -48,6 +51,7 @@ class SentPartition:
     def begin_attempt(self, now: float) -> None:
         """Count on a new attempt from now on."""
         self.attempt += 1
+        self.refused = None
         self.flow_run = None
         self.sign = None
         self._known_when_sent = len(self._known)
@@ -99,6 +103,8 @@ class SentPartition:
             now: seconds on a monotonic clock.
         """
         if state is not None and state.is_final():
+            if state.name == REFUSED:
+                self.refused = state.message
             return f"its run ended as {state.name}: {state.message or 'nothing more is known'}"
         if self.sign is None and (state is None or state.is_scheduled()):
             self.listen_anew(now)  # it waits for a worker: no time of its own has begun
@@ -119,6 +125,8 @@ class SentPartition:
 
     def may_be_sent_again(self) -> bool:
         """Whether another attempt is worth it: the last ones got something done."""
+        if self.refused is not None:  # no attempt at the work
+            return True
         gained = len(self._known) > self._known_when_sent
         self._without_gain = 0 if gained else self._without_gain + 1
         return self._without_gain < ATTEMPTS_WITHOUT_GAIN

@@ -2,7 +2,7 @@
 
 Any host whose worker polls the deployment's work pool takes one after another, so hosts may come
 and go. Prefect starts, shows and cancels the runs; what became of the files, and whether a host
-still lives, is told over the dataset's storage (`tasks.core.cluster.partition`), so a server that
+still lives, is told over the dataset's storage (`tasks.core.cluster.messages`), so a server that
 is restarted meanwhile costs nothing.
 """
 
@@ -12,26 +12,21 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from uuid import UUID
 
-import httpx
 from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-from prefect.client.schemas.objects import FlowRun, State
-from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectNotFound
+from prefect.client.schemas.objects import State
 from prefect.states import Cancelled, Cancelling, Crashed
 
+from flows.executors.deployment import PartitionDeployment, find_deployment
 from flows.executors.parent import Parent
 from flows.executors.progress import count
 from flows.executors.sent_partition import SentPartition
 from flows.prefect_api.suspension import refuse_suspension
 from streaming_ext.dataset.manifest import from_json
-from streaming_ext.errors import StorageError, TransientStorageError, UsageError
-from tasks.core.cluster.partition import (
-    PartitionSign,
-    part_times,
-    partition_path,
-)
+from streaming_ext.errors import StorageError, TransientStorageError
+from tasks.core.cluster.messages import PartitionSign, partition_path
+from tasks.core.cluster.shared_plan import part_times
 from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
@@ -41,6 +36,7 @@ from tasks.running.prefect_api import asked_once
 
 POLL_SECONDS = 2.0
 END_SECONDS = 30.0  # for runs that are cancelled, until they are given up
+OTHERS_SECONDS = 60.0  # where all that took a partition refused it, until others must have come
 _PAGE = 100  # runs a question
 States = dict[UUID | None, State[Any]]
 
@@ -48,13 +44,15 @@ States = dict[UUID | None, State[Any]]
 class OnWorkPool:
     """The runs of one `shard-dataset` run on other hosts."""
 
-    def __init__(self, deployment: str, work_pool: str, partitions: int, stack: ExitStack) -> None:
+    def __init__(self, deployment: PartitionDeployment, partitions: int, stack: ExitStack) -> None:
         self._deployment = deployment
-        self._work_pool = work_pool
         self._most = partitions
         self._stack = stack
         self._partitions: list[SentPartition] = []
         self._logger = get_run_logger()
+        self._worked = False  # any host
+        self._refusals: list[str] = []
+        self._since = time.monotonic()
 
     def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Put what the hosts need on the storage, and begin to give signs of life."""
@@ -90,11 +88,29 @@ class OnWorkPool:
                     count(result, sizes[result.part], progress)
                     yield result
                 partition.show(plan.sources, progress)
+            self._require_hosts()
+
+    def _require_hosts(self) -> None:
+        """Make sure that some host works, or that none was found unfit yet.
+
+        Raises:
+            StorageError: all hosts that took a partition refused it, and no other came.
+        """
+        if self._worked or not self._refusals:
+            self._since = time.monotonic()
+        elif time.monotonic() - self._since > OTHERS_SECONDS:
+            told = "\n  ".join(dict.fromkeys(self._refusals))
+            raise StorageError(
+                f"No host of the work pool {self._deployment.work_pool} can work for this run:\n"
+                f"  {told}\n"
+                "The output must be reached by the same name from every host (docs/clusters.md)."
+            )
 
     def _phase(self, waiting: Sequence[SentPartition]) -> str:
         hosts = {partition.sign.host for partition in waiting if partition.sign is not None}
         if not hosts:
-            return f"waiting for a worker of the work pool {self._work_pool}"
+            refused = f"; refused by {self._refusals[-1]}" if self._refusals else ""
+            return f"waiting for a worker of the work pool {self._deployment.work_pool}{refused}"
         return f"sharding on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
 
     def _send(self, partition: SentPartition) -> None:
@@ -105,21 +121,9 @@ class OnWorkPool:
         self._submit(partition)
 
     def _submit(self, partition: SentPartition) -> None:
-        # Where the server does not answer now it is asked again; the key keeps it one run.
-        with suppress(httpx.HTTPError):
-            created = run_deployment(
-                self._deployment,
-                parameters={
-                    "output": str(self._storage),
-                    "run": self._parent.run,
-                    "partition": partition.number,
-                    "attempt": partition.attempt,
-                },
-                timeout=0,
-                idempotency_key=f"{self._parent.run}-{partition.number}-{partition.attempt}",
-            )
-            assert isinstance(created, FlowRun)  # noqa: S101  (outside of a coroutine it is)
-            partition.flow_run = created.id
+        partition.flow_run = self._deployment.start_run(
+            str(self._storage), self._parent.run, partition.number, partition.attempt
+        )
 
     def _states(self, partitions: Sequence[SentPartition]) -> States:
         """The states of the partitions' runs; none where the server does not answer."""
@@ -151,6 +155,7 @@ class OnWorkPool:
         if content is not None:
             sign = from_json(PartitionSign, content, where=f"{self._storage}: a sign of life")
         yield from partition.hear(content, sign, time.monotonic())
+        self._worked = self._worked or (sign is not None and bool(sign.in_hand or sign.done))
         if sign is not None and sign.ended:
             if sign.fault is not None:
                 raise as_error(sign.fault)
@@ -160,6 +165,8 @@ class OnWorkPool:
         elif (reason := partition.why_lost(state, time.monotonic())) is not None:
             self._logger.warning("Partition %d: %s", partition.number, reason)
             self._end([partition], Crashed(message=f"Given up: {reason}."))
+            if partition.refused is not None:
+                self._refusals.append(partition.refused)
             if partition.may_be_sent_again():
                 self._send(partition)
                 return
@@ -207,16 +214,21 @@ class OnWorkPool:
         self._parent.stop()  # this alone ends them in seconds, also without the server
         begun = [partition for partition in self._partitions if partition.flow_run is not None]
         asked: set[SentPartition] = set()
+        stopped: list[SentPartition] = []
         deadline = time.monotonic() + END_SECONDS
         while begun and time.monotonic() < deadline:
             states = self._states(begun)
-            begun = [s for s in begun if not _is_final(s, states) and not self._is_stopped(s)]
+            begun = [one for one in begun if not _is_final(one, states)]
+            stopped += [one for one in begun if self._is_stopped(one)]
+            begun = [one for one in begun if one not in stopped]
             for partition in begun:
                 if not partition.ended and partition not in asked and partition.flow_run in states:
                     asked.add(partition)
                     self._set(partition, Cancelled() if _waits(partition, states) else Cancelling())
             time.sleep(POLL_SECONDS if begun else 0)
         self._end(begun, Crashed(message="The parent run is over, and no host tells of this one."))
+        # Of a process that was killed Prefect hears nothing.
+        self._end(stopped, Cancelled(message="Stopped with the parent run."))
 
 
 def _waits(partition: SentPartition, states: States) -> bool:
@@ -233,16 +245,8 @@ def on_work_pool(deployment: str, *, partitions: int) -> Iterator[OnWorkPool]:
     """Make sure that there is such a deployment; all runs of it have ended when the block ends.
 
     Raises:
-        UsageError: there is no such deployment.
+        UsageError: there is no such deployment, or it takes no partitions.
     """
-    with get_client(sync_client=True) as client:
-        try:
-            work_pool = client.read_deployment_by_name(deployment).work_pool_name
-        except ObjectNotFound as error:
-            raise UsageError(
-                f"--executor prefect://{deployment}: the Prefect server at {client.api_url} has no "
-                "such deployment. Start a server, set PREFECT_API_URL, and make it with `prefect "
-                "deploy` (docs/clusters.md)."
-            ) from error
+    found = find_deployment(deployment)
     with ExitStack() as stack:
-        yield OnWorkPool(deployment, work_pool or "?", partitions, stack)
+        yield OnWorkPool(found, partitions, stack)

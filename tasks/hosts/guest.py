@@ -1,9 +1,11 @@
 """This host's side of a run on several: the means to work for it, for as long as it lives."""
 
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import copy_context
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
@@ -11,15 +13,16 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
 from streaming_ext.dataset.manifest import from_json
-from streaming_ext.errors import StoppedError, StorageError
-from tasks.core.cluster.heartbeat import BEAT_SECONDS, Pulse
-from tasks.core.cluster.partition import (
-    ParentSign,
-    SharedPlan,
-    parent_path,
-    partition_plan,
-    read_plan,
+from streaming_ext.errors import (
+    ConfigMismatchError,
+    NotADatasetError,
+    ShardmillError,
+    StoppedError,
+    StorageError,
 )
+from tasks.core.cluster.heartbeat import BEAT_SECONDS, Pulse
+from tasks.core.cluster.messages import ParentSign, SharedPlan, parent_path
+from tasks.core.cluster.shared_plan import partition_plan, read_plan
 from tasks.core.config import ShardConfig
 from tasks.core.planning.plan import scratch_base
 from tasks.core.reporting.progress import RunProgress
@@ -30,6 +33,32 @@ from tasks.running.run import Run
 from tasks.running.worker_pools import worker_pools
 
 LOOKS_A_QUESTION = 3  # at the storage, to one to Prefect's server: that one has many to answer
+
+
+class CannotTakePartError(ShardmillError):
+    """This host cannot work for a run, and says why; another one may.
+
+    Attributes:
+        transient: this host may be able to a moment later.
+        worker: address of the process in its Dask cluster, where it is of one.
+    """
+
+    worker: str | None = None
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Take what goes wrong in the block for a fault of this host, not of the run.
+
+    Raises:
+        CannotTakePartError: in place of such an error; it names the host.
+    """
+    try:
+        yield
+    except (StorageError, NotADatasetError, ConfigMismatchError) as error:
+        refusal = CannotTakePartError(f"host {platform.node()}: {error}")
+        refusal.transient = error.transient
+        raise refusal from error
 
 
 class Guest:
@@ -49,7 +78,7 @@ class Guest:
         """
         self.storage = storage
         self.run = run
-        self.name = f"{run[:8]}-{name}"
+        self.name = f"{run}-{name}"  # ids of runs of one minute begin alike
         self.progress = RunProgress()
         self.stopped: str | None = None
         self._looks = 0
@@ -65,6 +94,22 @@ class Guest:
     def why_orphaned(self) -> str | None:
         """Why nobody on this host would end this guest any more."""
         return None
+
+    def join(self, pulse: Pulse) -> SharedPlan:
+        """Look whether the run goes on, and whether this host can work for it.
+
+        Raises:
+            StoppedError: the parent run is over.
+            CannotTakePartError: this host does not reach the output, or has other packages.
+        """
+        self.stopped = self.why_orphaned() or self._told_by_prefect()
+        if self.stopped is None:
+            with refusing():
+                shared = read_plan(self.storage, self.run)
+            self.stopped = self._told_by_storage(pulse)
+        if self.stopped is not None:
+            raise StoppedError(self.stopped)
+        return shared
 
     @contextmanager
     def means(
@@ -83,21 +128,22 @@ class Guest:
 
         Raises:
             StoppedError: the parent run is over.
-            NotADatasetError, ConfigMismatchError: this host cannot take part in the run.
-            TokenizerError, StorageError: the output does not hold what it should.
+            CannotTakePartError: this host does not reach the output, has no room or other packages.
+            TokenizerError: the output does not hold what it should.
         """
         pulse = Pulse()
-        self.stopped = self._reason_to_stop(pulse)
-        if self.stopped is not None:
-            raise StoppedError(self.stopped)
-        shared = read_plan(self.storage, self.run)
+        shared = self.join(pulse)
         config = ShardConfig.model_validate(shared.config)
         if workers is not None:
             config = config.model_copy(update={"workers": workers})
-        with own_folder(scratch_base(config, self.storage), self.name) as scratch:
-            plan = partition_plan(
-                shared, config, self.storage, self.parts_of(shared), scratch, resumed=resumed
-            )
+        with ExitStack() as stack:
+            with refusing():
+                scratch = stack.enter_context(
+                    own_folder(scratch_base(config, self.storage), self.name)
+                )
+                plan = partition_plan(
+                    shared, config, self.storage, self.parts_of(shared), scratch, resumed=resumed
+                )
             with worker_pools(config, max(len(plan.todo), 1)) as (pool, movers):
 
                 def stop(reason: str) -> None:
@@ -124,7 +170,10 @@ class Guest:
                 if not ended.is_set():  # nobody works unwatched
                     stop(reason or "the watch over the parent run failed")
 
-        thread = threading.Thread(target=watch, name="shardmill-parent-watch", daemon=True)
+        # The thread asks the API that its starter asks, which a context may have set.
+        thread = threading.Thread(
+            target=copy_context().run, args=(watch,), name="shardmill-parent-watch", daemon=True
+        )
         thread.start()
         try:
             yield

@@ -2,13 +2,22 @@
 
 import os
 import platform
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+from prefect.states import Failed
 
 from streaming_ext.dataset.manifest import to_json
 from streaming_ext.errors import ShardmillError, StoppedError, StorageError
-from tasks.core.cluster.heartbeat import Heartbeat
-from tasks.core.cluster.partition import (
+from tasks.core.cluster.heartbeat import BEAT_SECONDS, Heartbeat, Pulse
+from tasks.core.cluster.last_sign import told_if_killed
+from tasks.core.cluster.messages import (
     FileInHand,
     ParentSign,
     PartitionSign,
@@ -18,7 +27,12 @@ from tasks.core.cluster.partition import (
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import Failure
-from tasks.hosts.guest import Guest
+from tasks.hosts.guest import CannotTakePartError, Guest, refusing
+from tasks.running.prefect_api import asked_once
+
+REFUSED = "Refused"  # the state of a run whose host cannot work for it
+REFUSE_SECONDS = 300.0  # that such a host takes nothing else; then it may have been mended
+REFUSE_SECONDS_TRANSIENT = 20.0  # where storage may answer again
 
 
 class PartitionGuest(Guest):
@@ -32,8 +46,8 @@ class PartitionGuest(Guest):
         self._given_up = False
         self._fault: Failure | None = None
         self._worker = os.getppid()
-        path = partition_path(run, number, attempt)
-        self._heartbeat = Heartbeat(storage, path, self._sign)
+        self._path = partition_path(run, number, attempt)
+        self._heartbeat = Heartbeat(storage, self._path, self._sign)
 
     def parts_of(self, shared: SharedPlan) -> Sequence[int]:
         """The parts of the partition."""
@@ -78,20 +92,48 @@ class PartitionGuest(Guest):
         """Show that this attempt lives for the length of the block, and then how it ended.
 
         Raises:
-            StoppedError: for what the block raised when the parent run stopped it or was gone.
+            StoppedError: the parent run is over; or for what the block raised when the parent run
+                stopped it or was gone.
+            CannotTakePartError: this host cannot work for the run; of this no sign tells.
         """
-        with self._heartbeat:
+        self.join(Pulse())  # before anything is put beside a run that is over
+        with refusing():
+            self._heartbeat.beat()
+        with told_if_killed(self.storage, self._path), self._heartbeat:
             try:
                 yield
                 self._ended = True
+            except CannotTakePartError:
+                raise
             except BaseException as error:
                 if isinstance(error, ShardmillError) and self.stopped is not None:
                     raise StoppedError(self.stopped) from error
                 if isinstance(error, ShardmillError) and not error.transient:
-                    self._fault = Failure(error=type(error).__name__, message=str(error))
+                    message = f"{error} (on host {platform.node()})"
+                    self._fault = Failure(error=type(error).__name__, message=message)
                     self._ended = True
+                self._given_up = not self._ended
                 raise
             finally:
-                self._given_up = not self._ended
-                with suppress(StorageError):  # the parent run sees it by the silence then
-                    self._heartbeat.beat()
+                if self._ended or self._given_up:
+                    with suppress(StorageError):  # the parent run sees it by the silence then
+                        self._heartbeat.beat()
+
+    def refuse(self, refusal: CannotTakePartError) -> State[Any]:
+        """Have the parent run send the partition again, and keep from being given another one.
+
+        A host that cannot work would take one partition after the other, faster than any that can.
+        So Prefect knows this run as ended while its process stays, and the worker of a host with
+        one run at a time takes no other.
+        """
+
+        def refused() -> State[Any]:
+            return Failed(name=REFUSED, message=str(refusal))
+
+        with asked_once(), get_client(sync_client=True) as client:
+            client.set_flow_run_state(UUID(str(flow_run.id)), refused(), force=True)
+        seconds = REFUSE_SECONDS_TRANSIENT if refusal.transient else REFUSE_SECONDS
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not (self.why_orphaned() or self._told_by_prefect()):
+            time.sleep(BEAT_SECONDS)
+        return refused()

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.shard_dataset import require_absolute
+from streaming_ext.errors import UsageError
 from tasks.core.config import ShardConfig
 from tests.servers.prefect_worker import HOSTS, PARENTS, ROOT
 
@@ -35,6 +37,18 @@ def test_a_deployment_names_a_flow_and_what_it_takes(deployment: dict[str, Any])
     config = ShardConfig.model_validate(deployment["parameters"]["config"])
     names = {f"prefect://shard-partition/{other['name']}" for other in DEPLOYMENTS}
     assert config.executor in {"here", *names}
+
+
+def test_a_run_of_all_of_fineweb_says_that_it_needs_an_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A folder of each host's own would be another one on every host."""
+    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "some deployment")
+    (fineweb,) = [one for one in DEPLOYMENTS if one["name"] == "shard-fineweb"]
+    config = ShardConfig.model_validate(fineweb["parameters"]["config"])
+    with pytest.raises(UsageError, match="give it with -p output=URL"):
+        require_absolute(config)
+    require_absolute(config.model_copy(update={"output": "s3://bucket/text"}))
 
 
 def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:

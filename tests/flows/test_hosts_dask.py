@@ -3,9 +3,10 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 import pytest
@@ -19,7 +20,22 @@ pytest.importorskip("distributed")
 class DaskCluster:
     """A scheduler and two workers of one thread each, with a temporary folder of their own."""
 
-    def __init__(self, env: dict[str, str], folder: Path, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        env: dict[str, str],
+        folder: Path,
+        stack: ExitStack,
+        *,
+        below: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    ) -> None:
+        """Start it.
+
+        Args:
+            env: of everything that runs.
+            folder: for the log and for temporary files.
+            stack: ends it.
+            below: by the name of a worker, a command to run it below.
+        """
         self._env, self._folder, self._stack = env, folder, stack
         self.address = f"127.0.0.1:{free_port()}"
         host, port = self.address.split(":")
@@ -28,14 +44,17 @@ class DaskCluster:
             self._start(
                 *("dask_worker", f"tcp://{self.address}", "--nthreads", "1", "--no-dashboard"),
                 *("--no-nanny", "--host", host, "--local-directory", str(folder / name)),
+                below=below.get(name, ()),
             )
             for name in ("one", "two")
         ]
 
-    def _start(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    def _start(
+        self, program: str, *arguments: str, below: tuple[str, ...] = ()
+    ) -> "subprocess.Popen[bytes]":
         with (self._folder / "dask.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"distributed.cli.{program}", *arguments],
+                [*below, sys.executable, "-P", "-m", f"distributed.cli.{program}", *arguments],
                 env={**self._env, "TMPDIR": str(self._folder)},
                 stdout=log,
                 stderr=log,

@@ -10,8 +10,14 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 SUBNET = "10.213.77"
+
+CAN_HIDE = (
+    shutil.which("unshare") is not None
+    and not subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode
+)
 
 
 def why_not() -> str | None:
@@ -33,6 +39,11 @@ def why_not() -> str | None:
 def _ip(*arguments: str) -> None:
     ended = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, f"ip {' '.join(arguments)}: {ended.stderr}"
+
+
+def hiding(folder: Path) -> tuple[str, ...]:
+    """The command below which a host sees another disk in place of a folder."""
+    return ("unshare", "-m", "sh", "-c", f'mount -t tmpfs none {folder} && exec "$@"', "host")
 
 
 class Network:

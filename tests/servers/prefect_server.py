@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import httpx
 
@@ -20,6 +21,22 @@ def free_port() -> int:
     """A port on loopback that nobody listened on just now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
+
+
+def ask(method: str, url: str, *, seconds: float = 60.0, **body: Any) -> Any:
+    """A question to a Prefect server, asked again where it is busy or away."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            answer = httpx.request(method, url, json=body or None, timeout=30)
+            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                answer.raise_for_status()
+                return answer.json() if answer.content else None
+        except httpx.TransportError:
+            if time.monotonic() > deadline:
+                raise
+        assert time.monotonic() < deadline, "the server is busy"
+        time.sleep(0.5)
 
 
 class PrefectServer:

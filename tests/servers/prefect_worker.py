@@ -15,11 +15,11 @@ import httpx
 import psutil
 
 from tests.command_line import workers_of
+from tests.servers.prefect_server import ask
 
 ROOT = Path(__file__).parents[2]
 DEPLOYMENTS = ROOT / "deployments" / "prefect.yaml"
 PARENTS, HOSTS = "shardmill", "shardmill-hosts"
-ANSWER_SECONDS = 60.0
 WORK_SECONDS = 240.0
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
@@ -54,19 +54,7 @@ class Cluster:
 
     def ask(self, path: str, **body: Any) -> Any:
         """A question to the server, asked again where it is busy or away."""
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while True:
-            try:
-                answer = httpx.request("POST" if body else "GET", f"{self.api}/{path}",
-                                       json=body or None, timeout=30)  # fmt: skip
-                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-                    answer.raise_for_status()
-                    return answer.json()
-            except httpx.TransportError:
-                if time.monotonic() > deadline:
-                    raise
-            assert time.monotonic() < deadline, "the server is busy"
-            time.sleep(0.5)
+        return ask("POST" if body else "GET", f"{self.api}/{path}", **body)
 
     def start(self, name: str, *, pool: str = HOSTS, prefix: tuple[str, ...] = ()) -> None:
         """Start a host: a worker that takes one run at a time, with a temporary folder of its own.

@@ -1,7 +1,7 @@
 """When an attempt at a partition counts as lost, and when another one is worth it."""
 
 import pytest
-from prefect.states import Crashed, Pending, Running, Scheduled
+from prefect.states import Crashed, Failed, Pending, Running, Scheduled
 
 from flows.executors.sent_partition import ATTEMPTS_WITHOUT_GAIN, START_SECONDS, SentPartition
 from flows.shard_dataset import require_absolute
@@ -9,10 +9,11 @@ from streaming_ext.dataset.manifest import to_json
 from streaming_ext.errors import UsageError
 from streaming_ext.text.sources import SourceFile
 from tasks.core.cluster.heartbeat import SILENCE_VARIABLE, silent_seconds
-from tasks.core.cluster.partition import FileInHand, PartitionSign
+from tasks.core.cluster.messages import FileInHand, PartitionSign
 from tasks.core.config import ShardConfig
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
+from tasks.hosts.partition_guest import REFUSED
 
 BAD = FailedFile(part=4, source="b", step="tokenize", reason="damaged")
 
@@ -29,49 +30,49 @@ def times(part: int) -> PartTimes:
     )
 
 
-def hear(share: SentPartition, sign: PartitionSign, now: float) -> list[PartTimes | FailedFile]:
-    return list(share.hear(to_json(sign), sign, now))
+def hear(partition: SentPartition, sign: PartitionSign, now: float) -> list[PartTimes | FailedFile]:
+    return list(partition.hear(to_json(sign), sign, now))
 
 
 def begun() -> SentPartition:
-    share = SentPartition(0, [3, 4, 5])
-    share.begin_attempt(0.0)
-    return share
+    partition = SentPartition(0, [3, 4, 5])
+    partition.begin_attempt(0.0)
+    return partition
 
 
 def test_each_result_is_told_once() -> None:
-    share = begun()
+    partition = begun()
     first = PartitionSign(beat=1, host="h", done=(times(3),))
-    assert hear(share, first, 1.0) == [times(3)]
-    assert hear(share, first, 2.0) == []
+    assert hear(partition, first, 1.0) == [times(3)]
+    assert hear(partition, first, 2.0) == []
     second = PartitionSign(beat=2, host="h", done=(times(3),), failed=(BAD,))
-    assert hear(share, second, 3.0) == [BAD]
-    assert share.left == [5]
+    assert hear(partition, second, 3.0) == [BAD]
+    assert partition.left == [5]
 
 
 def test_people_see_what_a_host_has_in_hand_until_it_is_lost() -> None:
-    share, progress = begun(), RunProgress()
+    partition, progress = begun(), RunProgress()
     sources = [SourceFile(url=f"/{name}", size=10) for name in "abcdef"]
     working = FileInHand(part=3, step="tokenize", source_bytes=4.0, text_bytes=8, tokens=2)
-    hear(share, PartitionSign(beat=1, host="h", in_hand=(working,)), 1.0)
-    share.show(sources, progress)
+    hear(partition, PartitionSign(beat=1, host="h", in_hand=(working,)), 1.0)
+    partition.show(sources, progress)
     ((shown, source_bytes),) = progress.in_hand()
     assert (shown.source, shown.step, shown.host, shown.tokens) == ("/d", "tokenize", "h", 2)
     assert source_bytes == 4.0
-    share.begin_attempt(2.0)
-    share.show(sources, progress)
+    partition.begin_attempt(2.0)
+    partition.show(sources, progress)
     assert progress.in_hand() == []
     assert progress.snapshot().tokens == 0
 
 
 def test_waiting_for_a_worker_is_no_loss() -> None:
-    share = begun()
+    partition = begun()
     for now in (0.0, 1e6):
-        assert share.why_lost(Scheduled(), now) is None
-        assert share.why_lost(None, now) is None  # the server is away
+        assert partition.why_lost(Scheduled(), now) is None
+        assert partition.why_lost(None, now) is None  # the server is away
     taken = 1e6
-    assert share.why_lost(Pending(), taken + START_SECONDS) is None
-    assert "nothing began" in str(share.why_lost(Pending(), taken + START_SECONDS + 1))
+    assert partition.why_lost(Pending(), taken + START_SECONDS) is None
+    assert "nothing began" in str(partition.why_lost(Pending(), taken + START_SECONDS + 1))
 
 
 @pytest.mark.parametrize("said", [None, "7.5"])
@@ -82,12 +83,12 @@ def test_silence_is_a_loss_whatever_the_server_says(
         monkeypatch.setenv(SILENCE_VARIABLE, said)
     limit = 20.0 if said is None else float(said)
     for state in (Running(), None):
-        share = begun()
-        hear(share, PartitionSign(beat=1, host="h7"), 10.0)
-        assert share.why_lost(state, 10.0 + limit) is None
-        assert "from host h7" in str(share.why_lost(state, 11.0 + limit))
-        hear(share, PartitionSign(beat=2, host="h7"), 11.0 + limit)
-        assert share.why_lost(state, 12.0 + limit) is None
+        partition = begun()
+        hear(partition, PartitionSign(beat=1, host="h7"), 10.0)
+        assert partition.why_lost(state, 10.0 + limit) is None
+        assert "from host h7" in str(partition.why_lost(state, 11.0 + limit))
+        hear(partition, PartitionSign(beat=2, host="h7"), 11.0 + limit)
+        assert partition.why_lost(state, 12.0 + limit) is None
 
 
 @pytest.mark.parametrize("said", ["5", "nan", "soon", "-20"])
@@ -100,22 +101,33 @@ def test_how_long_silence_may_last_is_a_number_of_beats(
 
 
 def test_what_ended_or_was_stopped_is_lost_at_once() -> None:
-    share = begun()
-    assert "Crashed: no memory" in str(share.why_lost(Crashed(message="no memory"), 1.0))
-    hear(share, PartitionSign(beat=1, host="h", stopped=True), 1.0)
-    assert "stopped on host h" in str(share.why_lost(Running(), 1.0))
+    partition = begun()
+    assert "Crashed: no memory" in str(partition.why_lost(Crashed(message="no memory"), 1.0))
+    hear(partition, PartitionSign(beat=1, host="h", stopped=True), 1.0)
+    assert "stopped on host h" in str(partition.why_lost(Running(), 1.0))
 
 
 def test_attempts_are_bounded_while_nothing_gets_done() -> None:
-    share = begun()
+    partition = begun()
     for _ in range(ATTEMPTS_WITHOUT_GAIN - 1):
-        assert share.may_be_sent_again()
-        share.begin_attempt(0.0)
-    hear(share, PartitionSign(beat=1, host="h", done=(times(3),)), 1.0)
+        assert partition.may_be_sent_again()
+        partition.begin_attempt(0.0)
+    hear(partition, PartitionSign(beat=1, host="h", done=(times(3),)), 1.0)
     for _ in range(ATTEMPTS_WITHOUT_GAIN):  # a file was done: the count begins anew
-        assert share.may_be_sent_again()
-        share.begin_attempt(0.0)
-    assert not share.may_be_sent_again()
+        assert partition.may_be_sent_again()
+        partition.begin_attempt(0.0)
+    assert not partition.may_be_sent_again()
+
+
+def test_a_host_that_refuses_is_named_and_costs_no_attempt() -> None:
+    partition = begun()
+    for _ in range(2 * ATTEMPTS_WITHOUT_GAIN):
+        refused = Failed(name=REFUSED, message="host h7: no such folder")
+        assert "host h7: no such folder" in str(partition.why_lost(refused, 1.0))
+        assert partition.refused == "host h7: no such folder"
+        assert partition.may_be_sent_again()
+        partition.begin_attempt(0.0)
+        assert partition.refused is None
 
 
 def test_a_worker_s_run_needs_an_output_that_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:

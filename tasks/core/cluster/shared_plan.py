@@ -1,146 +1,32 @@
-"""A run on several hosts: what a partition of it must know, and what it tells of itself.
+"""The plan of a run on several hosts: put on the storage by the parent run, read by each host."""
 
-All of it passes over the dataset's storage, below `runs/RUN/`:
-
-    plan.json       what is to be done, the same for every partition
-    parent.json     the sign of life of the run that plans and publishes
-    00003-1.json    that of partition 3 in its first attempt, with what it has done so far
-"""
-
-import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.dataset.layout import RUNS_FOLDER, TOKENIZER_FOLDER
-from streaming_ext.dataset.manifest import DatasetSpec, from_json, to_json
+from streaming_ext.dataset.manifest import from_json, to_json
 from streaming_ext.dataset.reading import read_record
 from streaming_ext.errors import (
     ConfigMismatchError,
     DatasetError,
     NotADatasetError,
-    StorageError,
     TokenizerError,
 )
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points, write_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES, open_saved
+from tasks.core.cluster.dealing import split_evenly
+from tasks.core.cluster.messages import SharedPlan, plan_path
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import put_tokenizer
 from tasks.core.planning.plan import RunPlan, without_lost_files
 from tasks.core.reading.records import read_records
-from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, installed_versions
+from tasks.core.reporting.report import PartCounts, PartTimes, installed_versions
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import Failure
 
 # Packages whose version may show in the bytes that they make; pyarrow brings the codecs.
 _MUST_AGREE = ("shardmill", "gigatoken", "tiktoken", "tokenizers", "pyarrow")
-
-
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SharedPlan(_Message):
-    """What every partition of a run knows.
-
-    Attributes:
-        config: as the user gave it; what was left out is each host's own, such as its workers.
-        sources: URL, size and version of all of them; the index is the part's number.
-        partitions: the parts of each.
-        unsafe: code points that the fast engine is not trusted with; None leaves it unused.
-        versions: of the packages that the parent run has.
-    """
-
-    format: Literal[1] = 1
-    config: dict[str, Any]
-    spec: DatasetSpec
-    sources: tuple[tuple[str, int, str | None], ...]
-    partitions: tuple[tuple[int, ...], ...]
-    unsafe: tuple[tuple[int, int], ...] | None
-    versions: dict[str, str]
-
-
-class ParentSign(_Message):
-    """The parent run lives, and counts these attempts of its partitions."""
-
-    beat: int
-    attempts: tuple[int, ...]
-    stopped: bool = False
-
-
-class FileInHand(_Message):
-    """A file that a partition has begun: its step, and what of it is done so far."""
-
-    part: int
-    step: str
-    source_bytes: float
-    text_bytes: int
-    tokens: int
-
-
-class PartitionSign(_Message):
-    """A partition lives, and has done so much.
-
-    Attributes:
-        ended: it did what it could; nothing more comes.
-        stopped: it was given up before that, and nothing of it runs any more.
-        fault: why it ended early, where every other partition would meet the same.
-    """
-
-    beat: int
-    host: str
-    in_hand: tuple[FileInHand, ...] = ()
-    done: tuple[PartTimes, ...] = ()
-    failed: tuple[FailedFile, ...] = ()
-    ended: bool = False
-    stopped: bool = False
-    fault: Failure | None = None
-
-
-def run_folder(run: str) -> str:
-    """The folder for what passes between the hosts of a run."""
-    return f"{RUNS_FOLDER}/{run}"
-
-
-def plan_path(run: str) -> str:
-    """Where the shared plan lies."""
-    return f"{run_folder(run)}/plan.json"
-
-
-def parent_path(run: str) -> str:
-    """Where the parent's sign of life lies."""
-    return f"{run_folder(run)}/parent.json"
-
-
-def partition_path(run: str, partition: int, attempt: int) -> str:
-    """Where a partition's sign of life lies."""
-    return f"{run_folder(run)}/{partition:05}-{attempt}.json"
-
-
-def split_evenly(sizes: Sequence[int], parts: Iterable[int], count: int) -> list[tuple[int, ...]]:
-    """Deal parts out into at most `count` partitions of about the same size, none of them empty.
-
-    The largest goes first, each to the partition that has least (Graham's rule: no partition is
-    larger than 4/3 of what is best possible).
-
-    Args:
-        sizes: in bytes, of all parts.
-        parts: numbers of those that are to be dealt out.
-        count: of partitions.
-    """
-    parts = sorted(parts, key=lambda part: (-sizes[part], part))
-    partitions: list[list[int]] = [[] for _ in range(min(count, len(parts)))]
-    least = [(0, 0, number) for number in range(len(partitions))]
-    for part in parts:
-        size, length, number = heapq.heappop(least)
-        partitions[number].append(part)
-        heapq.heappush(least, (size + sizes[part], length + 1, number))
-    return [tuple(sorted(partition)) for partition in partitions]
 
 
 def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> SharedPlan:
@@ -262,13 +148,6 @@ def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterato
             tokenize_seconds=0.0,
             write_seconds=0.0,
         )
-
-
-def remove_run_folder(storage: Storage, run: str) -> None:
-    """Remove what passed between the hosts; where that fails, the next run does it."""
-    with suppress(StorageError):
-        for path in storage.list(run_folder(run)):
-            storage.remove(path)
 
 
 def _recorded(storage: Storage, parts: Iterable[int]) -> set[int]:

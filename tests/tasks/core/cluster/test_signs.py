@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming_ext.errors import StorageError
+from tasks.core.cluster.dealing import split_evenly
 from tasks.core.cluster.heartbeat import Heartbeat, Pulse
-from tasks.core.cluster.partition import split_evenly
 from tasks.core.storage import LocalStorage
 from tests.command_line import wait_for
 

@@ -1,0 +1,87 @@
+"""Deployments that `--executor prefect://` may name, asked of a real server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows.executors.deployment import PARAMETERS, PartitionDeployment, find_deployment
+from streaming_ext.errors import UsageError
+from tests.command_line import CommandLine
+from tests.servers.prefect_server import ask, free_port
+
+
+@pytest.fixture(autouse=True)
+def asked(api_url: str) -> Iterator[None]:
+    with temporary_settings({PREFECT_API_URL: api_url}):
+        yield
+
+
+def deploy(api_url: str, *parameters: str, required: tuple[str, ...] = ()) -> tuple[str, str]:
+    """Make a deployment of a flow with these parameters; returns its name and its URL."""
+    name = f"flow-{uuid4().hex[:8]}"
+    flow = ask("POST", f"{api_url}/flows/", name=name)
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {parameter: {"title": parameter} for parameter in parameters},
+        "required": list(required),
+    }
+    made = ask(
+        "POST",
+        f"{api_url}/deployments/",
+        name="hosts",
+        flow_id=flow["id"],
+        enforce_parameter_schema=True,
+        parameter_openapi_schema=schema,
+    )
+    return f"{name}/hosts", f"{api_url}/deployments/{made['id']}"
+
+
+def test_an_attempt_is_one_run_however_often_it_is_sent(api_url: str) -> None:
+    name, _ = deploy(api_url, *PARAMETERS)
+    found = find_deployment(name)
+    first = found.start_run("/out", "run", 3, 1)
+    assert first is not None
+    assert found.start_run("/out", "run", 3, 1) == first
+    assert found.start_run("/out", "run", 3, 2) != first
+
+
+def test_one_of_another_flow(api_url: str) -> None:
+    name, _ = deploy(api_url, "config", "output")
+    with pytest.raises(UsageError, match="no parameter attempt, partition, run"):
+        find_deployment(name)
+
+
+def test_one_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match="no such deployment"):
+        find_deployment("no/such")
+
+
+def test_one_that_wants_more(api_url: str) -> None:
+    name, _ = deploy(api_url, *PARAMETERS, "region", required=("region",))
+    with pytest.raises(UsageError, match=r"(?s)starts no run of it.*409.*region"):
+        find_deployment(name).start_run("/out", "run", 0, 1)
+
+
+def test_one_that_is_deleted_meanwhile(api_url: str) -> None:
+    name, url = deploy(api_url, *PARAMETERS)
+    found = find_deployment(name)
+    ask("DELETE", url)
+    with pytest.raises(UsageError, match="was deleted"):
+        found.start_run("/out", "run", 0, 1)
+
+
+def test_a_server_that_is_away_is_asked_again() -> None:
+    with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
+        assert PartitionDeployment("a/b", "pool").start_run("/out", "run", 0, 1) is None
+
+
+def test_the_command_says_so(served: CommandLine, api_url: str, tmp_path: Path) -> None:
+    name, _ = deploy(api_url, "config", "output")
+    ended = served.shard(tmp_path / "out", executor=f"prefect://{name}")
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert "works on no partitions" in ended.stderr
+    assert "Traceback" not in ended.stderr

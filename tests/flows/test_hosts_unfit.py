@@ -1,0 +1,111 @@
+"""Hosts that see another disk than the others, and workers that are stopped: the run goes on."""
+
+import platform
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import CommandLine, assert_same_dataset, wait_for
+from tests.flows.test_hosts_dask import DaskCluster
+from tests.servers.namespaces import CAN_HIDE, hiding
+from tests.servers.prefect_worker import PARENTS, Cluster, cluster
+
+pytestmark = pytest.mark.soak
+needs_hiding = pytest.mark.skipif(not CAN_HIDE, reason="a disk cannot be hidden here (unshare)")
+AT_ONCE_SECONDS = 10.0  # on a machine with some load; a silence lasts 20 s
+START_SECONDS = 240.0
+
+
+@pytest.fixture
+def hosts(api_url: str, served: CommandLine, tmp_path: Path) -> Iterator[Cluster]:
+    """A host, and one for the parent runs."""
+    folder = tmp_path / "hosts"
+    folder.mkdir()
+    with cluster(api_url, served.env, folder) as made:
+        made.start("planner", pool=PARENTS)
+        made.start("one")
+        yield made
+
+
+def parameters(command: CommandLine, output: Path) -> dict[str, Any]:
+    return {
+        "config": {
+            "sources": [str(command.sources)],
+            "output": str(output),
+            "tokenizer": str(command.tokenizer),
+            "pattern": "gpt2",
+            "sequence_length": 128,
+            "shard_size": "16KiB",
+            "holdout_fraction": 0.1,
+            "workers": 1,
+            "executor": "prefect://shard-partition/hosts",
+            "partitions": 2,
+        }
+    }
+
+
+@needs_hiding
+def test_a_host_that_sees_another_disk(
+    hosts: Cluster, served: CommandLine, dataset: Path, tmp_path: Path
+) -> None:
+    """It is named, takes nothing more of the run, and lets go of it in the end."""
+    output = tmp_path / "out"
+    run = hosts.run("shard-dataset/demo", parameters(served, output))
+    hosts.frozen()
+    hosts.start("unfit", prefix=hiding(output))
+
+    def states() -> Counter[str]:
+        return Counter(one["state_name"] for one in hosts.partitions(run))
+
+    wait_for(lambda: states()["Refused"], seconds=START_SECONDS)
+    hosts.thaw()
+    assert hosts.wait(run)["type"] == "COMPLETED"
+    assert_same_dataset(dataset, output)
+    assert states() == {"Completed": 2, "Refused": 1}
+    (refused,) = [one for one in hosts.partitions(run) if one["state_name"] == "Refused"]
+    assert f"host {platform.node()}: " in refused["state"]["message"]
+    wait_for(hosts.no_work_left)
+
+
+def test_a_stopped_worker_gives_its_partition_back_at_once(
+    hosts: Cluster, served: CommandLine, dataset: Path, tmp_path: Path
+) -> None:
+    """Prefect's worker kills what it started; the parent run need not wait for a silence."""
+    output = tmp_path / "out"
+    run = hosts.run("shard-dataset/demo", parameters(served, output))
+    hosts.frozen()
+    worker = hosts.hosts.pop("one")
+    worker.send_signal(signal.SIGTERM)
+    worker.wait()
+    began = time.monotonic()
+
+    def lost() -> bool:
+        found = [one["state"]["message"] for one in hosts.partitions(run)]
+        return any("it was stopped on host" in (message or "") for message in found)
+
+    wait_for(lost)
+    assert time.monotonic() - began < AT_ONCE_SECONDS
+    hosts.start("two")
+    assert hosts.wait(run)["type"] == "COMPLETED"
+    assert_same_dataset(dataset, output)
+
+
+@needs_hiding
+def test_a_worker_of_dask_that_sees_another_disk(
+    served: CommandLine, dataset: Path, tmp_path: Path
+) -> None:
+    """The other one does its files too."""
+    output = tmp_path / "out"
+    output.mkdir()
+    with ExitStack() as stack:
+        dask = DaskCluster(dict(served.env), tmp_path, stack, below={"one": hiding(output)})
+        ended = served.shard(output, executor=f"dask://{dask.address}")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert_same_dataset(dataset, output)
+    assert f"refused by host {platform.node()}: " in ended.stdout + ended.stderr
