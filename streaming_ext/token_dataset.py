@@ -15,17 +15,14 @@ from streaming_ext.checkpoint.resume import Resume
 from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.sampler.node_local import find_node_group, plan_of
-from streaming_ext.sampler.order import OrderSpec
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import find_rank
+from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings
 from streaming_ext.shards.opening import open_streams
 from streaming_ext.shards.prefetch import THREADS
 from streaming_ext.stock import streaming
 from streaming_ext.streams import TokenStream, sequences_an_epoch
 from streaming_ext.units import parse_bytes, parse_count
-
-DEFAULT_LANES = 8
-DEFAULT_WINDOW = 1 << 18
 
 
 class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, name-defined, unused-ignore]
@@ -111,11 +108,11 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             raise UsageError("Give either streams=[...], or remote= and local=, not both.")
         if streams is None:
             streams = [TokenStream(remote=remote, local=local)]
-        if shuffle_seed < 0 or shuffle_block_size < 1:
-            raise UsageError(
-                "`shuffle_seed` must be at least 0 and `shuffle_block_size` at least 1, got "
-                f"{shuffle_seed} and {shuffle_block_size}."
-            )
+        order = OrderSettings(
+            split=split, sequence_length=sequence_length, batch_size=batch_size, shuffle=shuffle,
+            shuffle_seed=shuffle_seed, shuffle_block_size=shuffle_block_size,
+            num_canonical_nodes=num_canonical_nodes, drop_last=drop_last,
+        )  # fmt: skip
         rank = find_rank(dp_rank=dp_rank, dp_world_size=dp_world_size, device_mesh=device_mesh,
                          process_group=process_group, replication=replication)  # fmt: skip
         self.streams = list(streams)
@@ -123,12 +120,10 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.shuffle = shuffle
         self.shuffle_seed = shuffle_seed
         self.shuffle_block_size = shuffle_block_size
-        self.num_canonical_nodes = num_canonical_nodes or (DEFAULT_LANES if shuffle else 1)
-        if self.num_canonical_nodes < 1:
-            raise UsageError(f"`num_canonical_nodes` is below 1: {num_canonical_nodes}.")
+        self.num_canonical_nodes = order.lanes
         self.batch_size = batch_size
         self.dp_rank, self.dp_world_size = rank.rank, rank.size
-        self.drop_last = split != "holdout" if drop_last is None else drop_last
+        self.drop_last = order.drops_last
         self.cache_limit = parse_bytes(cache_limit, name="cache_limit")
         caches = open_streams(self.streams, split=split, limit=self.cache_limit,
                               retries=download_retry, timeout=download_timeout,
@@ -137,18 +132,10 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
         self.eot_id = indexes[0].eot_id if eot_id is None else eot_id
         self.sequence_length = sequence_length or indexes[0].sample_tokens
-        if self.sequence_length < 1:
-            raise UsageError(f"`sequence_length` must be at least 1, got {sequence_length}.")
         self._bounds = [index.bounds(self.sequence_length) for index in indexes]
         sizes = [int(bounds[-1]) for bounds in self._bounds]
         self.epoch_size = parse_count(epoch_size, name="epoch_size")
-        settings = {
-            "split": split,
-            "sequence_length": self.sequence_length,
-            "shuffle": shuffle,
-            "shuffle_seed": shuffle_seed,
-            "shuffle_block_size": shuffle_block_size,
-        }
+        settings = order.identity(self.sequence_length)
         self.node_group = find_node_group(
             indexes, node_local=node_local, rank=rank, sequences=sizes[0],
             whole_epochs=self.epoch_size is None, mesh=device_mesh, group=process_group,
@@ -159,8 +146,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.reader = TokenReader(caches)
         self.plan = plan_of(
             self.node_group,
-            OrderSpec(shuffle=shuffle, seed=shuffle_seed, lanes=self.num_canonical_nodes,
-                      window=shuffle_block_size),
+            order.spec,
             bounds=self._bounds,
             choose=sequences_an_epoch(self.streams, sizes, epoch_size=self.epoch_size),
             slices=RankSlices(batch_size=batch_size or 1, lanes=self.num_canonical_nodes,

@@ -69,6 +69,8 @@ def trace_step(
         UsageError: the epoch has no such step, or the dataset does not know its documents.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
+    if epoch < 0:
+        raise UsageError(f"`epoch` must be at least 0, got {epoch}.")
     plan = dataset.plan
     start = plan.start(epoch) if cursor is None else cursor
     begin = Cursor(epoch=start.epoch, place=0, before=start.before)
