@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from flows.executors import Executor, open_executor
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import RunPlan, check_sources, make_plan
+from tasks.core.planning.plan import RunPlan, make_plan
+from tasks.core.planning.sources import check_sources
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage, open_storage
 

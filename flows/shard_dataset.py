@@ -23,6 +23,7 @@ from flows.preparation import preparing
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError, UsageError
 from tasks.core.config import ShardConfig
+from tasks.core.linux import require_linux
 from tasks.core.planning.plan import RunPlan, remove_scratch
 from tasks.core.reporting.progress import RunProgress, watched
 from tasks.core.reporting.report import (
@@ -61,6 +62,7 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
     """
     if output is not None:
         config = config.model_copy(update={"output": output})
+    require_linux()
     require_absolute(config)
     try:
         with beating(), stopped_by_signals(watched()), ending_without_a_worker():

@@ -12,6 +12,7 @@ from flows.executors.look_ahead import MAX_THREADS
 from flows.executors.parts import finished_parts
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError
+from tasks.core.linux import require_linux
 from tasks.core.reporting.report import FailedFile
 from tasks.core.storage import open_storage
 from tasks.hosts.guest import CannotTakePartError
@@ -40,6 +41,7 @@ def shard_partition(output: str, run: str, partition: int, attempt: int) -> Stat
         partition: its number.
         attempt: how often it was sent.
     """
+    require_linux()
     here = PartitionGuest(open_storage(output), run, partition, attempt)
     failed = files = tokens = 0
     try:

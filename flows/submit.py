@@ -4,8 +4,9 @@
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -13,14 +14,13 @@ import httpx
 import pydantic
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import State
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Cancelling
-from rich.console import Console
 
 from flows.commands.explain import explain_values
-from flows.terminal.visible import visible
+from flows.dashboard.followed import FollowedRun
 from streaming_ext.errors import ShardmillError, UsageError
 from tasks.core.config import ShardConfig
 
@@ -28,42 +28,65 @@ POLL_SECONDS = 1.0
 END_SECONDS = 90.0  # after Ctrl+C: hosts end within seconds, a dead one is given up within this
 
 
-def submit(deployment: str, settings: Iterable[str], console: Console) -> bool:
-    """Run a deployment of `shard-dataset` to its end; returns whether it ended well.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submitted:
+    """A run that was asked for.
+
+    Attributes:
+        deployment: with the name of its flow before it.
+        pool: work pool whose workers take it.
+    """
+
+    run: UUID
+    deployment: str
+    pool: str
+
+
+def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -> Submitted:
+    """Ask for a run of a deployment of `shard-dataset`.
 
     Args:
+        client: of the server.
         deployment: its name; that of the flow goes before it unless given.
         settings: fields of its configuration that are to be others, as NAME=VALUE.
-        console: that is told how it goes.
 
     Raises:
         UsageError: there is no such deployment, or such a setting.
         ShardmillError: the server does not answer.
     """
     name = deployment if "/" in deployment else f"shard-dataset/{deployment}"
+    url = server_url()
+    try:
+        found = client.read_deployment_by_name(name)
+        parameters = {"config": changed(found.parameters.get("config", {}), settings)}
+        run = client.create_flow_run_from_deployment(found.id, parameters=parameters)
+    except ObjectNotFound as error:
+        raise UsageError(f"{name}: the server at {url} has no such deployment.") from error
+    except httpx.HTTPError as error:
+        raise ShardmillError(f"The Prefect server at {url} does not answer: {error}.") from error
+    return Submitted(run=run.id, deployment=name, pool=found.work_pool_name or "?")
+
+
+def server_url() -> str:
+    """Where the server is.
+
+    Raises:
+        UsageError: none is configured.
+    """
     url = get_current_settings().api.url
     if url is None:
         raise UsageError("No Prefect server is configured. Set PREFECT_API_URL.")
-    with get_client(sync_client=True) as client:
-        try:
-            found = client.read_deployment_by_name(name)
-            parameters = {"config": changed(found.parameters.get("config", {}), settings)}
-            run = client.create_flow_run_from_deployment(found.id, parameters=parameters)
-        except ObjectNotFound as error:
-            raise UsageError(f"{name}: the server at {url} has no such deployment.") from error
-        except httpx.HTTPError as error:
-            raise ShardmillError(
-                f"The Prefect server at {url} does not answer: {error}."
-            ) from error
-        console.print(f"{name}: flow run {run.id}, of the work pool {found.work_pool_name}")
-        try:
-            ended = _follow(client, run.id, console)
-        except BaseException:
-            console.print("Stopping all of it ...")
-            _cancel(client, run.id, console)
-            raise
-    assert ended.state is not None  # noqa: S101  (of a run that has ended)
-    return ended.state.is_completed()
+    return url
+
+
+def open_client() -> SyncPrefectClient:
+    """A client of the configured server.
+
+    Raises:
+        UsageError: none is configured.
+    """
+    server_url()
+    return get_client(sync_client=True)
 
 
 def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -91,22 +114,19 @@ def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
         ) from error
 
 
-def _follow(client: SyncPrefectClient, run: UUID, console: Console) -> FlowRun:
-    """Wait for the end of a run, and tell each state that it goes through."""
-    told = ""
+def follow(client: SyncPrefectClient, submitted: Submitted, followed: FollowedRun) -> State[Any]:
+    """Wait for the end of a run; `followed` is told how far it is."""
     while True:
         with suppress(httpx.HTTPError):  # a server that is restarted comes back
-            found = client.read_flow_run(run)
-            state = found.state
-            if state is not None and (line := f"{state.name}: {state.message or '-'}") != told:
-                console.print(visible(line), markup=False, soft_wrap=True)
-                told = line
+            state = client.read_flow_run(submitted.run).state
             if state is not None and state.is_final():
-                return found
+                return state
+            if state is not None:
+                followed.update(client, state, pool=submitted.pool)
         time.sleep(POLL_SECONDS)
 
 
-def _cancel(client: SyncPrefectClient, run: UUID, console: Console) -> None:
+def cancel(client: SyncPrefectClient, run: UUID, tell: Callable[[str], None]) -> None:
     """Cancel a run and wait until nothing of it is left."""
     deadline = time.monotonic() + END_SECONDS
     asked = False
@@ -114,13 +134,25 @@ def _cancel(client: SyncPrefectClient, run: UUID, console: Console) -> None:
         with suppress(httpx.HTTPError):
             state = client.read_flow_run(run).state
             if state is not None and state.is_final():
-                console.print(f"The run ended as {state.name}.")
+                tell(f"The run ended as {state.name}.")
                 return
             if not asked:
                 waits = state is not None and state.is_scheduled()
                 client.set_flow_run_state(run, Cancelled() if waits else Cancelling(), force=True)
                 asked = True
         time.sleep(POLL_SECONDS)
-    console.print(
-        f"The run has not ended within {END_SECONDS:.0f} s: `prefect flow-run inspect {run}`."
-    )
+    tell(f"The run has not ended within {END_SECONDS:.0f} s: `prefect flow-run inspect {run}`.")
+
+
+def ended_for_wrong_usage(state: State[Any]) -> bool:
+    """Whether a run failed for what `shardmill shard` calls wrong usage."""
+    names = {kind.__name__ for kind in _kinds_of(UsageError)}
+    words = (state.message or "").removeprefix("Flow run encountered an exception: ")
+    return state.is_failed() and words.partition(":")[0] in names
+
+
+def _kinds_of(error: type[Exception]) -> set[type[Exception]]:
+    kinds = {error}
+    for kind in error.__subclasses__():
+        kinds |= _kinds_of(kind)
+    return kinds

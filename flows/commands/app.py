@@ -31,7 +31,9 @@ def _version() -> str:
 
 def _default_text(value: object) -> str:
     """A default as it is shown in help texts."""
-    return size_text(value) if isinstance(value, ByteSize) else str(value)
+    if isinstance(value, ByteSize):
+        return size_text(value)
+    return "" if value is None or value is False else str(value)
 
 
 config_file = ConfigFile()
@@ -53,6 +55,7 @@ app.command(verify)
 app.command(inspect)
 app.command(trace)
 app.command(demo)
+app.register_install_completion_command()
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:

@@ -1,11 +1,15 @@
 """The terminal of a command: results on standard output, all else on standard error."""
 
+import logging
+
 from rich.console import Console
 
 from flows.terminal.visible import visible
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+log = logging.getLogger("shardmill")
+log.addHandler(logging.NullHandler())
 
 
 def tell(problem: str) -> None:

@@ -1,10 +1,12 @@
 """`shardmill inspect`: what a dataset is, and what stands in its samples."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from flows.commands.consoles import out
+from flows.commands.output_options import DEFAULT_OUTPUT, OutputOptions
 from streaming_ext.dataset.layout import Split
 from tasks.core.storage import open_storage
 
@@ -14,6 +16,7 @@ def inspect(
     *,
     sample: Annotated[tuple[int, ...], Parameter(name=("--sample", "-s"))] = (),
     split: Split = "train",
+    printing: OutputOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Show what a dataset is; with --sample, what stands in chosen samples and where it came from.
 
@@ -30,9 +33,14 @@ def inspect(
     from tasks.core.inspect.decode import decode_samples
     from tasks.core.inspect.inspect import describe
 
-    storage = open_storage(path)
-    if sample:
-        show_samples(decode_samples(storage, split, list(sample)), out)
-    else:
-        show_dataset(describe(storage), out)
+    with printing.applied():
+        storage = open_storage(path)
+        if sample:
+            samples = decode_samples(storage, split, list(sample))
+            printing.result([asdict(each) for each in samples])
+            show_samples(samples, out)
+        else:
+            dataset = describe(storage)
+            printing.result(dataset.facts())
+            show_dataset(dataset, out)
     return 0

@@ -6,14 +6,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.consoles import err, out
+from flows.commands.output_options import DEFAULT_OUTPUT, OutputOptions
 from tasks.core.estimate.config import EstimateConfig
+from tasks.core.linux import require_linux
 
 
 def plan(
     config: Annotated[EstimateConfig, Parameter(name="*")],
     *,
-    json: bool = False,
     config_file: Annotated[Path | None, Parameter(name="--config")] = None,
+    printing: OutputOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Tell what a run would make and take: tokens, disk, time, and what decides the time.
 
@@ -22,8 +24,6 @@ def plan(
 
     Parameters
     ----------
-    json
-        Print everything as JSON.
     config_file
         YAML file with any of these options; what the command line says goes first.
     """
@@ -31,11 +31,11 @@ def plan(
     from streaming_ext.text.memory import limit_memory
     from tasks.core.estimate.estimate import estimate
 
+    require_linux()
     limit_memory()  # files of unknown origin are read in this process
-    with err.status("starting") as status:
-        found = estimate(config, status.update)
-    if json:
-        print(found.model_dump_json(indent=1))
-    else:
+    with printing.applied():
+        with err.status("starting") as status:
+            found = estimate(config, status.update)
+        printing.result(found.model_dump(mode="json"))
         show_estimate(found, out)
     return 0

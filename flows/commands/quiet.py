@@ -1,4 +1,4 @@
-"""Prefect without its own lines in the terminal."""
+"""Prefect's own log: to its dashboard, and in the terminal where it is asked for."""
 
 import os
 

@@ -1,11 +1,13 @@
 """`shardmill submit`: a deployment, run on a cluster's workers and followed."""
 
-from flows.commands.consoles import out
-from flows.commands.exit_codes import EXIT_FAILED
+from flows.commands.consoles import err, out
+from flows.commands.exit_codes import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
+from flows.commands.output_options import DEFAULT_OUTPUT, OutputOptions
 from flows.commands.quiet import quiet_prefect
+from flows.terminal.visible import visible
 
 
-def submit(deployment: str, *settings: str) -> int:
+def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OUTPUT) -> int:
     """Run a deployment on a cluster's workers and follow it; Ctrl+C stops all of it, everywhere.
 
     Parameters
@@ -16,6 +18,42 @@ def submit(deployment: str, *settings: str) -> int:
         Options that are to differ from the deployment's, as NAME=VALUE: output=s3://bucket/text.
     """
     quiet_prefect()
-    from flows.submit import submit as run
+    from flows.dashboard.followed import FollowedRun
+    from flows.submit import cancel, ended_for_wrong_usage, follow, open_client, start
+    from flows.terminal.run_progress import shown
 
-    return 0 if run(deployment, settings, out) else EXIT_FAILED
+    with printing.applied() as listen, open_client() as client:
+        listen()
+        submitted = start(client, deployment, settings)
+        err.print(
+            f"{submitted.deployment}: flow run {submitted.run}, of the work pool {submitted.pool}",
+            markup=False,
+            soft_wrap=True,
+        )
+        followed = FollowedRun(submitted.run)
+        try:
+            with shown(followed, err):
+                ended = follow(client, submitted, followed)
+        except BaseException:
+            err.print("Stopping all of it ...")
+            cancel(client, submitted.run, lambda words: err.print(words, soft_wrap=True))
+            raise
+        printing.result(
+            {
+                "flow_run": str(submitted.run),
+                "deployment": submitted.deployment,
+                "state": ended.name,
+                "message": ended.message,
+            }
+        )
+        where = out if ended.is_completed() else err
+        where.print(
+            visible(f"{ended.name}: {ended.message or 'it says no more'}"),
+            markup=False,
+            soft_wrap=True,
+        )
+    if ended.is_completed():
+        return 0
+    if ended.is_cancelled():
+        return EXIT_TERMINATED
+    return EXIT_USAGE if ended_for_wrong_usage(ended) else EXIT_FAILED

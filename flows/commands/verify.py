@@ -1,6 +1,7 @@
 """`shardmill verify`: a dataset checked against what it says of itself."""
 
 import os
+from dataclasses import asdict
 from typing import Annotated
 
 from cyclopts import Parameter, validators
@@ -8,6 +9,7 @@ from rich.progress import Progress
 
 from flows.commands.consoles import err, out
 from flows.commands.exit_codes import EXIT_FAILED
+from flows.commands.output_options import DEFAULT_OUTPUT, OutputOptions
 from tasks.core.storage import open_storage
 
 
@@ -18,6 +20,7 @@ def verify(
     documents: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 200,
     seed: int = 0,
     workers: Annotated[int, Parameter(validator=validators.Number(gte=1))] = os.cpu_count() or 1,
+    printing: OutputOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Check every byte of a dataset against what it says of itself.
 
@@ -34,18 +37,22 @@ def verify(
     workers
         Threads.
     """
-    from flows.terminal.show_verify import show_report
+    from flows.terminal.show_verify import show_findings, show_report
     from tasks.core.verify.verify import verify as check
 
-    with Progress(transient=True, console=err) as bar:
-        task = bar.add_task("verifying", total=None)
-        report = check(
-            open_storage(path),
-            deep=deep,
-            deep_sample=documents,
-            seed=seed,
-            workers=workers,
-            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    show_report(report, out)
+    with printing.applied():
+        with Progress(transient=True, console=err) as bar:
+            task = bar.add_task("verifying", total=None)
+            report = check(
+                open_storage(path),
+                deep=deep,
+                deep_sample=documents,
+                seed=seed,
+                workers=workers,
+                on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )
+        printing.result({"sound": report.sound, **asdict(report)})
+        show_report(report, out)
+    if not report.sound and printing.quiet:
+        show_findings(report.findings, err)
     return 0 if report.sound else EXIT_FAILED

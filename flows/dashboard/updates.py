@@ -24,6 +24,7 @@ from prefect.exceptions import Pause, PrefectHTTPStatusError
 from prefect.flows import Flow
 from prefect.runtime import flow_run
 
+from flows.dashboard.followed import PROGRESS, to_metadata
 from flows.dashboard.report_page import ReportPage
 from flows.dashboard.tables import describe_files, describe_hosts, files_table, hosts_table
 from flows.terminal.visible import count_text, duration_text, visible
@@ -36,7 +37,7 @@ from tasks.core.reporting.report import RunReport, report_path
 from tasks.core.storage import Storage
 from tasks.core.workers.pool import InternalError
 
-PROGRESS, FILES, HOSTS, REPORT = "shard-progress", "shard-files", "shard-hosts", "shard-report"
+FILES, HOSTS, REPORT = "shard-files", "shard-hosts", "shard-report"
 FIRST_SECONDS = 5.0  # a run that is over by then is told by its report alone
 UPDATE_SECONDS = 5.0
 _END_SECONDS = 3.0  # for the last update; a server that takes longer does not hold up the run
@@ -99,7 +100,7 @@ class _Updates:
         total = now.source_bytes_total
         done = round(min(100 * now.source_bytes / total, 100), 1) if total else 0.0
         try:
-            artifacts.put(PROGRESS, "progress", done, _describe(now))
+            artifacts.put(PROGRESS, "progress", done, _describe(now), metadata=to_metadata(now))
             if working or results:
                 files = json.dumps(files_table(working, results))
                 artifacts.put(FILES, "table", files, describe_files(working, results))
@@ -137,7 +138,15 @@ class _Artifacts:
         self._run = run
         self._known: dict[str, tuple[UUID, tuple[Any, str]]] = {}
 
-    def put(self, key: str, kind: str, data: Any, description: str) -> None:
+    def put(
+        self,
+        key: str,
+        kind: str,
+        data: Any,
+        description: str,
+        *,
+        metadata: dict[str, str] | None = None,
+    ) -> None:
         """Make sure that the server shows this; nothing is sent where it does already."""
         new = (data, description)
         known = self._known.get(key)
@@ -145,7 +154,7 @@ class _Artifacts:
             return
         if known is not None:
             try:
-                self._change(known[0], data, description)
+                self._change(known[0], data, description, metadata)
             except PrefectHTTPStatusError as error:
                 if error.response.status_code != httpx.codes.NOT_FOUND:
                     raise
@@ -153,28 +162,32 @@ class _Artifacts:
             else:
                 self._known[key] = (known[0], new)
         if known is None:
-            self._known[key] = (self._make(key, kind, data, description), new)
+            self._known[key] = (self._make(key, kind, data, description, metadata), new)
 
     # Not the client's own `create_artifact` and `update_artifact`: they also send an event that
     # holds all the data (the server would keep every version of a table for a week), by a thread
     # that stays in this process for good.
 
-    def _make(self, key: str, kind: str, data: Any, description: str) -> UUID:
+    def _make(
+        self, key: str, kind: str, data: Any, description: str, metadata: dict[str, str] | None
+    ) -> UUID:
         made = self._client.request(
             "POST",
             "/artifacts/",
             json={
                 "key": key, "type": kind, "data": data, "description": description,
-                "flow_run_id": str(self._run),
+                "metadata_": metadata, "flow_run_id": str(self._run),
             },
         )  # fmt: skip
         return UUID(made.json()["id"])
 
-    def _change(self, artifact: UUID, data: Any, description: str) -> None:
+    def _change(
+        self, artifact: UUID, data: Any, description: str, metadata: dict[str, str] | None
+    ) -> None:
         self._client.request(
             "PATCH",
             "/artifacts/{id}",
-            json={"data": data, "description": description},
+            json={"data": data, "description": description, "metadata_": metadata},
             path_params={"id": artifact},
         )
 

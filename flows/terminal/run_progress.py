@@ -1,8 +1,10 @@
 """What a person sees in the terminal while a run goes on, and when it has ended."""
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,34 +14,51 @@ from rich.text import Text
 from flows.terminal.columns import show_facts
 from flows.terminal.visible import count_text, counted, duration_text, visible
 from streaming_ext.dataset.manifest import Manifest
-from tasks.core.reporting.progress import RunProgress, Snapshot
+from tasks.core.reporting.progress import Snapshot
 from tasks.core.reporting.report import RunReport
 
 _LINE_SECONDS = 10.0  # between two lines where the output is no terminal
 
 
+_log = logging.getLogger("shardmill")
+
+
+class HasSnapshot(Protocol):
+    """A run here or elsewhere that tells how far it is."""
+
+    def snapshot(self) -> Snapshot:
+        """The counters as they are now."""
+        ...
+
+
 @contextmanager
-def shown(progress: RunProgress, console: Console) -> Iterator[None]:
-    """Show how far a run is: a bar that moves, or now and then a line where nobody watches."""
-    if console.is_terminal:
-        with Live(
-            get_renderable=lambda: _bar(progress.snapshot(), console.width),
-            console=console,
-            refresh_per_second=4,
-            transient=True,
-        ):
-            yield
-        return
+def shown(progress: HasSnapshot, console: Console) -> Iterator[None]:
+    """Show how far a run is: a bar that moves, or now and then a line where nobody watches.
+
+    The lines are logged too, for who keeps a log file.
+    """
     ended = threading.Event()
 
     def lines() -> None:
         while not ended.wait(_LINE_SECONDS):
-            console.print(describe(progress.snapshot()), markup=False, soft_wrap=True)
+            line = describe(progress.snapshot())
+            _log.info("%s", line)
+            if not console.is_terminal:
+                console.print(line, markup=False, soft_wrap=True)
 
     thread = threading.Thread(target=lines, daemon=True)
     thread.start()
     try:
-        yield
+        if console.is_terminal:
+            with Live(
+                get_renderable=lambda: _bar(progress.snapshot(), console.width),
+                console=console,
+                refresh_per_second=4,
+                transient=True,
+            ):
+                yield
+        else:
+            yield
     finally:
         ended.set()
         thread.join()
@@ -94,6 +113,11 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
     if page is not None:
         facts.append(("report", visible(page)))
     show_facts(facts, console)
+    show_failures(report, console)
+
+
+def show_failures(report: RunReport, console: Console) -> None:
+    """Each file that failed, and why."""
     for failed in report.failed:
         console.print(f"FAILED {visible(str(failed))}", style="red", markup=False, soft_wrap=True)
 

@@ -79,3 +79,59 @@ def test_the_image_is_clean_and_runs_as_nobody_special() -> None:
     users = re.findall(r"^USER (\d+)", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
     assert users
     assert "0" not in users
+
+
+def test_the_image_takes_extras_and_keeps_scratch_on_a_disk() -> None:
+    text = (FOLDER / "Dockerfile").read_text()
+    assert re.search(r"^ARG EXTRAS=flow,s3$", text, re.MULTILINE)
+    assert ".[${EXTRAS}]" in text
+    assert re.search(r"^VOLUME /tmp$", text, re.MULTILINE)
+    assert "--init" in text
+    assert "--tmpfs" not in text
+    assert "UMask=0022" in UNIT.read_text()
+
+
+PODS: list[dict[str, Any]] = list(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()))
+
+
+@pytest.mark.parametrize("deployment", PODS, ids=lambda each: each["metadata"]["name"])
+def test_a_kubernetes_deployment_is_whole(deployment: dict[str, Any]) -> None:
+    assert (deployment["apiVersion"], deployment["kind"]) == ("apps/v1", "Deployment")
+    spec = deployment["spec"]
+    pod = spec["template"]["spec"]
+    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    (container,) = pod["containers"]
+    assert container["args"][0] == spec["template"]["metadata"]["labels"]["pool"]
+    assert container["args"][0] in {PARENTS, HOSTS}
+    name, _, tag = container["image"].partition(":")
+    assert name == "shardmill"
+    assert tag not in {"", "latest"}
+    assert "requests" in container["resources"]
+    assert container["envFrom"] == [{"secretRef": {"name": "shardmill-worker"}}]
+    assert pod["securityContext"]["runAsNonRoot"]
+    user = re.findall(r"^USER (\d+)", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)[-1]
+    assert str(pod["securityContext"]["runAsUser"]) == user
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in pod["volumes"]}
+    for volume in pod["volumes"]:
+        assert volume["emptyDir"].get("medium") is None  # a disk: "Memory" would be a tmpfs
+
+
+def test_the_slurm_script_starts_a_worker_a_node(tmp_path: Path) -> None:
+    script = FOLDER / "slurm.sbatch"
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    (tmp_path / "worker.env").write_text("PREFECT_API_URL=http://server/api\n")
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$PREFECT_API_URL $TMPDIR $@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    ended = subprocess.run(
+        ["bash", str(script)],
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SHARDMILL_SCRATCH": "/local"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.split() == [
+        "http://server/api", "/local", "--kill-on-bad-exit=0", "--export=ALL",
+        "/opt/shardmill/bin/prefect", "worker", "start", "--pool", HOSTS, "--limit", "1",
+    ]  # fmt: skip

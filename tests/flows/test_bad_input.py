@@ -54,10 +54,14 @@ class TestUsage:
         refused(served.shard(tmp_path / "out", **options), *said)
         assert not (tmp_path / "out/parts").exists()
 
-    def test_column_of_another_type(self, served: CommandLine, own_sources: Path) -> None:
-        pq.write_table(pa.table({"text": [1, 2]}), own_sources / "numbers.parquet")
-        ended = served.shard(own_sources.parent / "out", sources=own_sources)
-        refused(ended, "numbers.parquet", "int64", "expected string")
+    def test_no_file_with_a_column_of_texts_names_all_of_them(
+        self, served: CommandLine, tmp_path: Path
+    ) -> None:
+        for name in ("a", "b"):
+            pq.write_table(pa.table({"text": [1, 2]}), tmp_path / f"{name}.parquet")
+        ended = served.shard(tmp_path / "out", sources=tmp_path)
+        refused(ended, "a.parquet", "b.parquet", "int64", "expected string")
+        assert not (tmp_path / "out").exists()
 
     def test_no_name_steers_the_terminal_or_stands_in_a_run_s(
         self, served: CommandLine, own_sources: Path, api_url: str
@@ -123,6 +127,19 @@ class TestDamagedFiles:
         assert f"3 done, {NUM_FILES - 3} done before" in ended.stdout
         assert served.shard(tmp_path / "fresh", sources=own_sources).returncode == 0
         assert_same_dataset(tmp_path / "fresh", output)
+
+    def test_local_files_of_a_wrong_type_fail_alone_and_are_all_named_at_once(
+        self, served: CommandLine, own_sources: Path, tmp_path: Path
+    ) -> None:
+        pq.write_table(pa.table({"text": [1, 2]}), own_sources / "numbers.parquet")
+        pq.write_table(pa.table({"body": ["a"]}), own_sources / "other.parquet")
+        ended = served.shard(tmp_path / "out", sources=own_sources)
+        assert ended.returncode == 1, ended.stderr
+        assert "2 files will fail, the others are done:" in ended.stderr
+        for name, reason in (("numbers.parquet", "int64"), ("other.parquet", "no column 'text'")):
+            for said in (ended.stderr, ended.stdout):
+                assert any(name in line and reason in line for line in said.splitlines())
+        assert len(list((tmp_path / "out").glob("parts/*.json"))) == NUM_FILES
 
     def test_invalid_utf8(self, served: CommandLine, tmp_path: Path) -> None:
         bad = pa.array([b"fine", b"\xff\xfe"], pa.binary()).view(pa.string())

@@ -20,7 +20,7 @@ from tasks.core.estimate.cost import Cost, Machines, Work, cost
 from tasks.core.estimate.looking import Footer, Rows, look, read_rows, sizes_of
 from tasks.core.estimate.sampling import Cluster, Quantity, mean_ratio, ratio
 from tasks.core.estimate.timing import Timed, time_sample
-from tasks.core.planning.plan import check_sources
+from tasks.core.planning.sources import check_sources
 
 _ONE_GBIT = 125e6
 _LEAST_GROUPS = 16  # row groups to read over all files, if there are

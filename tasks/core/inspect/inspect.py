@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -71,6 +72,30 @@ class DatasetDescription:
     def bytes_per_token(self) -> float:
         """Bytes of text a token, end-of-text ids left out."""
         return self.text_bytes / self.lengths.tokens if self.lengths.tokens else 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """All of it as plain values, for JSON."""
+        lengths = self.lengths
+        quantiles = {f"p{share}": lengths.quantile(share / 100) for share in (50, 90, 99)}
+        return {
+            "dataset": self.dataset,
+            "spec": self.spec.model_dump(mode="json"),
+            "documents": self.documents,
+            "tokens": self.tokens,
+            "text_bytes": self.text_bytes,
+            "bytes_per_token": self.bytes_per_token,
+            "lengths": {"mean": lengths.mean, **quantiles, "longest": lengths.longest},
+            "splits": {
+                name: {
+                    **split.summary.model_dump(mode="json"),
+                    "raw_bytes": split.raw_bytes,
+                    "stored_bytes": split.stored_bytes,
+                }
+                for name, split in self.splits.items()
+            },
+            "parts": [part.model_dump(mode="json") for part in self.parts],
+            "runs": [run.model_dump(mode="json") for run in self.runs],
+        }
 
 
 def open_dataset(storage: Storage) -> tuple[DatasetFiles, Manifest]:

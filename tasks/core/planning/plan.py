@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,20 +31,18 @@ from streaming_ext.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
     NotADatasetError,
-    SourceError,
     StorageError,
     UsageError,
 )
-from streaming_ext.text.documents.formats import format_of
-from streaming_ext.text.sources import SourceFile, identify, is_remote, list_sources
+from streaming_ext.text.sources import SourceFile, identify, is_remote
 from streaming_ext.text.sources.fetch import local_name
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.whole import beside_parts, lost_files
 from tasks.core.planning.node_shares import own_share, require_same_share
 from tasks.core.planning.part import Part
+from tasks.core.planning.sources import shortened
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.storage import Storage
@@ -54,9 +51,6 @@ from tasks.core.storage.scratch import user_scratch
 _IO_THREADS = 8
 _log = logging.getLogger(__name__)
 _DOWNLOADS = "sources"
-_LISTING_SECONDS = 60.0
-# One listing serves the check at the command line and the flow behind it: servers count requests.
-_listings: dict[tuple[object, ...], tuple[float, tuple[SourceFile, ...]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,38 +109,6 @@ def scratch_base(config: ShardConfig, storage: Storage) -> Path:
     return Path(config.scratch).expanduser().absolute() / name
 
 
-def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
-    """List the sources and look into each for the text column, before any work.
-
-    A file that cannot be read at all is left to its own part, which fails alone. Of remote files
-    only the first is looked into.
-
-    Raises:
-        UsageError: nothing matches, or a file has no such column or one of another type.
-        StorageError: a server refuses or does not answer.
-    """
-    key = (config.sources, config.max_files, config.hub_config, config.read_options)
-    listed, known = _listings.pop(key, (0.0, ()))
-    if known and time.monotonic() - listed < _LISTING_SECONDS:
-        return known
-    sources = list_sources(config.sources, max_files=config.max_files, hub_config=config.hub_config)
-
-    def check(source: SourceFile) -> None:
-        try:
-            format_of(source.url).look(SourceFileBytes(source), config.read_options)
-        except SourceError:
-            return
-
-    remote = [source for source in sources if source.remote]
-    local = [source for source in sources if not source.remote]
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        for _ in threads.map(check, local + remote[:1]):
-            pass
-    if remote and not local:
-        _listings[key] = (time.monotonic(), tuple(sources))
-    return tuple(sources)
-
-
 def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]) -> RunPlan:
     """Compare what is asked for with what the output holds, and prepare the scratch folder.
 
@@ -156,6 +118,22 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
         ConfigMismatchError: the output was made with another configuration or from other sources.
         UsageError: the output is a folder of something else.
         StorageError: scratch is not writable.
+        TokenizerError: the tokenizer cannot be had.
+    """
+    plan, tokenizer = compare_with_output(config, storage, sources)
+    if not plan.published:
+        _prepare(plan, storage, tokenizer)
+    return plan
+
+
+def compare_with_output(
+    config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]
+) -> tuple[RunPlan, Tokenizer]:
+    """What a run has to do, and its tokenizer; nothing is written.
+
+    Raises:
+        ConfigMismatchError: the output was made with another configuration or from other sources.
+        UsageError: the output is a folder of something else.
         TokenizerError: the tokenizer cannot be had.
     """
     scratch = scratch_folder(config, storage)
@@ -176,16 +154,18 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
         earlier=tuple(PartCounts.of(record) for record in recorded.values()),
         share=share,
     )
-    if published:
-        return plan
+    return plan, tokenizer
+
+
+def _prepare(plan: RunPlan, storage: Storage, tokenizer: Tokenizer) -> None:
+    """Remove what killed runs left, and put the tokenizer where all workers load it from."""
     storage.remove_incoming()
-    _remove_unrecorded(storage, recorded)
+    _remove_unrecorded(storage, set(range(len(plan.sources))) - set(plan.todo))
     try:
         _empty_scratch(plan)
-        save_tokenizer(tokenizer, plan.tokenizer_folder, engine=config.engine)
+        save_tokenizer(tokenizer, plan.tokenizer_folder, engine=plan.config.engine)
     except OSError as error:
-        raise StorageError(f"Cannot write to scratch {scratch}: {error.strerror}.") from error
-    return plan
+        raise StorageError(f"Cannot write to scratch {plan.scratch}: {error.strerror}.") from error
 
 
 def _empty_scratch(plan: RunPlan) -> None:
@@ -309,8 +289,7 @@ def _require_same_sources(
     if differences:
         raise ConfigMismatchError(
             f"{storage} was made from other sources:\n  "
-            + "\n  ".join(differences[:20])
-            + (f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else "")
+            + "\n  ".join(shortened(differences))
             + "\nUse the old sources, or another --output."
         )
 

@@ -18,7 +18,7 @@ from streaming_ext.text.documents.source_format import (
     SourceFormat,
 )
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import check_sources
+from tasks.core.planning.sources import check_sources
 from tasks.core.storage import LocalStorage
 from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_dataset, build_from

@@ -28,7 +28,7 @@ from streaming_ext.text.sources import fetch as fetch_module
 from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import check_sources
+from tasks.core.planning.sources import check_sources
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.swift import SwiftServer, s3_client
 

@@ -1,5 +1,6 @@
 """What is left to do: by the records on the output alone, and only where all else is the same."""
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,11 +25,11 @@ from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
 from tasks.core.planning.plan import (
     RunPlan,
-    check_sources,
     make_plan,
     remove_scratch,
     scratch_folder,
 )
+from tasks.core.planning.sources import check_sources, look_into_sources
 from tasks.core.reading.records import read_records
 from tasks.core.storage import LocalStorage
 from tasks.core.workers.write_part import write_part
@@ -450,9 +451,18 @@ class TestForeignFiles:
 class TestCheckSources:
     def test_a_file_without_the_column(self, config: ShardConfig, tmp_path: Path) -> None:
         pq.write_table(pa.table({"body": ["x"]}), tmp_path / "sources/2.parquet")
-        with pytest.raises(UsageError, match=r"2\.parquet has no column 'text'; .* body"):
+        sources, wrong = look_into_sources(config)
+        assert len(sources) == NUM_SOURCES  # it fails alone
+        assert re.fullmatch(r".*2\.parquet has no column 'text'; .* body.*", *wrong)
+        assert look_into_sources(changed(config, max_files=2))[1] == ()
+
+    def test_no_file_with_the_column_names_all(self, config: ShardConfig, tmp_path: Path) -> None:
+        for file in (tmp_path / "sources").iterdir():
+            pq.write_table(pa.table({"body": ["x"]}), file)
+        with pytest.raises(UsageError) as told:
             check_sources(config)
-        assert len(check_sources(changed(config, max_files=2))) == 2
+        said = str(told.value)
+        assert all(f"{n}.parquet has no column 'text'" in said for n in range(NUM_SOURCES))
 
     def test_a_damaged_file_is_left_to_its_part(self, config: ShardConfig, tmp_path: Path) -> None:
         (tmp_path / "sources/2.parquet").write_bytes(b"no parquet")

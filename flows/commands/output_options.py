@@ -1,0 +1,105 @@
+"""What a command prints, and where: `--quiet`, `--verbose`, `--log-file`, `--json`."""
+
+import json as to_json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cyclopts import Parameter
+
+from flows.commands.consoles import err, log, out
+from streaming_ext.errors import UsageError
+
+_FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+# Loggers that pass nothing on to the root once Prefect is loaded.
+_OF_PREFECT = ("prefect", "prefect.flow_runs", "prefect.task_runs")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """What to print.
+
+    Parameters
+    ----------
+    quiet
+        Print nothing but errors.
+    verbose
+        Print what the libraries log too, and tracebacks of errors.
+    log_file
+        Add all of that to a file, with times.
+    json
+        Print the result as one JSON document; all else goes to standard error.
+    """
+
+    quiet: bool = False
+    verbose: bool = False
+    log_file: Path | None = None
+    json: bool = False
+
+    @contextmanager
+    def applied(self) -> Iterator[Callable[[], None]]:
+        """Print as asked within the block.
+
+        What is yielded is to be called once Prefect is loaded, which sets up logging anew.
+
+        Raises:
+            UsageError: the log file cannot be written.
+        """
+        root = logging.getLogger()
+        was = out.quiet, err.quiet, root.level
+        handlers = self._opened()
+        listened = [root, *(logging.getLogger(name) for name in _OF_PREFECT)]
+        out.quiet = self.quiet or self.json
+        err.quiet = self.quiet
+        log.setLevel(logging.INFO)
+        if self.verbose:
+            root.setLevel(logging.INFO)
+
+        def listen() -> None:
+            for logger in listened:
+                for handler in handlers:
+                    logger.addHandler(handler)
+
+        listen()
+        try:
+            yield listen
+        except Exception as error:
+            log.error("%s", error, exc_info=self.verbose)
+            raise
+        finally:
+            for handler in handlers:
+                for logger in listened:
+                    logger.removeHandler(handler)
+                handler.close()
+            out.quiet, err.quiet = was[:2]
+            root.setLevel(was[2])
+
+    def result(self, found: Any) -> None:
+        """Print the result as JSON, where that is asked for."""
+        if self.json:
+            sys.stdout.write(to_json.dumps(found, indent=1, default=str) + "\n")
+
+    def _opened(self) -> list[logging.Handler]:
+        handlers: list[logging.Handler] = []
+        if self.log_file is not None:
+            try:
+                self.log_file.expanduser().parent.mkdir(parents=True, exist_ok=True)
+                handlers.append(logging.FileHandler(self.log_file.expanduser(), encoding="utf-8"))
+            except OSError as error:
+                raise UsageError(
+                    f"--log-file {self.log_file}: cannot be written: {error.strerror}."
+                ) from error
+        if self.verbose:
+            handlers.append(logging.StreamHandler())
+        for handler in handlers:
+            handler.setLevel(logging.INFO)
+            handler.setFormatter(logging.Formatter(_FORM))
+        return handlers
+
+
+DEFAULT_OUTPUT = OutputOptions()

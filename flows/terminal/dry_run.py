@@ -1,0 +1,87 @@
+"""`shardmill shard --dry-run`: what a run would do, with nothing done."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from flows.terminal.columns import show_facts
+from flows.terminal.visible import counted, visible
+from streaming_ext.units import size_text
+from tasks.core.config import ShardConfig
+from tasks.core.planning.plan import RunPlan, compare_with_output
+from tasks.core.planning.sources import check_sources
+from tasks.core.storage import open_storage
+
+_SHOWN = 10  # source files, where not all are asked for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DryRun:
+    """What a run would do.
+
+    Attributes:
+        output: where the dataset is or would be.
+        plan: of the run.
+    """
+
+    output: str
+    plan: RunPlan
+
+    def facts(self) -> dict[str, Any]:
+        """What is told as JSON."""
+        plan = self.plan
+        return {
+            "output": self.output,
+            "published": plan.published,
+            "files": len(plan.sources),
+            "done": len(plan.sources) - len(plan.todo),
+            "todo": [plan.sources[part].url for part in plan.todo],
+            "todo_bytes": self.todo_bytes,
+            "scratch": str(plan.scratch),
+            "executor": plan.config.executor,
+            "workers": plan.config.workers,
+            "spec": plan.spec.model_dump(mode="json"),
+        }
+
+    @property
+    def todo_bytes(self) -> int:
+        """Bytes of the source files that would be done."""
+        return sum(self.plan.sources[part].size for part in self.plan.todo)
+
+
+def look(config: ShardConfig) -> DryRun:
+    """Compare sources, tokenizer and configuration with what the output holds.
+
+    Raises:
+        UsageError: the run would be refused; says why.
+        StorageError: sources or output cannot be read.
+    """
+    storage = open_storage(config.output)
+    plan, _ = compare_with_output(config, storage, check_sources(config))
+    return DryRun(output=str(storage), plan=plan)
+
+
+def show_dry_run(found: DryRun, console: Console, *, all_files: bool) -> None:
+    """What would be done, on the terminal."""
+    plan, spec = found.plan, found.plan.spec
+    done = len(plan.sources) - len(plan.todo)
+    state = "is whole already; nothing would be done" if plan.published else "would be made"
+    if done and not plan.published:
+        state = f"would be finished: {counted(done, 'file')} of {len(plan.sources)} done before"
+    facts = [
+        ("output", f"{visible(found.output)} {state}"),
+        ("to do", f"{counted(len(plan.todo), 'file')}, {found.todo_bytes / 1e6:,.1f} MB"),
+        ("tokenizer", f"{visible(spec.tokenizer.name)}, {spec.tokenizer.vocab_size:,} ids"),
+        ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
+        ("shards", f"up to {size_text(spec.shard_size)}, compression {spec.compression}"),
+        ("holdout", f"{spec.holdout_fraction:.4%} of the documents, seed {spec.holdout_seed}"),
+        ("workers", f"{plan.config.workers}, executor {plan.config.executor}"),
+        ("scratch", visible(str(plan.scratch))),
+    ]
+    show_facts(facts, console)
+    shown = plan.todo if all_files else plan.todo[:_SHOWN]
+    for part in shown:
+        console.print(f"  {visible(plan.sources[part].url)}", markup=False, soft_wrap=True)
+    if len(shown) < len(plan.todo):
+        console.print(f"  ... and {len(plan.todo) - len(shown):,} more; --verbose tells all")

@@ -1,0 +1,25 @@
+"""The one system that datasets are made on."""
+
+import sys
+
+from streaming_ext.errors import UsageError
+
+SYSTEM = sys.platform
+
+
+def require_linux(system: str | None = None) -> None:
+    """Refuse to make a dataset on another system, before any work.
+
+    Workers bound their memory, hand down open files and watch each other through what only Linux
+    has; without it they would be slow, unbounded, and fail half-way.
+
+    Raises:
+        UsageError: this is not Linux.
+    """
+    system = system or SYSTEM
+    if not system.startswith("linux"):
+        raise UsageError(
+            f"Datasets are made on Linux only, and this is {system}. (1) Run the image of "
+            "deployments/Dockerfile; (2) `shardmill submit` a deployment to hosts that run Linux. "
+            "Commands that read a dataset (verify, inspect, trace) and training run here too."
+        )

@@ -1,0 +1,158 @@
+"""`--dry-run`, `--quiet`, `--verbose`, `--log-file` and `--json`."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import UsageError
+from tasks.core.linux import require_linux
+from tests.command_line import CommandLine, assert_same_dataset
+from tests.conftest import NUM_FILES
+from tests.flows.commands.conftest import Command
+
+
+def files_of(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+class TestDryRun:
+    def test_nothing_is_done(
+        self, shardmill: Command, embedded: CommandLine, tmp_path: Path
+    ) -> None:
+        ended = shardmill(*embedded.shard_arguments(tmp_path / "out"), "--dry-run")
+        assert ended.returncode == 0, ended.stderr
+        assert f"{tmp_path}/out would be made" in ended.stdout
+        assert f"{NUM_FILES} files" in ended.stdout
+        assert files_of(tmp_path) == set()
+
+    def test_of_a_whole_dataset_and_of_a_broken_off_one(
+        self, shardmill: Command, embedded: CommandLine, dataset: Path, tmp_path: Path
+    ) -> None:
+        before = files_of(dataset)
+        ended = shardmill(*embedded.shard_arguments(dataset), "--dry-run", "--json")
+        found = json.loads(ended.stdout)
+        assert found["published"]
+        assert (found["done"], found["todo"]) == (NUM_FILES, [])
+        assert files_of(dataset) == before
+
+        output = tmp_path / "out"
+        for path in dataset.rglob("*"):
+            if path.is_file() and path.name not in {"manifest.json", "00003.json"}:
+                copy = output / path.relative_to(dataset)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(path.read_bytes())
+        before = files_of(output)
+        ended = shardmill(*embedded.shard_arguments(output), "--dry-run", "--json")
+        found = json.loads(ended.stdout)
+        assert found["done"] == NUM_FILES - 1
+        assert [Path(url).name for url in found["todo"]] == [
+            sorted(path.name for path in embedded.sources.iterdir())[3]
+        ]
+        assert files_of(output) == before
+
+    def test_what_a_run_would_refuse_is_refused(
+        self, shardmill: Command, embedded: CommandLine, dataset: Path
+    ) -> None:
+        arguments = embedded.shard_arguments(dataset, sequence_length=64, shard_size="1MiB")
+        ended = shardmill(*arguments, "--dry-run")
+        assert ended.returncode == 2
+        assert "sequence_length: the output has 128, this run asks for 64" in ended.stderr
+        assert "shard_size: the output has '16KiB', this run asks for '1MiB'" in ended.stderr
+
+
+def test_shard_as_json_with_a_log_file(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
+    log = tmp_path / "logs/run.log"
+    ended = served.run(*served.shard_arguments(tmp_path / "out"), "--json", "--log-file", log)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["published"]
+    assert found["report"]["files_done"] == NUM_FILES
+    assert found["dataset"]["parts"] == NUM_FILES
+    assert_same_dataset(dataset, tmp_path / "out")
+    assert "INFO prefect.flow_runs" in log.read_text()
+
+    ended = served.run(*served.shard_arguments(tmp_path / "out", holdout_seed=1), "--quiet",
+                       "--log-file", log)  # fmt: skip
+    assert ended.returncode == 2
+    assert "holdout_seed" in ended.stderr
+    assert "ERROR shardmill: " in log.read_text()
+    assert ended.stdout == ""
+
+    ended = served.run(*served.shard_arguments(tmp_path / "out"), "--quiet")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_inspect_and_verify_as_json_and_quiet(shardmill: Command, dataset: Path) -> None:
+    found = json.loads(shardmill("inspect", dataset, "--json").stdout)
+    assert found["tokens"] == sum(split["tokens"] for split in found["splits"].values())
+    assert len(found["parts"]) == NUM_FILES
+    samples = json.loads(shardmill("inspect", dataset, "--sample", 0, "--json").stdout)
+    assert samples[0]["pieces"][0]["text"]
+    report = json.loads(shardmill("verify", dataset, "--json").stdout)
+    assert report["sound"]
+    assert report["checked"]["documents"] == found["documents"]
+    ended = shardmill("verify", dataset, "--quiet")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_quiet_tells_errors_nevertheless(shardmill: Command, dataset: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    for path in dataset.rglob("*"):
+        if path.is_file() and path.parent.name != "documents":
+            copy = broken / path.relative_to(dataset)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    ended = shardmill("verify", broken, "--quiet")
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert "documents/00000.parquet" in ended.stderr
+    assert shardmill("inspect", tmp_path / "nope", "--quiet").stderr.startswith("shardmill: ")
+
+
+def test_verbose_has_the_traceback(shardmill: Command, tmp_path: Path) -> None:
+    said = shardmill("inspect", tmp_path / "nope", "--verbose").stderr
+    assert "Traceback" in said
+    assert "Traceback" not in shardmill("inspect", tmp_path / "nope").stderr
+
+
+def test_a_log_file_that_cannot_be_written(shardmill: Command, tmp_path: Path) -> None:
+    ended = shardmill("inspect", tmp_path, "--log-file", tmp_path)
+    assert ended.returncode == 2
+    assert f"--log-file {tmp_path}: cannot be written" in ended.stderr
+
+
+def test_completion_can_be_installed(shardmill: Command) -> None:
+    assert "--install-completion" in shardmill("--help").stdout
+    assert "bash" in shardmill("--install-completion", "--help").stdout
+
+
+class TestLinuxOnly:
+    """What only Linux has is asked for at the start, in a sentence."""
+
+    @pytest.mark.parametrize("system", ["darwin", "freebsd14"])
+    def test_another_system_is_told_at_once(self, system: str) -> None:
+        with pytest.raises(UsageError, match=rf"Linux only, and this is {system}.*Dockerfile"):
+            require_linux(system)
+
+    def test_no_run_begins_on_another_system(
+        self,
+        shardmill: Command,
+        embedded: CommandLine,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("tasks.core.linux.SYSTEM", "darwin")
+        for command in (
+            embedded.shard_arguments(tmp_path / "out"),
+            ["plan", embedded.sources, "--tokenizer", embedded.tokenizer],
+        ):
+            ended = shardmill(*command)
+            assert ended.returncode == 2
+            assert "Linux only, and this is darwin" in ended.stderr
+        assert not (tmp_path / "out").exists()
+
+    def test_here(self) -> None:
+        require_linux()
+        assert sys.platform == "linux"

@@ -1,0 +1,18 @@
+"""docs/options.md is what the code says."""
+
+from pathlib import Path
+
+from flows.commands.reference import reference
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_options_page_is_current() -> None:
+    page = (ROOT / "docs/options.md").read_text()
+    assert page == reference(), "python -m flows.commands.reference > docs/options.md"
+
+
+def test_every_option_has_words() -> None:
+    rows = [line for line in reference().splitlines() if line.startswith("| `")]
+    assert len(rows) > 60
+    assert [row for row in rows if row.endswith("|  |")] == []

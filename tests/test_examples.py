@@ -1,0 +1,100 @@
+"""Every program in examples/ is run."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.command_line import wait_for
+from tests.flows.commands.conftest import Command, shardmill  # noqa: F401
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def test_all_examples_are_listed() -> None:
+    listed = (EXAMPLES / "README.md").read_text()
+    for path in EXAMPLES.iterdir():
+        assert path.name == "README.md" or f"]({path.name})" in listed
+
+
+def test_the_configuration_is_one(
+    shardmill: Command,  # noqa: F811
+    vocabulary: Path,
+    sources: Path,
+    tmp_path: Path,
+) -> None:
+    named = ["--tokenizer", vocabulary, "--pattern", "gpt2", "--output", tmp_path / "out"]
+    config = EXAMPLES / "shard.yaml"
+    ended = shardmill("shard", sources, *named, "--config", config, "--dry-run")
+    assert ended.returncode == 0, ended.stderr
+    assert "1,024 tokens" in ended.stdout
+
+
+def test_shard_and_train(
+    environment: dict[str, str], api_url: str, vocabulary: Path, sources: Path, tmp_path: Path
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, EXAMPLES / "shard_and_train.py", sources, tmp_path / "out", vocabulary],
+        env=environment | {"PREFECT_API_URL": api_url},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "third batch (4, 128) the same after a resume: True" in ended.stdout
+
+
+class _Receiver(BaseHTTPRequestHandler):
+    received: list[str] = []  # noqa: RUF012
+
+    def do_POST(self) -> None:
+        """Keep what came."""
+        self.received.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def webhook() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()
+
+
+def test_alerts(environment: dict[str, str], api_url: str, webhook: str) -> None:
+    for _ in range(2):  # the second time changes it
+        ended = subprocess.run(
+            [sys.executable, EXAMPLES / "alerts.py", webhook],
+            env=environment | {"PREFECT_API_URL": api_url},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+    found = httpx.post(f"{api_url}/automations/filter", json={}).json()
+    assert [each["name"] for each in found] == ["shardmill-alerts"]
+    for flow, state in (("another-flow", "FAILED"), ("shard-dataset", "CANCELLED"),
+                        ("shard-dataset", "FAILED")):  # fmt: skip
+        flow_id = httpx.post(f"{api_url}/flows/", json={"name": flow}).json()["id"]
+        run = {
+            "flow_id": flow_id,
+            "name": f"{flow} {state}: a.parquet",
+            "state": {"type": "RUNNING"},
+        }
+        run_id = httpx.post(f"{api_url}/flow_runs/", json=run).json()["id"]
+        httpx.post(
+            f"{api_url}/flow_runs/{run_id}/set_state",
+            json={"state": {"type": state, "name": state.capitalize()}, "force": True},
+        ).raise_for_status()
+    wait_for(lambda: _Receiver.received, seconds=60)
+    assert _Receiver.received == ['{"text": "shard-dataset FAILED: a.parquet: Failed"}']
+    httpx.delete(f"{api_url}/automations/{found[0]['id']}").raise_for_status()
