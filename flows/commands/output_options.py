@@ -62,6 +62,8 @@ class OutputOptions:
 
         def listen() -> None:
             for logger in listened:
+                if logger is not root and logger.propagate:
+                    continue  # its parent has it
                 for handler in handlers:
                     logger.addHandler(handler)
 

@@ -1,6 +1,7 @@
 """What a person sees in the terminal while a run goes on, and when it has ended."""
 
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from tasks.core.reporting.progress import Snapshot
 from tasks.core.reporting.report import RunReport
 
 _LINE_SECONDS = 10.0  # between two lines where the output is no terminal
+LINE_SECONDS = "SHARDMILL_LINE_SECONDS"  # variable that sets others, for tests
 
 
 _log = logging.getLogger("shardmill")
@@ -40,7 +42,8 @@ def shown(progress: HasSnapshot, console: Console) -> Iterator[None]:
     ended = threading.Event()
 
     def lines() -> None:
-        while not ended.wait(_LINE_SECONDS):
+        seconds = float(os.environ.get(LINE_SECONDS) or _LINE_SECONDS)
+        while not ended.wait(seconds):
             line = describe(progress.snapshot())
             _log.info("%s", line)
             if not console.is_terminal:

@@ -128,7 +128,7 @@ def test_cancelled_in_all_ways(hosts: Cluster, runs: Runs, tmp_path: Path) -> No
     os.killpg(submitted.pid, signal.SIGINT)
     stdout, stderr = submitted.communicate(timeout=60)
     assert submitted.returncode == 130, stdout + stderr
-    assert "The run ended as Cancelled" in stdout, stdout + stderr
+    assert "The run ended as Cancelled" in stderr, stdout + stderr
     runs.end(work)
     runs.assert_tidy()
 
