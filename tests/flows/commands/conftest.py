@@ -24,7 +24,7 @@ Command = Callable[..., Ended]
 @pytest.fixture
 def shardmill(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
     """Runs a command line in this process, its output in a pipe."""
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def run(*arguments: object) -> Ended:
         with pytest.raises(SystemExit) as ended:
@@ -33,4 +33,5 @@ def shardmill(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
         return Ended(int(ended.value.code or 0), said.out, said.err)
 
     yield run
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
