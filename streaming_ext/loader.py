@@ -63,7 +63,7 @@ class StreamingTokenLoader:
         self.num_workers = num_workers
         self._prefetch_factor = prefetch_factor
         self._pin = pin_memory
-        longest = 6 * dataset.reader.caches[0].source.timeout + 60
+        longest = dataset.batch_reader.source.patience
         self._timeout = longest if timeout is None else timeout
         self._context = multiprocessing_context
         self._cursor = dataset.start_cursor()
@@ -205,7 +205,7 @@ def _end_with_parent(_: int) -> None:
 
 def _steps_in(size: int, dataset: StreamingTokenDataset) -> int:
     """Steps whose ids take `size` bytes, 1 to 64."""
-    row_bytes = dataset.reader.dtype.itemsize * dataset.sequence_length
+    row_bytes = dataset.batch_reader.source.dtype.itemsize * dataset.sequence_length
     return max(1, min(64, size // (row_bytes * (dataset.batch_size or 1))))
 
 
@@ -230,7 +230,7 @@ class _Messages(IterableDataset[Message]):
         self._cursor = cursor
         self._steps = steps
         rows = dataset.batch_size or 1
-        row_bytes = dataset.reader.dtype.itemsize * dataset.sequence_length
+        row_bytes = dataset.batch_reader.source.dtype.itemsize * dataset.sequence_length
         self._together = _steps_in(MESSAGE_BYTES, dataset)
         self.slots = Slots(workers=num_workers, each=slots, rows=self._together * rows,
                            row_bytes=row_bytes, inherited=inherited)  # fmt: skip
