@@ -8,6 +8,9 @@ READY := $(VENV)/.ready
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := 1
 
+# Tests wait for processes much of the time: one worker more than there are cores.
+TEST_WORKERS ?= $(shell expr $$(nproc) + 1)
+
 .PHONY: venv demo test soak lint types tests format audit clean
 
 venv: $(READY)
@@ -31,9 +34,9 @@ types: $(READY)
 	$(BIN)/mypy
 
 tests: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses $(TEST_WORKERS)
 
-# What takes minutes.
+# What takes minutes: endurance, Ansible, PostgreSQL restarted, hosts with a network of their own.
 soak: $(READY)
 	$(BIN)/pytest -m soak
 

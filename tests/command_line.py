@@ -14,6 +14,8 @@ import psutil
 from tests.warm import WarmCommand
 
 MODULE = "flows.cli"
+# For what is sure to come: some seconds on an idle machine, more on one that does much else.
+PATIENCE_SECONDS = 240.0
 WORKER = "tasks.core.workers.worker"
 WARM = os.environ.get("SHARDMILL_TESTS_COLD") != "1"  # to look whether a failure is the fork's
 
@@ -113,7 +115,7 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], object], *, seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until a condition holds.
 
     Raises:

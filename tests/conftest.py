@@ -11,12 +11,13 @@ from hypothesis import settings
 
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 from tests.command_line import CommandLine
+from tests.servers import shared
 from tests.servers.azurite import AzuriteServer, azurite_server
 from tests.servers.gcs import GcsServer, gcs_server
-from tests.servers.prefect_server import prefect_server
+from tests.servers.prefect_server import start_prefect_server
 from tests.servers.swift import SwiftServer, aws_environment, make_bucket, swift_server
 
-pytest_plugins = ["tests.tokenizers"]
+pytest_plugins = ["tests.distribution", "tests.tokenizers"]
 
 # A busy machine is no defect: what a test may take is the suite's to say, not each example's.
 settings.register_profile("shardmill", deadline=None)
@@ -37,19 +38,21 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
 
 
 @pytest.fixture(scope="session")
-def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def vocabulary() -> Path:
     """A small rank file with GPT-2's pattern."""
-    path = tmp_path_factory.mktemp("vocabulary") / "small.tiktoken"
-    train_vocabulary(make_documents(300, seed=1), 1024, path)
-    return path
+
+    def make(folder: Path) -> None:
+        train_vocabulary(make_documents(300, seed=1), 1024, folder / "small.tiktoken")
+
+    return shared.folder("vocabulary", make) / "small.tiktoken"
 
 
 @pytest.fixture(scope="session")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sources() -> Path:
     """A folder of a few small Parquet files."""
-    folder = tmp_path_factory.mktemp("sources")
-    write_parquet_files(folder, NUM_FILES, DOCUMENTS_A_FILE, seed=2)
-    return folder
+    return shared.folder(
+        "sources", lambda folder: write_parquet_files(folder, NUM_FILES, DOCUMENTS_A_FILE, seed=2)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -71,10 +74,9 @@ def clean_environment(home: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real Prefect server."""
-    with prefect_server(tmp_path_factory.mktemp("prefect_server")) as url:
-        yield url
+def api_url() -> str:
+    """A real Prefect server, one for all processes of the run."""
+    return shared.server("prefect", start_prefect_server)
 
 
 @pytest.fixture(scope="session")
@@ -141,12 +143,14 @@ def served(embedded: CommandLine, api_url: str) -> CommandLine:
 
 
 @pytest.fixture(scope="session")
-def dataset(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(served: CommandLine) -> Path:
     """A dataset that an undisturbed run made of the session's sources.
 
     Its process is not a fork, so that what others make is compared with another hash seed's.
     """
-    output = tmp_path_factory.mktemp("dataset") / "small"
-    ended = replace(served, warm=False).shard(output)
-    assert ended.returncode == 0, ended.stderr
-    return output
+
+    def make(folder: Path) -> None:
+        ended = replace(served, warm=False).shard(folder / "small")
+        assert ended.returncode == 0, ended.stderr
+
+    return shared.folder("dataset", make) / "small"

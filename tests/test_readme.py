@@ -82,7 +82,7 @@ def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict
             start_new_session=True,
         )
         try:
-            shell.wait(timeout=240)
+            shell.wait(timeout=540)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGTERM)

@@ -14,7 +14,8 @@ SHORT = 40
 IN_HAND = 6  # files at once of two workers, those on their way included
 
 
-@pytest.mark.timeout(600)  # on a machine that does much else
+@pytest.mark.soak
+@pytest.mark.timeout(1200)  # on a machine that does much else
 def test_nothing_is_lost(vocabulary: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     options = ("--files", SHORT, "--rounds", 1, "--link", 0.1, "--no-compare-time")

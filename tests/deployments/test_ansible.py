@@ -26,9 +26,7 @@ OWN = ("/opt/shardmill", "/etc/shardmill", "/etc/systemd/system")
 MACHINES = ("host1", "host2")
 
 pytestmark = [
-    pytest.mark.skipif(
-        not os.environ.get("SHARDMILL_SLOW_TESTS"), reason="SHARDMILL_SLOW_TESTS is not set"
-    ),
+    pytest.mark.soak,
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root"),
     pytest.mark.skipif(shutil.which("sshd", path="/usr/sbin") is None, reason="there is no sshd"),
     pytest.mark.timeout(1200),

@@ -51,7 +51,7 @@ def test_the_readme_s_cluster_commands(shell: dict[str, str], home: Path) -> Non
             env=shell,
             stdout=out,
             stderr=out,
-            timeout=280,
+            timeout=540,
             check=False,
         )
     assert ended.returncode == 0, log.read_text()

@@ -7,20 +7,22 @@ import pytest
 
 from tasks.core.synthetic import write_parquet_files
 from tests.command_line import CommandLine
+from tests.servers import shared
 
 
 @pytest.fixture(scope="session")
-def slow(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+def slow(served: CommandLine) -> CommandLine:
     """The command line on sources of some seconds' work for the reference engine."""
-    folder = tmp_path_factory.mktemp("slow_sources")
-    write_parquet_files(folder, 4, 900, seed=3)
+    folder = shared.folder("slow sources", lambda made: write_parquet_files(made, 4, 900, seed=3))
     return replace(served, sources=folder, shard_size="256KiB")
 
 
 @pytest.fixture(scope="session")
-def undisturbed(slow: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(slow: CommandLine) -> Path:
     """What the slow sources become when nothing happens, in a process that is not a fork."""
-    output = tmp_path_factory.mktemp("undisturbed") / "out"
-    ended = replace(slow, warm=False).shard(output)
-    assert ended.returncode == 0, ended.stderr
-    return output
+
+    def make(folder: Path) -> None:
+        ended = replace(slow, warm=False).shard(folder / "out")
+        assert ended.returncode == 0, ended.stderr
+
+    return shared.folder("undisturbed", make) / "out"

@@ -10,7 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.command_line import (
+    PATIENCE_SECONDS,
+    CommandLine,
+    assert_same_dataset,
+    wait_for,
+    workers_of,
+)
 from tests.conftest import NUM_FILES
 
 
@@ -217,7 +223,7 @@ class TestStorageFaults:
             mount / "out", scratch=tmp_path / "scratch", compression="none"
         )
         run = slow.start(*arguments, prefix=prefix)
-        stdout, stderr = run.communicate(timeout=120)
+        stdout, stderr = run.communicate(timeout=PATIENCE_SECONDS)
         assert run.returncode == 1, stderr
         assert "no space left on device" in stderr
         assert str(mount / "out") in stderr
@@ -230,7 +236,7 @@ class TestStorageFaults:
         run = slow.start(*slow.shard_arguments(output, engine="reference"))
         wait_for(lambda: list(output.glob("parts/*.json")) or run.poll() is not None)
         shutil.rmtree(output, ignore_errors=True)
-        _, stderr = run.communicate(timeout=60)
+        _, stderr = run.communicate(timeout=PATIENCE_SECONDS)
         assert run.returncode == 1, stderr
         assert str(output) in stderr
         assert "Traceback" not in stderr

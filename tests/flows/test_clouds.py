@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.dataset.manifest import Manifest
-from tests.command_line import CommandLine, assert_same_text, wait_for
+from tests.command_line import PATIENCE_SECONDS, CommandLine, assert_same_text, wait_for
 from tests.servers.azurite import container_client, download_container, make_container
 
 READ_BOTH = """
@@ -98,6 +98,11 @@ def test_killed_resumed_verified(
     assert shown.stdout == command.run("inspect", copy, "--sample", "0").stdout
     reader = [sys.executable, "-c", READ_BOTH, output, tmp_path / "cache", copy]
     read = subprocess.run(
-        reader, env=command.env, capture_output=True, text=True, timeout=120, check=False
+        reader,
+        env=command.env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert read.returncode == 0, read.stderr

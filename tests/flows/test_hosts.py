@@ -9,11 +9,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset, is_alive, wait_for
+from tests.command_line import (
+    PATIENCE_SECONDS,
+    CommandLine,
+    assert_same_dataset,
+    is_alive,
+    wait_for,
+)
 from tests.servers.browser import browser_page, find_browser
 from tests.servers.prefect_worker import FINAL, PARENTS, Cluster, cluster
-
-END_SECONDS = 90.0  # for what a stop ends on all hosts; some seconds on an idle machine
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +25,7 @@ def hosts(
     api_url: str, served: CommandLine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """Two hosts, and one for the parent runs."""
-    env = {**served.env, "SHARDMILL_SILENCE": "8"}
-    with cluster(api_url, env, tmp_path_factory.mktemp("hosts")) as made:
+    with cluster(api_url, served.env, tmp_path_factory.mktemp("hosts")) as made:
         made.start("planner", pool=PARENTS)
         made.start("one")
         made.start("two")
@@ -81,11 +84,10 @@ class Runs:
             work: processes of it that were seen on the hosts.
         """
         assert work
-        wait_for(lambda: not [process for process in work if is_alive(process)],
-                 seconds=END_SECONDS)  # fmt: skip
-        wait_for(self.hosts.no_work_left, seconds=END_SECONDS)
+        wait_for(lambda: not [process for process in work if is_alive(process)])
+        wait_for(self.hosts.no_work_left)
         run = self.latest()
-        wait_for(lambda: self.states(run) <= FINAL, seconds=END_SECONDS)
+        wait_for(lambda: self.states(run) <= FINAL)
         assert not (self.output / "manifest.json").exists()
 
     def states(self, run: str) -> set[str]:
@@ -120,64 +122,88 @@ def cancel_in_the_browser(hosts: Cluster, run: str, home: Path) -> None:
         wait_for(lambda: hosts.flow_run(run)["state_type"] != "RUNNING")
 
 
-def test_cancelled_in_all_ways(hosts: Cluster, runs: Runs, tmp_path: Path) -> None:
+def test_cancelled_in_the_dashboard(hosts: Cluster, runs: Runs, tmp_path: Path) -> None:
     """Nothing of it is left on any host."""
-    submitted = runs.submitted()
-    hosts.frozen(2)  # both, so that none gets done; the third partition waits
-    work = hosts.work()
-    os.killpg(submitted.pid, signal.SIGINT)
-    stdout, stderr = submitted.communicate(timeout=60)
-    assert submitted.returncode == 130, stdout + stderr
-    assert "The run ended as Cancelled" in stderr, stdout + stderr
-    runs.end(work)
-    runs.assert_tidy()
-
     run = runs.deployed()
-    hosts.frozen(2)
+    hosts.frozen(2)  # both, so that none gets done; the third partition waits
     work = hosts.work()
     cancel_in_the_browser(hosts, run, tmp_path)
     runs.end(work)
     assert runs.states(run) == {"CANCELLED"}
     runs.assert_tidy()
 
-    at_home = runs.at_home(partitions=3)
-    hosts.frozen(2)
-    work = hosts.work()
-    hosts.prefect("flow-run", "cancel", runs.latest())
-    _, stderr = at_home.communicate(timeout=60)
-    assert at_home.returncode == 143, stderr
-    assert "cancelled in Prefect" in stderr
-    runs.end(work)
-    assert runs.states(runs.latest()) == {"CANCELLED"}
-    runs.assert_tidy()
 
-
-def test_killed_again_and_again(hosts: Cluster, runs: Runs, dataset: Path) -> None:
-    """Nothing of it is left on any host; then, on the same output, to the end."""
-    runs.deployed()
-    hosts.frozen(2)
-    work = hosts.work()
-    _, *parent = hosts.processes("planner")
-    for process in parent:
-        process.kill()
-    runs.end(work)  # its worker tells
-
-    at_home = runs.at_home(partitions=3)
-    hosts.frozen(2)
-    work = hosts.work()
-    at_home.kill()
-    hosts.kill_worker("one")
-    at_home.communicate()
-    runs.end(work)  # nobody tells of the parent but the other host
-    assert hosts.flow_run(runs.latest())["state_type"] == "CRASHED"
-
-    hosts.start("one")
+def test_a_host_dies(hosts: Cluster, runs: Runs, dataset: Path) -> None:
+    """What it had in hand is sent again."""
     at_home = runs.at_home(partitions=2)
-    hosts.kill(hosts.frozen()[0])
-    stdout, stderr = at_home.communicate(timeout=120)
+    (dying, *_) = hosts.frozen()
+    hosts.kill(dying)
+    hosts.thaw()
+    stdout, stderr = at_home.communicate(timeout=PATIENCE_SECONDS)
+    hosts.start(dying)
     assert at_home.returncode == 0, stdout + stderr
     assert_same_dataset(dataset, runs.output)
     states = [one["state_type"] for one in hosts.partitions(runs.latest())]
     assert "CRASHED" in states  # the one whose host was killed; it was sent again
     assert states.count("COMPLETED") == len(states) - states.count("CRASHED")
     runs.assert_tidy()
+
+
+@pytest.mark.soak
+class TestMoreStops:
+    """On an output that is not published yet."""
+
+    @pytest.fixture
+    def runs(self, hosts: Cluster, served: CommandLine, tmp_path: Path) -> Runs:
+        return Runs(hosts, served, tmp_path / "out")
+
+    def test_ctrl_c_of_the_submitter(self, hosts: Cluster, runs: Runs) -> None:
+        submitted = runs.submitted()
+        hosts.frozen(2)
+        work = hosts.work()
+        os.killpg(submitted.pid, signal.SIGINT)
+        stdout, stderr = submitted.communicate(timeout=PATIENCE_SECONDS)
+        assert submitted.returncode == 130, stdout + stderr
+        assert "The run ended as Cancelled" in stderr, stdout + stderr
+        runs.end(work)
+        runs.assert_tidy()
+
+    def test_cancelled_while_the_parent_is_at_home(self, hosts: Cluster, runs: Runs) -> None:
+        at_home = runs.at_home(partitions=3)
+        hosts.frozen(2)
+        work = hosts.work()
+        hosts.prefect("flow-run", "cancel", runs.latest())
+        _, stderr = at_home.communicate(timeout=PATIENCE_SECONDS)
+        assert at_home.returncode == 143, stderr
+        assert "cancelled in Prefect" in stderr
+        runs.end(work)
+        assert runs.states(runs.latest()) == {"CANCELLED"}
+        runs.assert_tidy()
+
+    def test_the_parent_is_killed_and_its_worker_tells(self, hosts: Cluster, runs: Runs) -> None:
+        runs.deployed()
+        hosts.frozen(2)
+        work = hosts.work()
+        _, *parent = hosts.processes("planner")
+        for process in parent:
+            process.kill()
+        runs.end(work)
+
+    def test_the_parent_is_killed_and_nobody_tells_but_a_host(
+        self, hosts: Cluster, runs: Runs, dataset: Path
+    ) -> None:
+        at_home = runs.at_home(partitions=3)
+        hosts.frozen(2)
+        work = hosts.work()
+        at_home.kill()
+        hosts.kill_worker("one")
+        at_home.communicate()
+        runs.end(work)
+        assert hosts.flow_run(runs.latest())["state_type"] == "CRASHED"
+
+        hosts.start("one")
+        at_home = runs.at_home(partitions=2)  # the same again, to the end
+        stdout, stderr = at_home.communicate(timeout=PATIENCE_SECONDS)
+        assert at_home.returncode == 0, stdout + stderr
+        assert_same_dataset(dataset, runs.output)
+        runs.assert_tidy()

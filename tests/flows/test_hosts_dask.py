@@ -11,7 +11,14 @@ from types import MappingProxyType
 import psutil
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset, is_alive, wait_for, workers_of
+from tests.command_line import (
+    PATIENCE_SECONDS,
+    CommandLine,
+    assert_same_dataset,
+    is_alive,
+    wait_for,
+    workers_of,
+)
 from tests.servers.prefect_server import free_port
 
 pytest.importorskip("distributed")
@@ -65,7 +72,7 @@ class DaskCluster:
 
     def frozen(self, run: "subprocess.Popen[str]") -> "subprocess.Popen[bytes]":
         """Wait until a worker has processes of a run, and stop these; returns the worker."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             for worker in self.workers:
                 if ours := workers_of(worker.pid):
@@ -101,16 +108,16 @@ def test_ctrl_c_then_a_worker_dies(
     run = served.start(*arguments)
     dask.frozen(run)
     run.send_signal(2)
-    _, stderr = run.communicate(timeout=60)
+    _, stderr = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 130, stderr
-    wait_for(lambda: not any(workers_of(worker.pid) for worker in dask.workers), seconds=15)
+    wait_for(lambda: not any(workers_of(worker.pid) for worker in dask.workers))
     assert not (output / "manifest.json").exists()
 
     run = served.start(*arguments)
     dying = dask.frozen(run)
     left = psutil.Process(dying.pid).children(recursive=True)
     dying.kill()
-    stdout, stderr = run.communicate(timeout=120)
+    stdout, stderr = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 0, stdout + stderr
     assert_same_dataset(dataset, output)
     for process in left:
@@ -119,6 +126,6 @@ def test_ctrl_c_then_a_worker_dies(
 
 
 def test_nobody_answers(unanswered: "subprocess.Popen[str]") -> None:
-    _, stderr = unanswered.communicate(timeout=60)
+    _, stderr = unanswered.communicate(timeout=PATIENCE_SECONDS)
     assert unanswered.returncode == 2, stderr
     assert "No Dask cluster" in stderr

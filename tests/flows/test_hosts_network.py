@@ -1,6 +1,5 @@
 """Hosts with a network of their own (`ip netns`), a real S3 server and a real Prefect server."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,10 @@ from tests.servers.namespaces import Network, network
 from tests.servers.prefect_worker import PARENTS, Cluster, cluster
 from tests.servers.swift import SwiftServer, aws_environment, download_all
 
-pytestmark = pytest.mark.skipif(
-    namespaces.why_not() is not None, reason=namespaces.why_not() or "they can"
-)
-slow_only = pytest.mark.skipif(
-    not os.environ.get("SHARDMILL_SLOW_TESTS"), reason="SHARDMILL_SLOW_TESTS is not set"
-)
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(namespaces.why_not() is not None, reason=namespaces.why_not() or "they can"),
+]
 
 
 @pytest.fixture
@@ -82,7 +79,6 @@ def test_one_host_dies_and_one_comes_late(
     assert states == ["COMPLETED", "COMPLETED", "CRASHED"]
 
 
-@slow_only
 @pytest.mark.parametrize("count", [2, 4])
 def test_more_hosts_the_same_bytes(
     hosts: Cluster,
@@ -106,7 +102,6 @@ def test_more_hosts_the_same_bytes(
     assert {one["state_type"] for one in hosts.partitions(run)} == {"COMPLETED"}
 
 
-@slow_only
 def test_a_host_that_was_cut_off_comes_back(
     hosts: Cluster,
     wire: Network,

@@ -12,7 +12,7 @@ from tests.servers.prefect_server import PrefectServer
 from tests.servers.prefect_worker import PARENTS, Cluster, cluster
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)])
 def database(request: pytest.FixtureRequest) -> Iterator[PostgresServer | None]:
     if request.param == "sqlite":
         yield None

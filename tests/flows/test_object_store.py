@@ -14,7 +14,13 @@ import pytest
 
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.storage.dialects.s3 import PIECE_BYTES
-from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.command_line import (
+    PATIENCE_SECONDS,
+    CommandLine,
+    assert_same_dataset,
+    wait_for,
+    workers_of,
+)
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.swift import SwiftServer, aws_environment, download_all, s3_client
 
@@ -188,7 +194,7 @@ def test_ctrl_c_ends_at_once_and_lets_go(
     wait_for(lambda: proxy.bytes_up > 200_000 or run.poll() is not None)
     began = time.monotonic()
     os.killpg(run.pid, signal.SIGINT)
-    _, stderr = run.communicate(timeout=60)
+    _, stderr = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 130, stderr
     assert time.monotonic() - began < 15
     assert not workers_of(run.pid)

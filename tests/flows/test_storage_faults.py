@@ -12,6 +12,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests.command_line import (
+    PATIENCE_SECONDS,
     CommandLine,
     assert_same_dataset,
     assert_same_text,
@@ -157,7 +158,7 @@ def test_sources_that_hang_for_ever(
     wait_for(lambda: list((tmp_path / ".out.scratch").rglob("*.partial")) or run.poll() is not None)
     proxy.inflict(Faults(hang=True))
     began = time.monotonic()
-    _, stderr = run.communicate(timeout=120)
+    _, stderr = run.communicate(timeout=PATIENCE_SECONDS)
     assert time.monotonic() - began < 90
     assert run.returncode == 1
     assert "no answer within" in stderr

@@ -8,22 +8,46 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 from websockets.sync.client import ClientConnection, connect
 
+from tests.servers.environments import locked, run
+
 START_SECONDS = 180.0  # some seconds on an idle machine
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
 def find_browser() -> str | None:
-    """The browser that `SHARDMILL_BROWSER` names, one of the path, or one of Playwright's."""
+    """The browser that `SHARDMILL_BROWSER` names, one of the path, or one of Playwright's.
+
+    Where there is none, Debian's is installed if that is this user's to do; else see `why_none`.
+    """
     named = [os.environ.get("SHARDMILL_BROWSER"), *map(shutil.which, _NAMES)]
     cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", "~/.cache/ms-playwright")).expanduser()
     playwright = sorted(cache.glob("chromium*/chrome-linux*/*chrome*"))
-    return next((str(path) for path in [*named, *playwright] if path), None)
+    found = next((str(path) for path in [*named, *playwright] if path), None)
+    return found or ("chromium" if why_none() is None else None)
+
+
+@cache
+def why_none() -> str | None:
+    """Install Debian's Chromium; returns why that is not possible, None where it is."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return "no Chromium on the path, and no right to install one; SHARDMILL_BROWSER names one"
+    quiet = {"env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+    try:
+        with locked("apt-get"):
+            if shutil.which("chromium") is None:  # another process of these tests may have
+                run(["apt-get", "update", "--quiet"], **quiet)
+                run(["apt-get", "install", "--quiet", "--yes", "--no-install-recommends",
+                     "chromium"], **quiet)  # fmt: skip
+    except AssertionError as error:
+        return f"no Chromium, and none can be installed: {error}"
+    return None
 
 
 class Page:
@@ -39,7 +63,7 @@ class Page:
         asked = {"id": self._number, "method": method, "params": parameters}
         self._connection.send(json.dumps(asked))
         while True:
-            answer = json.loads(self._connection.recv(timeout=60))
+            answer = json.loads(self._connection.recv(timeout=240))
             if answer.get("id") == self._number:
                 assert "error" not in answer, answer
                 result: dict[str, Any] = answer["result"]
@@ -51,12 +75,12 @@ class Page:
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
-    def open(self, url: str, *expected: str, seconds: float = 60) -> str:
+    def open(self, url: str, *expected: str, seconds: float = 240) -> str:
         """Go to a page and wait until all that is expected can be read there; returns its text."""
         self.send("Page.navigate", url=url)
         return self.wait_for(*expected, seconds=seconds)
 
-    def wait_for(self, *expected: str, seconds: float = 60) -> str:
+    def wait_for(self, *expected: str, seconds: float = 240) -> str:
         """Wait until all that is expected can be read on the page; returns its text."""
         deadline = time.monotonic() + seconds
         while True:
@@ -67,7 +91,7 @@ class Page:
             assert time.monotonic() < deadline, f"{missing} not on the page:\n{text}"
             time.sleep(0.05)
 
-    def click(self, kind: str, text: str, *, seconds: float = 60) -> None:
+    def click(self, kind: str, text: str, *, seconds: float = 240) -> None:
         """Press the left button on the element of a kind that shows a text, once it is there.
 
         Args:
@@ -111,6 +135,9 @@ def browser_page(program: str, home: Path) -> Iterator[Page]:
         "--hide-scrollbars",
         "--no-first-run",
         "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-quic",
         "--remote-debugging-port=0",
         f"--user-data-dir={home}",
         "--window-size=1400,1000",

@@ -4,7 +4,8 @@ import fcntl
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -24,14 +25,21 @@ def python_environment(requirement: str) -> Path:
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
     """A folder that `make` has filled, in this session or an earlier one."""
-    base = user_cache_path("shardmill-tests", ensure_exists=True)
-    home = base / name
-    with (base / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    home = user_cache_path("shardmill-tests", ensure_exists=True) / name
+    with locked(name):
         if not (home / "ready").exists():
             make(home)
             (home / "ready").touch()
     return home
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Let one process of all tests of this user do something at a time."""
+    base = user_cache_path("shardmill-tests", ensure_exists=True)
+    with (base / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def run(command: list[str], **options: object) -> None:

@@ -23,7 +23,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def ask(method: str, url: str, *, seconds: float = 60.0, **body: Any) -> Any:
+def ask(method: str, url: str, *, seconds: float = 240.0, **body: Any) -> Any:
     """A question to a Prefect server, asked again where it is busy or away."""
     deadline = time.monotonic() + seconds
     while True:
@@ -78,6 +78,12 @@ class PrefectServer:
             )
         _wait_until_healthy(self.url, self._process, log)
 
+    @property
+    def pid(self) -> int:
+        """Of its first process, which leads the group of all."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """kill -9 of all its processes."""
         assert self._process is not None
@@ -92,6 +98,17 @@ class PrefectServer:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
             self.kill()
+
+
+_OUTLIVING: list[PrefectServer] = []  # Python complains of processes that nobody holds
+
+
+def start_prefect_server(home: Path) -> tuple[str, int]:
+    """Start a server that outlives this process; returns the URL of its API, and its pid."""
+    server = PrefectServer(home)
+    server.start()
+    _OUTLIVING.append(server)
+    return server.url, server.pid
 
 
 @contextmanager

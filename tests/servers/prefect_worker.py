@@ -200,7 +200,7 @@ def cluster(api: str, env: Mapping[str, str], folder: Path) -> Iterator[Cluster]
     )
     for pool in (PARENTS, HOSTS):
         body = {"name": pool, "type": "process", "base_job_template": {}}
-        answer = httpx.post(f"{api}/work_pools/", json=body, timeout=30)
+        answer = httpx.post(f"{api}/work_pools/", json=body, timeout=120)
         assert answer.status_code in {201, 409}, answer.text  # 409: another test made it
     if not all(_is_deployed(api, name) for name in ("shard-dataset/demo", "shard-partition/hosts")):
         made.prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(DEPLOYMENTS))
@@ -211,5 +211,5 @@ def cluster(api: str, env: Mapping[str, str], folder: Path) -> Iterator[Cluster]
 
 def _is_deployed(api: str, name: str) -> bool:
     """Whether another test made the deployment, and its work pool is still there."""
-    answer = httpx.get(f"{api}/deployments/name/{name}", timeout=30)
+    answer = httpx.get(f"{api}/deployments/name/{name}", timeout=120)
     return answer.is_success and answer.json()["work_pool_name"] is not None

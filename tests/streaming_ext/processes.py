@@ -30,7 +30,7 @@ def in_processes(count: int, work: Callable[..., Any], *arguments: Any) -> list[
     try:
         found = {}
         for _ in processes:
-            rank, result, failure = results.get(timeout=60)
+            rank, result, failure = results.get(timeout=240)
             assert failure is None, failure
             found[rank] = result
     finally:

@@ -15,7 +15,7 @@ import pytest
 
 from tasks.core.synthetic import write_parquet_files
 from tests.command_line import CommandLine, wait_for, workers_of
-from tests.servers.browser import Page, browser_page, find_browser
+from tests.servers.browser import Page, browser_page, find_browser, why_none
 
 HOSTILE = "<img src=x onerror=alert(1)> [link](http:evil) $x$ `c` | d.parquet"
 GOOD_FILES = 6
@@ -67,7 +67,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page | None]:
 @pytest.fixture
 def page(tab: Page | None) -> Page:
     if tab is None:
-        pytest.skip("no Chromium on the path; name one in SHARDMILL_BROWSER")
+        pytest.skip(str(why_none()))
     return tab
 
 

@@ -76,7 +76,7 @@ def kept(
         yield
     finally:
         updates.ended.set()
-        thread.join(60)
+        thread.join(240)
         assert not thread.is_alive()
 
 

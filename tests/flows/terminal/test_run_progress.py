@@ -78,7 +78,7 @@ class TestShown:
         progress.enter("looking at the sources")
         screen, out = console()
         with shown(progress, screen):
-            wait_for(lambda: out.getvalue().count("\n") >= 2, seconds=5)
+            wait_for(lambda: out.getvalue().count("\n") >= 2, seconds=60)
         said = out.getvalue()
         assert set(said.splitlines()) == {"looking at the sources"}
         time.sleep(0.15)
@@ -99,7 +99,7 @@ class TestShown:
         before = threading.active_count()
         with pytest.raises(RuntimeError), shown(RunProgress(), screen):
             raise RuntimeError
-        wait_for(lambda: threading.active_count() == before, seconds=5)
+        wait_for(lambda: threading.active_count() == before, seconds=60)
 
     def test_a_bar_that_goes_away(self) -> None:
         progress = RunProgress()
@@ -108,7 +108,7 @@ class TestShown:
             progress.enter("sharding")
             progress.begin(files=4, source_bytes=400)
             progress.update(0, source_bytes=100.0, text_bytes=1000, tokens=1)
-            wait_for(lambda: "sharding: 0/4 files" in out.getvalue(), seconds=5)
+            wait_for(lambda: "sharding: 0/4 files" in out.getvalue(), seconds=60)
         assert "━" in out.getvalue()
         assert "\x1b[2K" in out.getvalue()  # erased
 

@@ -84,10 +84,10 @@ def on_ranks(folders: Sequence[Path], task: Task, tmp_path: Path) -> list[Any]:
     for process in processes:
         process.start()
     try:
-        found = dict(answers.get(timeout=120) for _ in processes)
+        found = dict(answers.get(timeout=240) for _ in processes)
     finally:
         for process in processes:
-            process.join(20)
+            process.join(240)
             process.kill()
     return [found[rank] for rank in range(len(folders))]
 

@@ -92,7 +92,7 @@ def read_as(rank: int, remote: Path, caches: Path, start: Any) -> list[Any]:
         shuffle=True, shuffle_block_size=50, dp_rank=0, dp_world_size=1,
     )  # fmt: skip
     loader = StreamingTokenLoader(dataset, num_workers=2)
-    start.wait(30)
+    start.wait(240)
     found = tokens(loader, epochs=3)
     plain = DataLoader(dataset, batch_size=4, num_workers=2)
     return found + [batch["tokens"].tolist() for batch in plain]

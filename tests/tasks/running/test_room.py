@@ -19,7 +19,7 @@ def test_waits_until_there_is_room() -> None:
     assert room.used == 60
     room.give_back(0)
     room.give_back(0)
-    assert taken.wait(2)
+    assert taken.wait(60)
     waiting.join()
     assert room.used == 50
 
@@ -65,7 +65,7 @@ def test_a_stopped_run_does_not_wait() -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     stopped = True
-    wait_for(lambda: ended, seconds=5)
+    wait_for(lambda: ended, seconds=60)
     thread.join()
     with pytest.raises(StoppedError):
         room.take(2, 1)

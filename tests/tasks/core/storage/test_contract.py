@@ -176,7 +176,7 @@ class TestExclusive:
                     with lock:
                         held += 1
                         most = max(most, held)
-                    go.wait(20)
+                    go.wait(240)
                     with lock:
                         held -= 1
             except UsageError:

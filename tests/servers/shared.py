@@ -1,0 +1,78 @@
+"""What all processes of a test run share: servers, and folders. Whoever asks first makes it.
+
+The process that the user started, pytest-xdist's controller where there are several, makes the
+folder in which all of it lies; it ends the servers and removes the folder when the run is over.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+VARIABLE = "SHARDMILL_TESTS_SHARED"  # the folder, for pytest-xdist's workers
+STOP_SECONDS = 20
+_SERVER = ".server.json"
+
+
+def begin() -> Path:
+    """Make the folder of this run."""
+    root = Path(tempfile.mkdtemp(prefix="shardmill-tests-"))
+    os.environ[VARIABLE] = str(root)
+    return root
+
+
+def server(name: str, start: Callable[[Path], tuple[str, int]]) -> str:
+    """The address of a server, which is started unless another process did.
+
+    Args:
+        name: of it.
+        start: given a folder for its files, starts it in a session of its own; returns its address
+            and its process id.
+    """
+
+    def begin(home: Path) -> None:
+        address, pid = start(home)
+        state = home.with_name(f"{name}{_SERVER}")
+        state.write_text(json.dumps({"address": address, "pid": pid}))
+
+    home = folder(name, begin)
+    return str(json.loads(home.with_name(f"{name}{_SERVER}").read_text())["address"])
+
+
+def folder(name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that `make` has filled, in this process or another."""
+    made = Path(os.environ[VARIABLE]) / name
+    done = made.with_name(f"{name}.done")
+    with made.with_name(f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            made.mkdir(exist_ok=True)
+            make(made)
+            done.touch()
+    return made
+
+
+def end(root: Path) -> None:
+    """End all servers, and remove what they left."""
+    os.environ.pop(VARIABLE)
+    for state in root.glob(f"*{_SERVER}"):
+        with suppress(psutil.NoSuchProcess):
+            _end(psutil.Process(json.loads(state.read_text())["pid"]))
+    shutil.rmtree(root)
+
+
+def _end(server: psutil.Process) -> None:
+    children = server.children(recursive=True)
+    server.terminate()
+    _, left = psutil.wait_procs([server, *children], timeout=STOP_SECONDS)
+    if left:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        psutil.wait_procs(left, timeout=STOP_SECONDS)
