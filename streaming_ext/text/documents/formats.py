@@ -1,7 +1,5 @@
 """The source formats that there are, chosen by a file's name."""
 
-from collections.abc import Iterable
-
 from streaming_ext.text.documents.arrow import ArrowFormat
 from streaming_ext.text.documents.json_array import JsonFormat
 from streaming_ext.text.documents.json_lines import JsonLinesFormat
@@ -25,10 +23,7 @@ def has_known_suffix(name: str) -> bool:
 
 
 def known_suffixes() -> str:
-    """The suffixes for people."""
-    return _listed(s for one in FORMATS for s in one.suffixes if one.is_in_folder(f"x{s}"))
-
-
-def _listed(words: Iterable[str]) -> str:
-    *first, last = words
+    """The names that are looked for in folders, for people; packed ones left out."""
+    plain = [s for one in FORMATS for s in one.suffixes if s.count(".") == 1]
+    *first, last = [suffix for suffix in plain if has_known_suffix(f"x{suffix}")]
     return f"{', '.join(first)} or {last}" if first else last

@@ -146,9 +146,7 @@ def _read_group(
 ) -> Iterator[DocumentBatch]:
     total, row = file.metadata.row_group(group).num_rows, 0
     rows = _rows_a_batch(file.metadata, column, batch_bytes, [group])
-    for batch in file.iter_batches(
-        batch_size=rows, row_groups=[group], columns=[column], use_threads=False
-    ):
+    for batch in file.iter_batches(rows, [group], [column], use_threads=False):
         yield _without_nulls(batch.column(0).cast(pa.large_string()), row, row, total)
         row += batch.num_rows
 
@@ -233,12 +231,12 @@ def _groups_of(
     metadata: pq.FileMetaData, span: Span | None, *, where: str
 ) -> tuple[list[int], int, int]:
     """The row groups of a span of rows, and its first and last row; all where there is none."""
+    if span is None:
+        return list(range(metadata.num_row_groups)), 0, metadata.num_rows
+    first, end = span
     sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    first, end = (0, metadata.num_rows) if span is None else span
     # starts: row group -> its first row, and the end of the file: (groups + 1,)
     starts = [0, *np.cumsum(sizes, dtype=np.int64).tolist()]
-    if span is None:
-        return list(range(len(sizes))), first, end
     if first not in starts or end not in starts:
         raise SourceError(f"{where}: rows {first} to {end} are not whole row groups of this file.")
     return [g for g in range(len(sizes)) if first <= starts[g] and starts[g + 1] <= end], first, end
@@ -267,9 +265,7 @@ def _read_texts(
     rows, first_row = _rows_a_batch(file.metadata, column, batch_bytes, groups), row
     try:
         try:
-            for batch in file.iter_batches(
-                batch_size=rows, row_groups=groups, columns=[column], use_threads=False
-            ):
+            for batch in file.iter_batches(rows, groups, [column], use_threads=False):
                 yield batch.column(0).cast(pa.large_string())
                 row += batch.num_rows
         except MemoryError:
@@ -309,9 +305,7 @@ def _read_repeated(
     """
     with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False,
                         read_dictionary=[column]) as file:  # fmt: skip
-        for batch in file.iter_batches(
-            batch_size=rows, row_groups=groups, columns=[column], use_threads=False
-        ):
+        for batch in file.iter_batches(rows, groups, [column], use_threads=False):
             stored = batch.column(0)
             skipped = min(skip, len(stored))
             skip -= skipped
