@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from streaming_ext.errors import TransientStorageError, UsageError
+from streaming_ext.errors import StorageError, TransientStorageError, UsageError
 from streaming_ext.storage.dialects import Dialect, ObjectInfo, OpenUpload, dialect_of
 from streaming_ext.storage.faults import client_errors, explained, is_beyond_end, is_missing
 from streaming_ext.storage.patience import Retry, insist, timeout_seconds
@@ -107,11 +107,11 @@ class ObjectClient:
 
     def look_at(self, prefix: str, *, what: str) -> None:
         """Make sure that the bucket is there and may be listed."""
-        self.ask(what, lambda fs: self.dialect.look_at(fs, self.bucket, prefix))
+        self._listed(what, lambda fs: self.dialect.look_at(fs, self.bucket, prefix))
 
     def find(self, prefix: str, *, what: str) -> dict[str, ObjectInfo]:
         """Every object whose key begins with `prefix`, by key; no folders."""
-        found = self.ask(what, lambda fs: self.dialect.find(fs, self.bucket, prefix))
+        found = self._listed(what, lambda fs: self.dialect.find(fs, self.bucket, prefix))
         return {key: info for key, info in found.items() if not key.endswith("/")}
 
     def read(
@@ -185,6 +185,16 @@ class ObjectClient:
                 f"give up an upload of {self.scheme}://{self.bucket}/{upload.key}",
                 lambda fs: self.dialect.give_up(fs, self.bucket, upload),
             )
+
+    def _listed(self, what: str, request: Callable[[Any], Awaitable[Result]]) -> Result:
+        """Ask for a listing, of which every store knows at least that there is no bucket."""
+        try:
+            return self.ask(what, request)
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"Cannot {what}: what answers knows no such request, so it is no object store. "
+                f"Check {self.dialect.endpoint}."
+            ) from error
 
     def _once(self, request: Callable[[Any], Awaitable[Result]], seconds: float) -> Result:
         filesystem = self.filesystem

@@ -25,6 +25,9 @@ _ADVICE = {
     "clients look for: a key, a key file, a login.",
     "AuthenticationFailed": "the key or token of this account is wrong. Check "
     "AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_ACCOUNT_KEY.",
+    "NotAStore": "a web page answers, no object store. Is AWS_ENDPOINT_URL (STORAGE_EMULATOR_HOST, "
+    "AZURE_STORAGE_CONNECTION_STRING) that of a web server, or does the network ask for a login "
+    "(captive portal)?",
     "QuotaExceeded": "the quota of bucket {bucket!r} is used up.",
 }  # fmt: skip
 _ALIASES = {
@@ -141,6 +144,10 @@ def _told(error: BaseException, code: str, status: int, kinds: set[str]) -> tupl
     """Whether a fault may pass, and its cause in words; `{bucket}` stands for the bucket."""
     said = _one_line(error).replace("{", "{{").replace("}", "}}")
     passing = False
+    page = "<html" in str(error).lower() or "<!doctype html" in str(error).lower()
+    # Of a store every refusal has a code; a busy proxy before it may well answer a page.
+    if status < 500 and status != 429 and (page or (status in {400, 404, 405} and not code)):
+        code = "NotAStore"
     if code in _ADVICE:
         told = f"{_ADVICE[code]} ({code})"
     elif kinds & _NO_CREDENTIALS or ("ClientAuthenticationError" in kinds and not status):

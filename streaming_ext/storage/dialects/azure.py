@@ -12,6 +12,7 @@ class Azure:
 
     package = "adlfs"
     extra = "azure"
+    endpoint = "AZURE_STORAGE_CONNECTION_STRING"
 
     def open(self, scheme: str, timeout: float, options: Mapping[str, Any]) -> Any:
         """The file system; account and key, or a connection string, from the environment."""

@@ -32,6 +32,12 @@ class NoBucketError(OSError):
     code = "NoSuchBucket"
 
 
+class NotAStoreError(OSError):
+    """What answers is no object store."""
+
+    code = "NotAStore"
+
+
 class Dialect(Protocol):
     """One provider's way; `fs` is its fsspec file system, whose own retries are off.
 
@@ -40,10 +46,12 @@ class Dialect(Protocol):
     Attributes:
         package: that speaks it.
         extra: of this distribution that brings the package.
+        endpoint: the variable that names another server.
     """
 
     package: str
     extra: str
+    endpoint: str
 
     def open(self, scheme: str, timeout: float, options: Mapping[str, Any]) -> Any:
         """Make the file system.
@@ -88,3 +96,14 @@ class Dialect(Protocol):
     async def give_up(self, fs: Any, bucket: str, upload: OpenUpload) -> None:
         """Give one of them up."""
         ...
+
+
+def require_no_page(headers: Mapping[str, Any]) -> None:
+    """Refuse a web page in place of an answer.
+
+    Raises:
+        NotAStoreError: it is one.
+    """
+    kinds = [str(headers[name]) for name in headers if str(name).lower() == "content-type"]
+    if any(kind.lower().startswith("text/html") for kind in kinds):
+        raise NotAStoreError("a web page")

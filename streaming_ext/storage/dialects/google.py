@@ -5,7 +5,12 @@ from collections.abc import Mapping
 from types import MethodType
 from typing import Any
 
-from streaming_ext.storage.dialects.base import NoBucketError, ObjectInfo, OpenUpload
+from streaming_ext.storage.dialects.base import (
+    NoBucketError,
+    NotAStoreError,
+    ObjectInfo,
+    OpenUpload,
+)
 
 
 class Google:
@@ -13,6 +18,7 @@ class Google:
 
     package = "gcsfs"
     extra = "gcs"
+    endpoint = "STORAGE_EMULATOR_HOST"
 
     def open(self, scheme: str, timeout: float, options: Mapping[str, Any]) -> Any:
         """The file system; STORAGE_EMULATOR_HOST and default credentials from the environment."""
@@ -55,7 +61,10 @@ class Google:
         options = {}
         if version is not None:
             options["ifGenerationMatch"] = version.removeprefix("generation:")
-        _, data = await fs._call("GET", fs.url(f"{bucket}/{key}"), headers=headers, **options)
+        came, data = await fs._call("GET", fs.url(f"{bucket}/{key}"), headers=headers, **options)
+        begins = came.get("Content-Range", "")
+        if span is not None and begins and not begins.startswith(f"bytes {span[0]}-"):
+            raise ConnectionError(f"asked for the bytes from {span[0]} on, the answer has {begins}")
         return bytes(data)
 
     async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
@@ -86,6 +95,8 @@ class Google:
             page: dict[str, Any] = await fs._call("GET", "b/{}/o", bucket, json_out=True, **options)
         except FileNotFoundError as error:
             raise NoBucketError(f"no bucket {bucket}") from error
+        except ValueError as error:
+            raise NotAStoreError("no JSON") from error
         return page
 
 

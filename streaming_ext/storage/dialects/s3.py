@@ -1,12 +1,15 @@
 """S3, and what speaks it."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
-from streaming_ext.storage.dialects.base import ObjectInfo, OpenUpload
+from streaming_ext.errors import UsageError
+from streaming_ext.storage.dialects.base import ObjectInfo, OpenUpload, require_no_page
 
 # Up to twice this an object goes in one request: nothing is left behind, whatever happens.
 PIECE_BYTES = 64 * 2**20
@@ -16,6 +19,8 @@ _BOTO_NAMES = {
     "endpoint_url": "endpoint_url", "use_ssl": "use_ssl",
 }  # fmt: skip
 _MORE = "client_kwargs"
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_LISTINGS = {"list_objects_v2", "list_multipart_uploads"}
 
 
 class _InThreads:
@@ -26,7 +31,7 @@ class _InThreads:
         self._lock = threading.Lock()
         self._made: Any = None
 
-    def read(self, bucket: str, key: str, options: dict[str, str]) -> bytes:
+    def read(self, bucket: str, key: str, options: dict[str, str], span: tuple[int, int]) -> bytes:
         """GetObject."""
         with self._lock:
             if self._made is None:
@@ -39,6 +44,7 @@ class _InThreads:
             raise ConnectionError("the answer was cut in its head")
         # As a context manager it would give urllib3's stream, whose errors are not botocore's.
         with closing(answer["Body"]) as body:
+            _require_span(answer, span)
             data: bytes = body.read()
         return data
 
@@ -82,7 +88,37 @@ async def _in_a_thread(work: Callable[[], bytes]) -> bytes:
 async def _call(fs: Any, method: str, **options: Any) -> Any:
     async with fs.connecting:  # requests that begin together would make a connection pool each
         await fs.set_session()
-    return await fs._call_s3(method, **options)
+    answer = await fs._call_s3(method, **options)
+    require_no_page(answer["ResponseMetadata"]["HTTPHeaders"] if method in _LISTINGS else {})
+    return answer
+
+
+def _require_endpoint(options: Mapping[str, Any]) -> None:
+    """Look at the address of another server, for which botocore has no word of its own."""
+    given = options.get("endpoint_url") or options.get(_MORE, {}).get("endpoint_url")
+    name = "endpoint_url of storage_options"
+    if given is None:
+        name = next((name for name in _ENDPOINTS if os.environ.get(name)), "")
+        given = os.environ.get(name)
+    if not given:
+        return
+    url = urlsplit(str(given))
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        shown = f"{url.scheme}://{url.hostname}" if url.password else str(given)
+        raise UsageError(
+            f"{name} is {shown!r}; expected http://HOST:PORT or https://HOST, with its scheme."
+        )
+
+
+def _require_span(answer: Mapping[str, Any], span: tuple[int, int] | None) -> None:
+    """Make sure that the range that came is the one that was asked for.
+
+    Raises:
+        ConnectionError: it is another one.
+    """
+    came = answer.get("ContentRange")
+    if span is not None and came is not None and not came.startswith(f"bytes {span[0]}-"):
+        raise ConnectionError(f"asked for the bytes from {span[0]} on, the answer holds {came}")
 
 
 class S3:
@@ -90,11 +126,13 @@ class S3:
 
     package = "s3fs"
     extra = "s3"
+    endpoint = "AWS_ENDPOINT_URL"
 
     def open(self, scheme: str, timeout: float, options: Mapping[str, Any]) -> Any:
         """The file system; endpoint and credentials come from the environment."""
         import fsspec
 
+        _require_endpoint(options)
         config = {
             "connect_timeout": min(timeout, 10.0),
             "read_timeout": timeout,
@@ -138,9 +176,10 @@ class S3:
         if version is not None:
             options["IfMatch"] = f'"{version.removeprefix("etag:")}"'
         if span is not None and span[1] - span[0] >= _LARGE and fs.in_threads is not None:
-            return await _in_a_thread(lambda: fs.in_threads.read(bucket, key, options))
+            return await _in_a_thread(lambda: fs.in_threads.read(bucket, key, options, span))
         answer = await _call(fs, "get_object", Bucket=bucket, Key=key, **options)
         async with answer["Body"] as body:
+            _require_span(answer, span)
             return bytes(await body.read())
 
     async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:

@@ -23,6 +23,10 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+class _NoEntryError(UsageError):
+    """A repository has no such file or folder."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Repository:
     """A dataset of the Hub at a revision."""
@@ -91,7 +95,10 @@ def list_configuration(name: str, config: str | None) -> list[SourceFile]:
         patterns = [f"sample/{sample}/"] if sample != wanted else ["data/"]
         if config is not None and sample == wanted and config != "default":
             patterns = []
-    found = _list(repository, patterns) if patterns else []
+    try:
+        found = _list(repository, patterns) if patterns else []
+    except _NoEntryError:
+        found = []
     if not found:
         configs = ", ".join(str(c.get("config_name")) for c in _configs(card)) or "none"
         raise UsageError(
@@ -210,7 +217,7 @@ def _explain(repository: _Repository, response: httpx.Response) -> Exception:
     elif code == "RevisionNotFound":
         kind, told = UsageError, f"{name} has no revision {revision!r}."
     elif code == "EntryNotFound":
-        kind, told = UsageError, f"{name} at {revision} has no such file or folder."
+        kind, told = _NoEntryError, f"{name} at {revision} has no such file or folder."
     elif status == 401 and token and code != "RepoNotFound":
         told = f"The Hub does not know this token ({said or status}). Check HF_TOKEN."
     elif code == "RepoNotFound" or status in {401, 404}:

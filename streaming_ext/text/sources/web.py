@@ -117,7 +117,9 @@ class WebReader:
         headers = self._headers | {"Range": f"bytes={start}-{end - 1}"}
         with client().stream("GET", self._url, headers=headers) as response:
             require_ok(response, self._explain)
+            require_no_page(response, self._source.url)
             self._require_same(response)
+            self._require_range(response, start, end)
             skip = start if response.status_code == httpx.codes.OK else 0  # it ignores ranges
             left = end - start
             for data in response.iter_raw():
@@ -128,6 +130,20 @@ class WebReader:
                     yield piece
                 if not left:
                     return
+
+    def _require_range(self, response: httpx.Response, start: int, end: int) -> None:
+        """Make sure that the part that came is the one that was asked for."""
+        if response.status_code != httpx.codes.PARTIAL_CONTENT:
+            return
+        came = response.headers.get("Content-Range", "")
+        if came.replace(" ", "") not in {
+            f"bytes{start}-{end - 1}/{total}" for total in (self._source.size, "*")
+        }:
+            raise _LaterError(
+                f"asked for the bytes {start}-{end - 1} of {self._source.size}, the answer holds "
+                f"{came or 'a part that it does not name'}",
+                None,
+            )
 
     def _require_same(self, response: httpx.Response) -> None:
         found = web_version(response.headers)
@@ -196,6 +212,7 @@ def _look_at(url: str) -> SourceFile:
     def request() -> SourceFile:
         with client().stream("GET", url, headers={"Range": "bytes=0-0"}) as response:
             require_ok(response, explain)
+            require_no_page(response, url)
             headers = response.headers
             version = web_version(headers)
             total = headers.get("Content-Range", "").rpartition("/")[2]
@@ -221,8 +238,22 @@ def explain_web(url: str, response: httpx.Response) -> Exception:
     return StorageError(f"{url}: the server answers {status} {response.reason_phrase}.")
 
 
+def require_no_page(response: httpx.Response, what: str) -> None:
+    """Refuse a web page in place of a file or of an answer to a program.
+
+    Raises:
+        StorageError: it is one.
+    """
+    if response.headers.get("Content-Type", "").lower().startswith("text/html"):
+        raise StorageError(
+            f"{what}: a web page came in its place. Does the network ask for a login (captive "
+            f"portal), or {response.url.host} for one? Open it in a browser."
+        )
+
+
 def json_of(response: httpx.Response, what: str) -> Any:
     """The JSON of an answer."""
+    require_no_page(response, f"Cannot {what}")
     try:
         return response.json()
     except ValueError as error:

@@ -5,11 +5,13 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
 from streaming_ext.errors import StorageError, UsageError
@@ -120,34 +122,62 @@ class LocalStorage:
 
         What begins with a dot at the root is no file of the dataset: files on their way, and the
         shards that training unpacks beside it.
+
+        Raises:
+            StorageError: a folder may not be looked into.
         """
         base = self._path(folder) if folder else self.root
-        found = {
-            file.relative_to(self.root).as_posix(): file.stat().st_size
-            for file in base.rglob("*")
-            if file.is_file() and not file.relative_to(self.root).parts[0].startswith(".")
-        }
+        found = {}
+        for here, folders, names in os.walk(base, onerror=_not_listed):
+            at_root = Path(here) == self.root
+            if at_root:
+                folders[:] = [name for name in folders if not name.startswith(".")]
+            for name in names:
+                if at_root and name.startswith("."):
+                    continue
+                file = Path(here, name)
+                with suppress(FileNotFoundError):  # removed meanwhile, or a link to nothing
+                    status = file.stat()
+                    if stat.S_ISREG(status.st_mode):
+                        found[file.relative_to(self.root).as_posix()] = status.st_size
         return dict(sorted(found.items()))
 
     def remove(self, path: str) -> None:
-        """Remove a file, and its folder if that is empty then."""
+        """Remove a file, and its folder if that is empty then.
+
+        Raises:
+            StorageError: it may not be removed.
+        """
         target = self._path(path)
-        target.unlink(missing_ok=True)
-        folder = target.parent
-        if folder != self.root and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        try:
+            target.unlink(missing_ok=True)
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            raise StorageError(f"Cannot remove {path} of {self.root}: {_reason(error)}.") from error
+        if target.parent != self.root:
+            with suppress(OSError):  # not empty, or gone
+                target.parent.rmdir()
 
     def leftovers(self) -> builtins.list[str]:
         """Files that were on their way when a run was killed."""
         incoming = self.root / _INCOMING
-        if not incoming.is_dir():
+        try:
+            return sorted(f"{_INCOMING}/{file.name}" for file in incoming.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(f"{_INCOMING}/{file.name}" for file in incoming.iterdir())
+        except OSError as error:
+            raise StorageError(f"Cannot list {incoming}: {_reason(error)}.") from error
 
     def remove_incoming(self) -> None:
         """Remove what a killed run left on its way."""
-        for leftover in (self.root / _INCOMING).glob("*"):
-            leftover.unlink()
+        for leftover in self.leftovers():
+            try:
+                (self.root / leftover).unlink(missing_ok=True)
+            except OSError as error:
+                raise StorageError(
+                    f"Cannot remove {leftover} of {self.root}: {_reason(error)}."
+                ) from error
 
     def close(self) -> None:
         """Remove what is only needed while writing."""
@@ -162,26 +192,48 @@ class LocalStorage:
 
         Raises:
             UsageError: another run is at work here.
+            StorageError: the file system knows no such locks.
         """
         lock = self.root / RUNS_FOLDER / ".lock"
-        lock.parent.mkdir(exist_ok=True)
-        with lock.open("wb") as file:
+        try:
+            lock.parent.mkdir(exist_ok=True)
+            file = lock.open("wb")
+        except OSError as error:
+            raise StorageError(f"Cannot write {lock}: {_reason(error)}.") from error
+        with file:
             deadline = time.monotonic() + _LOCK_WAIT_SECONDS
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError as error:
-                    if time.monotonic() > deadline:
-                        raise UsageError(
-                            f"Another run is writing to {self.root}. Wait for it, stop it, or "
-                            "use another --output."
-                        ) from error
-                    time.sleep(0.1)
+            while not _locked(file, self.root):
+                if time.monotonic() > deadline:
+                    raise UsageError(
+                        f"Another run is writing to {self.root}. Wait for it, stop it, or "
+                        "use another --output."
+                    )
+                time.sleep(0.1)
             yield file.fileno()
 
     def require_held(self) -> None:
         """The kernel keeps the lock as long as the process lives."""
+
+
+def _not_listed(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise StorageError(f"Cannot list {error.filename}: {_reason(error)}.") from error
+
+
+def _locked(file: BinaryIO, root: Path) -> bool:
+    """Take the lock; False where another process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise StorageError(
+            f"{root} cannot be held against other runs: its file system takes no locks "
+            f"(flock: {_reason(error)}). Mount it with them (Lustre: -o flock; NFS: version 4, or "
+            "its lock service running), or use another --output, on a local disk or in an object "
+            "store."
+        ) from error
+    return True
 
 
 def _make_folders(folder: Path, *, below: Path) -> None:

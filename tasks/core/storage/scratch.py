@@ -51,7 +51,10 @@ def own_folder(parent: Path, name: str) -> Iterator[Path]:
                 shutil.rmtree(folder, ignore_errors=True)
                 lock.unlink(missing_ok=True)
     except OSError as error:
-        raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+        raise StorageError(
+            f"Cannot write to scratch {folder}, or lock it: {error.strerror}. --scratch takes a "
+            "folder on a local disk."
+        ) from error
 
 
 def _remove_leftovers(parent: Path) -> None:

@@ -195,6 +195,25 @@ class TestReadListRemove:
         assert storage.list() == {}
         assert storage.root.exists()
 
+    def test_what_cannot_be_listed_or_removed(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage.put("train/x", b"1")
+        with pytest.raises(StorageError, match="Cannot remove train of"):
+            storage.remove("train")
+        (storage.root / "loop").symlink_to("nowhere")
+        assert storage.list() == {"train/x": 1}
+
+        def refuse(path: str) -> None:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+        monkeypatch.setattr(os, "scandir", refuse)
+        with pytest.raises(StorageError, match=r"Cannot list .*permission denied"):
+            storage.list()
+        with pytest.raises(StorageError, match=r"Cannot list .*incoming: permission denied"):
+            monkeypatch.setattr(Path, "iterdir", lambda path: refuse(str(path)))
+            storage.leftovers()
+
     def test_close_leaves_the_dataset(self, storage: LocalStorage) -> None:
         storage.put("x", b"")
         storage.close()
@@ -291,6 +310,23 @@ class TestExclusive:
                     assert child.poll() is None
             finally:
                 child.kill()
+
+    @pytest.mark.parametrize("reason", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
+    def test_a_file_system_without_locks(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, reason: int
+    ) -> None:
+        """Lustre without -o flock, some NFS."""
+
+        def refuse(*_: object) -> None:
+            raise OSError(reason, os.strerror(reason))
+
+        monkeypatch.setattr(storage_module.fcntl, "flock", refuse)
+        with (
+            pytest.raises(StorageError, match="takes no locks.*Mount it with them") as caught,
+            storage.exclusive(),
+        ):
+            pytest.fail("held")
+        assert str(storage.root) in str(caught.value)
 
     def test_an_error_inside_frees_it(self, storage: LocalStorage) -> None:
         with pytest.raises(RuntimeError), storage.exclusive():
