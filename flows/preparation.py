@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from flows.executors import Executor, open_executor
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import RunPlan, make_plan
+from tasks.core.planning.look import look, take_up
+from tasks.core.planning.plan import RunPlan
 from tasks.core.planning.sources import check_sources
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage, open_storage
@@ -19,7 +20,7 @@ class Prepared:
 
     plan: RunPlan
     storage: Storage
-    executor: Executor
+    executor: Executor | None  # none where nothing is left to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,11 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
     progress.enter("looking at the sources")
     sources = check_sources(config)
     storage = open_storage(config.output)
+    progress.enter("preparing the tokenizer")
+    found = look(config, storage, sources)  # what is refused stays as it is
+    if found.plan.published:
+        yield Prepared(plan=found.plan, storage=storage, executor=None)
+        return
     storage.create()
     with (
         storage.exclusive() as lock,
@@ -75,8 +81,9 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
             config, files=len(sources), inherited=[] if lock is None else [lock]
         ) as executor,
     ):
-        progress.enter("preparing the tokenizer")
-        plan = make_plan(config, storage, sources)
+        plan = take_up(found, storage, sources)
         if not plan.published:
             executor.prepare(plan, storage)
-        yield Prepared(plan=plan, storage=storage, executor=executor)
+        yield Prepared(
+            plan=plan, storage=storage, executor=None if plan.published else executor
+        )

@@ -80,7 +80,7 @@ def make_dataset(config: ShardConfig) -> State[Any]:
         preparing(config, progress) as prepared,
     ):
         plan, storage = prepared.plan, prepared.storage
-        if plan.published:
+        if prepared.executor is None:
             return Completed(message=f"{storage} is whole already; nothing to do.")
         report = shard(plan, storage, prepared.executor, progress)
         storage.close()

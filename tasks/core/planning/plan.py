@@ -43,6 +43,7 @@ from tasks.core.outputs.whole import beside_parts, lost_files
 from tasks.core.planning.node_shares import own_share, require_same_share
 from tasks.core.planning.part import Part
 from tasks.core.planning.sources import shortened
+from tasks.core.planning.surroundings import require_outside
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.storage import Storage
@@ -122,7 +123,7 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
     """
     plan, tokenizer = compare_with_output(config, storage, sources)
     if not plan.published:
-        _prepare(plan, storage, tokenizer)
+        prepare(plan, storage, tokenizer)
     return plan
 
 
@@ -133,9 +134,10 @@ def compare_with_output(
 
     Raises:
         ConfigMismatchError: the output was made with another configuration or from other sources.
-        UsageError: the output is a folder of something else.
+        UsageError: the output is a folder of something else, or lies inside a dataset.
         TokenizerError: the tokenizer cannot be had.
     """
+    require_outside(storage)
     scratch = scratch_folder(config, storage)
     tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
@@ -157,7 +159,7 @@ def compare_with_output(
     return plan, tokenizer
 
 
-def _prepare(plan: RunPlan, storage: Storage, tokenizer: Tokenizer) -> None:
+def prepare(plan: RunPlan, storage: Storage, tokenizer: Tokenizer) -> None:
     """Remove what killed runs left, and put the tokenizer where all workers load it from."""
     storage.remove_incoming()
     _remove_unrecorded(storage, set(range(len(plan.sources))) - set(plan.todo))

@@ -1,6 +1,7 @@
 """What every place for a dataset can do, whatever it is made of."""
 
 import builtins
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -59,6 +60,10 @@ class Storage(Protocol):
 
     def remove(self, path: str) -> None:
         """Remove a file; none there is no error."""
+        ...
+
+    def above(self) -> Iterator[tuple["Storage", str]]:
+        """Each folder that it lies in, the nearest first, and its path below that one."""
         ...
 
     def leftovers(self) -> builtins.list[str]:

@@ -159,6 +159,12 @@ class LocalStorage:
             with suppress(OSError):  # not empty, or gone
                 target.parent.rmdir()
 
+    def above(self) -> Iterator[tuple["LocalStorage", str]]:
+        """Each folder that it lies in, links followed."""
+        root = self.root.resolve()
+        for folder in root.parents:
+            yield LocalStorage(folder), root.relative_to(folder).as_posix()
+
     def leftovers(self) -> builtins.list[str]:
         """Files that were on their way when a run was killed."""
         incoming = self.root / _INCOMING

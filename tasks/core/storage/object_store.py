@@ -113,6 +113,15 @@ class ObjectStorage:
         except FileNotFoundError:
             return
 
+    def above(self) -> Iterator[tuple["ObjectStorage", str]]:
+        """Each prefix that it lies in, up to the bucket."""
+        scheme = self._client.scheme
+        names = self._prefix.split("/") if self._prefix else []
+        for depth in range(len(names) - 1, -1, -1):
+            prefix, below = "/".join(names[:depth]), "/".join(names[depth:])
+            url = f"{scheme}://{self._client.bucket}/{prefix}"
+            yield ObjectStorage(url, self._client), below
+
     def leftovers(self) -> builtins.list[str]:
         """Uploads in pieces that were begun and neither finished nor given up."""
         return sorted({f"open upload {upload.key}" for upload in self._open_uploads()})

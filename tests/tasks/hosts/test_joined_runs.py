@@ -18,7 +18,7 @@ from tasks.core.cluster.heartbeat import Heartbeat
 from tasks.core.cluster.messages import ParentSign, parent_path
 from tasks.core.cluster.shared_plan import put_shared_plan
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import make_plan
+from tasks.core.planning.look import look, take_up
 from tasks.core.storage import LocalStorage
 from tasks.hosts.guest import CannotTakePartError
 from tasks.hosts.joined_runs import JoinedRuns
@@ -43,7 +43,8 @@ def parent_run(folder: Path, vocabulary: Path, sources: Path) -> Iterator[tuple[
         engine="reference",
     )  # fmt: skip
     storage.create()
-    plan = make_plan(config, storage, tuple(list_sources(config.sources)))
+    sources = tuple(list_sources(config.sources))
+    plan = take_up(look(config, storage, sources), storage, sources)
     put_shared_plan(plan, storage, run, 1)
     stopped = threading.Event()
 

@@ -1,0 +1,56 @@
+"""Looking at the output before it is taken, so that what is refused stays as it is."""
+
+from dataclasses import dataclass
+
+from streaming_ext.dataset.layout import PARTS_FOLDER
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.config import ShardConfig
+from tasks.core.planning.plan import RunPlan, compare_with_output, prepare
+from tasks.core.storage import Storage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """What a run found before it took the output.
+
+    Attributes:
+        plan: of what to do.
+        tokenizer: the one that it names.
+        seen: names and sizes of the records that were there.
+    """
+
+    plan: RunPlan
+    tokenizer: Tokenizer
+    seen: tuple[tuple[str, int], ...]
+
+
+def look(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]) -> Look:
+    """Compare what is asked for with what the output holds; nothing is written anywhere.
+
+    Raises:
+        ShardmillError: as `compare_with_output`.
+    """
+    seen = _records_there(storage)
+    plan, tokenizer = compare_with_output(config, storage, sources)
+    return Look(plan=plan, tokenizer=tokenizer, seen=seen)
+
+
+def take_up(found: Look, storage: Storage, sources: tuple[SourceFile, ...]) -> RunPlan:
+    """The plan, after another look where the output changed since, and a scratch folder for it.
+
+    The caller holds the output (`Storage.exclusive`).
+
+    Raises:
+        ShardmillError: as `look`.
+        StorageError: scratch is not writable.
+    """
+    if _records_there(storage) != found.seen:  # by a run that ended meanwhile
+        found = look(found.plan.config, storage, sources)
+    if not found.plan.published:
+        prepare(found.plan, storage, found.tokenizer)
+    return found.plan
+
+
+def _records_there(storage: Storage) -> tuple[tuple[str, int], ...]:
+    return tuple(storage.list(PARTS_FOLDER).items())

@@ -1,0 +1,110 @@
+"""A refused run leaves what it refused as it was, and a run on a whole dataset writes nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import ConfigMismatchError, ShardmillError, UsageError
+from tasks.core.config import ShardConfig
+from tasks.core.planning.look import look, take_up
+from tasks.core.planning.plan import check_sources
+from tasks.core.storage import open_storage
+from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(tmp_path_factory.mktemp("look") / "data", numbered_parts(some_documents(30)))
+
+
+def tree(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() if path.is_file() else b"" for path in root.rglob("*")}
+
+
+def asked(sources: Path, vocabulary: Path, output: object, **changes: object) -> ShardConfig:
+    given = {
+        "sources": (str(sources),), "output": str(output), "tokenizer": str(vocabulary),
+        "pattern": "gpt2", "sequence_length": 8, "shard_size": 1024,
+    }  # fmt: skip
+    return ShardConfig.model_validate(given | changes)
+
+
+def refuse(config: ShardConfig, error: type[ShardmillError], match: str) -> None:
+    with pytest.raises(error, match=match):
+        look(config, open_storage(config.output), check_sources(config))
+
+
+@pytest.mark.parametrize("below", ["train", "train/00000", "parts", "elsewhere/deep", "../data/x"])
+def test_inside_a_dataset(sources: Path, vocabulary: Path, dataset: Built, below: str) -> None:
+    before = tree(dataset.root)
+    refuse(
+        asked(sources, vocabulary, dataset.root / below), UsageError,
+        f"lies inside the dataset {dataset.root},",
+    )  # fmt: skip
+    assert tree(dataset.root) == before
+
+
+def test_inside_one_that_is_begun(
+    sources: Path, vocabulary: Path, dataset: Built, tmp_path: Path
+) -> None:
+    (tmp_path / "begun/parts").mkdir(parents=True)
+    (tmp_path / "begun/parts/00000.json").write_text("{}")
+    before = tree(tmp_path)
+    refuse(asked(sources, vocabulary, tmp_path / "begun/train"), UsageError, "inside the dataset")
+    assert tree(tmp_path) == before
+
+
+def test_beside_a_manifest_of_something_else(
+    sources: Path, vocabulary: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "manifest.json").write_text('{"name": "a web site"}')
+    config = asked(sources, vocabulary, tmp_path / "out")
+    storage, files = open_storage(config.output), check_sources(config)
+    found = look(config, storage, files)
+    assert found.plan.todo == tuple(range(len(files)))
+    assert not (tmp_path / "out").exists()
+    storage.create()
+    with storage.exclusive():
+        assert take_up(found, storage, files).todo == found.plan.todo
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "match"),
+    [
+        ({}, ConfigMismatchError, "sequence_length"),
+        ({"tokenizer": "/nonexistent.tiktoken"}, UsageError, "nonexistent"),
+    ],
+)
+def test_another_configuration(
+    sources: Path,
+    vocabulary: Path,
+    dataset: Built,
+    changes: dict[str, object],
+    error: type[ShardmillError],
+    match: str,
+) -> None:
+    before = tree(dataset.root)
+    config = asked(sources, vocabulary, dataset.root, **({"sequence_length": 16} | changes))
+    refuse(config, error, match)
+    assert tree(dataset.root) == before
+
+
+def test_a_folder_of_something_else(sources: Path, vocabulary: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    before = tree(tmp_path)
+    refuse(asked(sources, vocabulary, tmp_path), UsageError, "holds other files")
+    assert tree(tmp_path) == before
+
+
+def test_in_a_bucket(sources: Path, vocabulary: Path, dataset: Built, bucket: str) -> None:
+    storage = open_storage(f"s3://{bucket}/a/data")
+    for path in ("manifest.json", "train/index.json"):
+        storage.put(path, (dataset.root / path).read_bytes())
+    before = storage.list()
+    for below in ("train", "x/y"):
+        refuse(
+            asked(sources, vocabulary, f"{storage}/{below}"), UsageError,
+            f"lies inside the dataset {storage},",
+        )  # fmt: skip
+    refuse(asked(sources, vocabulary, storage), ShardmillError, "sequence_length|tokenizer")
+    assert storage.list() == before
