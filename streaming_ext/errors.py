@@ -62,6 +62,12 @@ class TransientStorageError(StorageError):
     asks_to_wait: float = 0.0
 
 
+class StorageDownError(ShardmillError):
+    """Storage failed so many files in a row that the others would fare no better."""
+
+    fatal = True
+
+
 class DatasetError(ShardmillError):
     """A dataset on storage is missing, unfinished or damaged."""
 

@@ -42,13 +42,29 @@ def show_report(report: Report, console: Console) -> None:
         ),
     ]
     if report.deep:
-        lines.append(
-            Text(
-                f"  compared with {counted(checked.sources, 'source file')}: "
-                f"{counted(checked.source_rows, 'row')} by hash, "
-                f"{counted(checked.retokenized, 'document')} of "
-                f"{counted(checked.retokenized_tokens, 'token')} by the reference tokenizer"
-            )
-        )
+        lines.append(Text(f"  {_compared(report)}"))
     for line in lines:
         console.print(line, soft_wrap=True)
+
+
+def _compared(report: Report) -> str:
+    """What was compared with the sources, and what was not."""
+    checked = report.checked
+    told = (
+        f"compared with {counted(checked.sources, 'source file')}: the holdout side of "
+        f"{counted(checked.source_rows, 'row')} by the hash of the text; of "
+        f"{counted(report.asked, 'document')} asked for {checked.retokenized:,} "
+        f"({counted(checked.retokenized_tokens, 'token')}) tokenized again by the reference"
+    )
+    if checked.retokenized < report.asked:
+        told += (
+            ", all there are"
+            if checked.retokenized == checked.documents
+            else ", the others are too long for that or in damaged files, or there are no more"
+        )
+    if checked.unchecked:
+        told += (
+            f"; {counted(checked.unchecked, 'source file')} not checked on the way: the store "
+            "offers no hash of the content"
+        )
+    return told

@@ -8,7 +8,7 @@ import gc
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -130,11 +130,11 @@ def read_index(remote: Remote, split: str | None, *, token_dtype: str | None = N
         CorruptDatasetError: what is there contradicts itself.
     """
     manifest: Manifest | None = None
-    try:
-        data = remote.read(MANIFEST, limit=MAX_INDEX_BYTES)
-        manifest = manifest_of(data, where=f"{remote.url}/{MANIFEST}")
-    except FileMissingError:
-        pass  # not one of ours, or not finished: the index decides below
+    with suppress(FileMissingError):  # not one of ours, or not finished: the index decides below
+        manifest = remote.read_checked(
+            MANIFEST, lambda data: manifest_of(data, where=f"{remote.url}/{MANIFEST}"),
+            limit=MAX_INDEX_BYTES,
+        )  # fmt: skip
     if split and not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", split):
         raise UsageError(f"`split` is the name of a folder in the dataset, got {split!r}.")
     name = f"{split}/index.json" if split else "index.json"
@@ -143,14 +143,19 @@ def read_index(remote: Remote, split: str | None, *, token_dtype: str | None = N
     if split not in manifest.splits:
         raise not_a_dataset(remote.url, f"it has no split {split!r}, only {list(manifest.splits)}")
     expected = manifest.splits[split].index
-    index = remote.read(name, limit=expected.size)
     where = f"{remote.url}/{name}"
-    if len(index) != expected.size or content_hash(index) != expected.xxh128:
-        raise CorruptDatasetError(
-            f"{where} is not the index that the manifest describes: "
-            f"{min(len(index), expected.size + 1)} bytes, expected {expected.size} with XXH3-128 "
-            f"{expected.xxh128}. The dataset was rewritten or damaged: publish it again."
-        )
+
+    def described(index: bytes) -> bytes:
+        if len(index) != expected.size or content_hash(index) != expected.xxh128:
+            raise CorruptDatasetError(
+                f"{where} is not the index that the manifest describes: "
+                f"{min(len(index), expected.size + 1)} bytes, expected {expected.size} with "
+                f"XXH3-128 {expected.xxh128}, fetched twice. The dataset was rewritten or "
+                "damaged: publish it again."
+            )
+        return index
+
+    index = remote.read_checked(name, described, limit=expected.size)
     _require_own_manifest(remote, manifest)
     result = parse_index(index, split=split, where=where, manifest=manifest)
     spec = manifest.spec

@@ -31,6 +31,8 @@ from streaming_ext.units import size_text
 
 FORMAT: Final = FormatVersion(1)  # the newest that is read here
 
+NOT_CHECKED: Literal["not checked"] = "not checked"
+
 Model = TypeVar("Model", bound=BaseModel)
 
 Count = Annotated[int, Field(ge=0)]
@@ -65,11 +67,21 @@ class SourceIdentity(_Value):
         url: where the file was found.
         size: in bytes.
         version: what pins its content, `xxh128:HEX` for a file on disk.
+        content: `not checked` where the server offered nothing to compare the bytes with that
+            came, or only some of the file were fetched.
     """
 
     url: str
     size: Count
     version: str
+    content: Literal["not checked"] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        if self.content is None:
+            del values["content"]
+        return values
 
 
 class TokenizerIdentity(_Value):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from streaming_ext.errors import (
+    CorruptDatasetError,
     DatasetError,
     NotADatasetError,
     StorageError,
@@ -129,6 +130,17 @@ class Remote:
             return insist(once, self._retry, deadline=deadline, failures=failures)
 
         return within(seconds, read, what=where, failures=failures)
+
+    def read_checked(self, name: str, checked: Callable[[bytes], Result], *, limit: int) -> Result:
+        """What a file holds, after it was fetched once more where it came damaged.
+
+        Raises:
+            CorruptDatasetError: by `checked`, twice.
+        """
+        try:
+            return checked(self.read(name, limit=limit))
+        except CorruptDatasetError:
+            return checked(self.read(name, limit=limit))
 
     @property
     def _retry(self) -> Retry:

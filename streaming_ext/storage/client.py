@@ -162,6 +162,10 @@ class ObjectClient:
 
         return self.ask(what, read, size=limit, deadline=deadline, failures=failures)
 
+    def digest(self, key: str, *, what: str) -> tuple[str, str] | None:
+        """What a whole object can be checked by, kind and hexadecimal; None where nothing can."""
+        return self.ask(what, lambda fs: self.dialect.digest(fs, self.bucket, key))
+
     def put(self, key: str, data: bytes, *, what: str, new: bool = False) -> None:
         """Put an object; where `new`, `FileExistsError` where there is one."""
         self.ask(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from streaming_ext.errors import StoppedError
+from streaming_ext.text.sources.fetch import remove_fetched
 from tasks.core.planning.part import Part
 from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
@@ -77,7 +78,7 @@ class Run(Planned):
         self.room.give_back(part.number)
         file = self._fetched.pop(part.number, None)
         if file is not None and Path(file.path).parent == self.plan.downloads:
-            Path(file.path).unlink(missing_ok=True)
+            remove_fetched(Path(file.path))
 
     def follow(self, part: Part) -> Callable[[JobProgress], None]:
         """A listener for a part's tokenizing."""

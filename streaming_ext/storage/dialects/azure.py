@@ -61,6 +61,13 @@ class Azure:
         async with fs.service_client.get_blob_client(bucket, key) as blob:
             return bytes(await (await blob.download_blob(**options)).readall())
 
+    async def digest(self, fs: Any, bucket: str, key: str) -> tuple[str, str] | None:
+        """Get Blob Properties: the MD5, where the blob was put in one piece or its writer told."""
+        async with fs.service_client.get_blob_client(bucket, key) as blob:
+            properties = await blob.get_blob_properties(**fs.of_each_request)
+        digest = properties.content_settings.content_md5
+        return ("md5", bytes(digest).hex()) if digest else None
+
     async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
         """Put Blob, or blocks and a list of them; where `new` with `If-None-Match: *`."""
         async with fs.service_client.get_blob_client(bucket, key) as blob:

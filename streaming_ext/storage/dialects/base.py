@@ -81,6 +81,13 @@ class Dialect(Protocol):
         """
         ...
 
+    async def digest(self, fs: Any, bucket: str, key: str) -> tuple[str, str] | None:
+        """What the store offers to check a whole object by: md5, sha256, ... and hexadecimal.
+
+        None where it offers nothing that can be compared here.
+        """
+        ...
+
     async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
         """Put an object in one step; where `new`, only if there is none."""
         ...

@@ -1,5 +1,6 @@
 """Google Cloud Storage."""
 
+import base64
 import logging
 from collections.abc import Mapping
 from types import MethodType
@@ -66,6 +67,12 @@ class Google:
         if span is not None and begins and not begins.startswith(f"bytes {span[0]}-"):
             raise ConnectionError(f"asked for the bytes from {span[0]} on, the answer has {begins}")
         return bytes(data)
+
+    async def digest(self, fs: Any, bucket: str, key: str) -> tuple[str, str] | None:
+        """Objects: get, without the content; composed objects have no MD5."""
+        entry = await fs._call("GET", "b/{}/o/{}", bucket, key, json_out=True)
+        text = entry.get("md5Hash", "")
+        return ("md5", base64.b64decode(text).hex()) if text else None
 
     async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
         """Objects: insert, where `new` with `ifGenerationMatch=0`; its MD5 is compared."""

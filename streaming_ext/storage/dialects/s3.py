@@ -1,7 +1,9 @@
 """S3, and what speaks it."""
 
 import asyncio
+import base64
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
@@ -19,6 +21,8 @@ _BOTO_NAMES = {
     "endpoint_url": "endpoint_url", "use_ssl": "use_ssl",
 }  # fmt: skip
 _MORE = "client_kwargs"
+NO_MD5 = "SHARDMILL_ETAG_IS_NO_MD5"  # "1" for a store whose ETags look like one
+_MD5 = re.compile(r"[0-9a-f]{32}")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _LISTINGS = {"list_objects_v2", "list_multipart_uploads"}
 
@@ -181,6 +185,21 @@ class S3:
         async with answer["Body"] as body:
             _require_span(answer, span)
             return bytes(await body.read())
+
+    async def digest(self, fs: Any, bucket: str, key: str) -> tuple[str, str] | None:
+        """HeadObject in checksum mode: an ETag that is an MD5, or a checksum of it all."""
+        head = await _call(fs, "head_object", Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+        etag = head.get("ETag", "").strip('"')
+        # With keys of KMS or of the customer an ETag is no MD5, and of pieces it has a number.
+        by_key = str(head.get("ServerSideEncryption", "")).startswith("aws:kms")
+        by_key |= bool(head.get("SSECustomerAlgorithm")) or os.environ.get(NO_MD5) == "1"
+        if _MD5.fullmatch(etag) and not by_key:
+            return "md5", etag
+        for kind in ("sha256", "sha1", "crc32"):
+            text = head.get(f"Checksum{kind.upper()}", "")
+            if text and "-" not in text and head.get("ChecksumType") != "COMPOSITE":
+                return kind, base64.b64decode(text).hex()
+        return None
 
     async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
         """PutObject, or a multipart upload of pieces; with `If-None-Match: *`."""

@@ -1,11 +1,12 @@
 """Bringing a remote source file to scratch: resumed where it was cut, checked before it counts."""
 
 import hashlib
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from streaming_ext.dataset.manifest import SourceIdentity
+from streaming_ext.dataset.manifest import NOT_CHECKED, SourceIdentity
 from streaming_ext.errors import SourceError, StorageError, UsageError
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions
@@ -14,6 +15,7 @@ from streaming_ext.text.sources.ranges import SMALLEST_FILE, fetch_ranges, worth
 from streaming_ext.text.sources.source_file import SourceFile
 
 _HASH_BYTES = 2**22
+_UNCHECKED = ".unchecked"  # beside a file that came whole by its size alone
 
 
 class Reader(Protocol):
@@ -25,6 +27,10 @@ class Reader(Protocol):
 
     def stream(self, start: int) -> Iterator[bytes]:
         """All bytes from `start` on."""
+        ...
+
+    def digest(self) -> tuple[str, str] | None:
+        """What the whole file can be checked by, kind and hexadecimal; None where nothing can."""
         ...
 
     def check(self) -> None:
@@ -94,27 +100,41 @@ def fetch(
             found = _fetch_needed(source, reader, folder, options)
             if found is not None:
                 reader.check()
+                note_unchecked(source, found[0])
                 return found
-        with partial.open("ab") as file:
-            if file.tell() > source.size:
-                file.truncate(0)
-            have = file.tell()
-            for data in reader.stream(have):
-                file.write(data)
-                have += len(data)
-                fetched += len(data)
-                report(have)
-                file.flush()
+        for last in (False, True):
+            fetched += _fetch_whole(source, reader, partial, report)
+            reader.check()
+            try:
+                if not check_content(source, partial, reader.digest):
+                    note_unchecked(source, target)
+                break
+            except SourceError:
+                partial.unlink()  # or it would be taken up again for ever
+                if last:
+                    raise
     except OSError as error:
         raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
-    reader.check()
-    try:
-        check_content(source, partial)
-    except SourceError:
-        partial.unlink()  # or it would be taken up again for ever
-        raise
     partial.replace(target)
     return target, fetched
+
+
+def _fetch_whole(
+    source: SourceFile, reader: Reader, partial: Path, report: Callable[[int], None]
+) -> int:
+    """Bring what is missing of a file; returns how many bytes came."""
+    fetched = 0
+    with partial.open("ab") as file:
+        if file.tell() > source.size:
+            file.truncate(0)
+        have = file.tell()
+        for data in reader.stream(have):
+            file.write(data)
+            have += len(data)
+            fetched += len(data)
+            report(have)
+            file.flush()
+    return fetched
 
 
 def _fetch_needed(
@@ -147,8 +167,20 @@ class _Counted:
         return self._reader.read(start, end)
 
 
-def check_content(source: SourceFile, path: Path) -> None:
-    """Compare a fetched file with the size and, where there is one, the hash of its listing.
+def check_content(
+    source: SourceFile,
+    path: Path,
+    offered: Callable[[], tuple[str, str] | None] = lambda: None,
+) -> bool:
+    """Compare a fetched file with its listing, or with what its store offers.
+
+    Args:
+        source: as it was listed, with its size and perhaps a hash.
+        path: where its bytes lie.
+        offered: asks the store for a kind of hash and its hexadecimal, where the listing has none.
+
+    Returns:
+        Whether there was anything to compare with, beside the size.
 
     Raises:
         SourceError: it is another one.
@@ -158,18 +190,51 @@ def check_content(source: SourceFile, path: Path) -> None:
         raise SourceError(f"{source.url}: {size} bytes came, {source.size} were listed.")
     kind, _, expected = (source.version or "").partition(":")
     if kind not in {"sha256", "git"}:
-        return
-    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(usedforsecurity=False)
+        found = offered()
+        if found is None:
+            return False
+        kind, expected = found
+    came = _digest(path, kind)
+    if came != expected:
+        raise SourceError(
+            f"{source.url}: the content that came has the {kind} {came}, its server says "
+            f"{expected}; it changed on the way or where it lies. Run again."
+        )
+    return True
+
+
+def _digest(path: Path, kind: str) -> str:
+    """A file's hash of some kind, in hexadecimal."""
+    if kind == "crc32":
+        crc = 0
+        with path.open("rb") as file:
+            while data := file.read(_HASH_BYTES):
+                crc = zlib.crc32(data, crc)
+        return f"{crc:08x}"
+    digest = hashlib.new("sha1" if kind == "git" else kind, usedforsecurity=False)
     if kind == "git":
-        digest.update(f"blob {size}\0".encode())
+        digest.update(f"blob {path.stat().st_size}\0".encode())
     with path.open("rb") as file:
         while data := file.read(_HASH_BYTES):
             digest.update(data)
-    if digest.hexdigest() != expected:
-        raise SourceError(
-            f"{source.url}: the content that came has the {kind} {digest.hexdigest()}, "
-            f"{expected} was listed. Run again."
-        )
+    return digest.hexdigest()
+
+
+def note_unchecked(source: SourceFile, path: Path) -> None:
+    """Leave word beside a file on scratch that nothing was there to check its bytes by."""
+    if not (source.version or "").startswith(("sha256:", "git:")):
+        path.with_suffix(_UNCHECKED).touch()
+
+
+def came_unchecked(path: Path) -> bool:
+    """Whether such word lies beside a file."""
+    return path.with_suffix(_UNCHECKED).exists()
+
+
+def remove_fetched(path: Path) -> None:
+    """Remove a file from scratch, and what lies beside it."""
+    path.unlink(missing_ok=True)
+    path.with_suffix(_UNCHECKED).unlink(missing_ok=True)
 
 
 def identity_of(source: SourceFile, local: Path) -> SourceIdentity:
@@ -184,7 +249,8 @@ def identity_of(source: SourceFile, local: Path) -> SourceIdentity:
         raise SourceError(
             f"{source.url}: {local.stat().st_size} bytes on scratch, {source.size} were listed."
         )
-    return SourceIdentity(url=source.url, size=source.size, version=source.version)
+    checked = NOT_CHECKED if came_unchecked(local) else None
+    return SourceIdentity(url=source.url, size=source.size, version=source.version, content=checked)
 
 
 def listed_again(identity: SourceIdentity) -> SourceFile:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from streaming_ext.errors import SourceError
+from streaming_ext.errors import SourceError, StorageError, TransientStorageError
 from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.text.sources.patterns import folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
@@ -75,6 +75,17 @@ class ObjectReader:
                     yield coming.popleft().result()
             while coming:
                 yield coming.popleft().result()
+
+    def digest(self) -> tuple[str, str] | None:
+        """What the store offers to check the whole object by."""
+        try:
+            return self._client.digest(self._key, what=f"look at {self._source.url}")
+        except FileNotFoundError as error:
+            raise SourceError(f"{self._source.url}: gone since the run began.") from error
+        except TransientStorageError:
+            raise
+        except StorageError:  # no right to ask: reading it is another one
+            return None
 
     def check(self) -> None:
         """Every request named the version."""

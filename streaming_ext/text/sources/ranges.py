@@ -4,6 +4,7 @@ The bytes are put where they belong into a file of the full length; the rest sta
 whoever named the ranges does not look into.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,8 @@ SMALLEST_FILE = 32 * 2**20
 # check is given up only for a large saving.
 WORTH_IT = 0.8
 WORTH_A_HASH = 0.3
+# The Hub's hashes, and an ETag that may be an MD5.
+_HASHED = re.compile(r"sha256:|git:|etag:[0-9a-f]{32}$")
 _MERGE_BYTES = 2**20
 _PIECE_BYTES = 8 * 2**20
 _AT_ONCE = 4
@@ -44,7 +47,7 @@ def worth_fetching(source: SourceFile, needed: Sequence[Range] | None) -> list[R
         else:
             merged.append((start, end))
     share = sum(end - start for start, end in merged) / source.size
-    hashed = (source.version or "").startswith(("sha256:", "git:"))
+    hashed = bool(_HASHED.match(source.version or ""))
     return merged if share < (WORTH_A_HASH if hashed else WORTH_IT) else None
 
 

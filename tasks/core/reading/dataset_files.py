@@ -13,7 +13,9 @@ from streaming_ext.errors import (
     CorruptDatasetError,
     NotADatasetError,
     NothingThereError,
+    StorageDownError,
     TokenizerError,
+    TransientStorageError,
     UsageError,
     one_line,
 )
@@ -22,6 +24,7 @@ from tasks.core.storage import Storage
 
 # Far more than any real one: a manifest takes about 500 bytes a part, an index 600 a shard.
 MAX_JSON_BYTES = 2**30
+MAX_FAILURES = 4  # files in a row that storage fails, each after all attempts
 
 
 class DatasetFiles:
@@ -34,6 +37,7 @@ class DatasetFiles:
     def __init__(self, storage: Storage, sizes: Mapping[str, int]) -> None:
         self.storage = storage
         self.sizes = sizes
+        self._failed_in_a_row = 0
 
     def read(self, file: FileRecord, *, limit: int) -> bytes:
         """The content of a file, which is the recorded one.
@@ -70,13 +74,26 @@ class DatasetFiles:
         Raises:
             CorruptDatasetError: it is missing, or beyond `limit`.
             StorageError: it cannot be read.
+            StorageDownError: nor could the last few files, after all attempts.
         """
         if self.sizes.get(path, 0) > limit:
             raise CorruptDatasetError(f"{self.sizes[path]} bytes, where at most {limit} make sense")
+        if self._failed_in_a_row >= MAX_FAILURES:
+            raise StorageDownError(f"{self.storage} failed {MAX_FAILURES} files in a row.")
         try:
-            return self.storage.read(path)
+            data = self.storage.read(path)
         except FileNotFoundError:
             raise CorruptDatasetError("missing") from None
+        except TransientStorageError as error:
+            self._failed_in_a_row += 1
+            if self._failed_in_a_row >= MAX_FAILURES:
+                raise StorageDownError(
+                    f"{self.storage} failed {MAX_FAILURES} files in a row, the last one: {error} "
+                    "Run the same command again when it answers."
+                ) from error
+            raise
+        self._failed_in_a_row = 0
+        return data
 
     def read_manifest(self) -> bytes:
         """The bytes of the manifest.

@@ -13,9 +13,14 @@ from streaming_ext.dataset.layout import SPLITS, Split, documents_path
 from streaming_ext.dataset.manifest import PartRecord
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
 from streaming_ext.dataset.shard import Shard
-from streaming_ext.errors import CorruptDatasetError, ShardmillError, StorageError
+from streaming_ext.errors import (
+    CorruptDatasetError,
+    ShardmillError,
+    StorageDownError,
+    StorageError,
+)
 from streaming_ext.text.sources import SourceFile, identify, is_remote
-from streaming_ext.text.sources.fetch import fetch, listed_again
+from streaming_ext.text.sources.fetch import came_unchecked, fetch, listed_again
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
 from tasks.core.verify.findings import Outcome
@@ -88,6 +93,7 @@ def _verify_source(
         out.found(url, text.removeprefix(f"{url}: "))
         report(record.source.size)
         return out
+    out.count(unchecked=came_unchecked(local))
     try:
         provenance = files.read(record.documents, limit=documents_limit(record.rows))
         chosen = _choose(record, provenance, count, seed)
@@ -104,6 +110,8 @@ def _verify_source(
     except (CorruptDatasetError, StorageError) as error:
         # Found and named by the checks that need no source; without them it is named here.
         out.found(documents_path(record.part), str(error))
+    except StorageDownError:
+        raise
     except ShardmillError as error:
         out.found(url, str(error).removeprefix(f"{url}: "))
     report(record.source.size)

@@ -30,6 +30,8 @@ class Checked:
         bytes: their sizes on storage.
         shards, samples, tokens, documents: whose ids were looked at, padding left out.
         sources: source files read again, with `--deep`.
+        unchecked: those of them whose bytes nothing was there to check by: their store offers no
+            hash.
         source_rows: rows of those, each hashed to see on which side of the holdout it belongs.
         retokenized: documents tokenized again by the reference and compared id by id.
         retokenized_tokens: their ids.
@@ -42,6 +44,7 @@ class Checked:
     tokens: int = 0
     documents: int = 0
     sources: int = 0
+    unchecked: int = 0
     source_rows: int = 0
     retokenized: int = 0
     retokenized_tokens: int = 0
@@ -58,6 +61,7 @@ class Report:
     Attributes:
         parts: parts of the dataset.
         deep: whether documents were compared with their sources.
+        asked: how many documents were to be tokenized again.
         seconds: time that it took.
     """
 
@@ -67,6 +71,7 @@ class Report:
     checked: Checked
     deep: bool
     seconds: float
+    asked: int = 0
 
     @property
     def sound(self) -> bool:

@@ -101,6 +101,7 @@ def verify(
         findings=tuple(sorted(set(out.findings))),
         checked=out.checked,
         deep=deep,
+        asked=deep_sample if deep else 0,
         seconds=time.monotonic() - began,
     )
 

@@ -28,7 +28,8 @@ from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import open_saved
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import merged_index, publish, summarize_split
-from tasks.core.planning.plan import make_plan, remove_scratch
+from tasks.core.planning.look import look, take_up
+from tasks.core.planning.plan import remove_scratch
 from tasks.core.storage import LocalStorage
 from tasks.core.workers.jobs import TokenizeJob, WriteJob
 from tasks.core.workers.tokenize_part import tokenize_part
@@ -69,7 +70,8 @@ def build_from(
     made = kind(sources=(str(sources),), output=str(root), **settings)
     storage = LocalStorage(root)
     storage.create()
-    plan = make_plan(made, storage, tuple(list_sources(made.sources)))
+    sources = tuple(list_sources(made.sources))
+    plan = take_up(look(made, storage, sources), storage, sources)
     tokenizer = open_saved(plan.tokenizer_folder)
     for part in plan.todo:
         source = plan.sources[part]

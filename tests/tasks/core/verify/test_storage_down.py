@@ -1,0 +1,48 @@
+"""Storage that fails every file ends the check, after a few of them."""
+
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import StorageDownError, TransientStorageError
+from tasks.core.reading.dataset_files import MAX_FAILURES
+from tasks.core.storage import LocalStorage
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import build_dataset
+
+
+class Failing(LocalStorage):
+    """Answers the first reads, and then fails so many of each ten."""
+
+    def __init__(self, root: Path, *, after: int, of_ten: int) -> None:
+        super().__init__(root)
+        self.asked, self.after, self.of_ten = 0, after, of_ten
+
+    def read(self, path: str) -> bytes:
+        self.asked += 1
+        if self.asked > self.after and self.asked % 10 < self.of_ten:
+            raise TransientStorageError(f"Cannot read {path}: 503.")
+        return super().read(path)
+
+
+@pytest.fixture(scope="module")
+def root(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str | None]], rank_path: Path
+) -> Path:
+    folder = tmp_path_factory.mktemp("down")
+    return build_dataset(folder, texts * 5, tokenizer=str(rank_path), shard_size=1024)
+
+
+@pytest.mark.parametrize("after", [1, 18, 22, 40])
+def test_for_ever(root: Path, after: int) -> None:
+    storage = Failing(root, after=after, of_ten=10)
+    with pytest.raises(StorageDownError, match=f"failed {MAX_FAILURES} files in a row.*503"):
+        verify(storage, deep=True, workers=2)
+    assert storage.asked <= after + MAX_FAILURES + 8  # those that other threads had in hand
+
+
+def test_now_and_then(root: Path) -> None:
+    """Each is a finding, and the check goes on."""
+    report = verify(Failing(root, after=20, of_ten=1), workers=1)
+    assert len(report.findings) > 3
+    assert report.checked.files > 50
