@@ -84,6 +84,4 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
         plan = take_up(found, storage, sources)
         if not plan.published:
             executor.prepare(plan, storage)
-        yield Prepared(
-            plan=plan, storage=storage, executor=None if plan.published else executor
-        )
+        yield Prepared(plan=plan, storage=storage, executor=None if plan.published else executor)

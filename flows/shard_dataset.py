@@ -129,10 +129,12 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
             failed.append(result)
         else:
             done.append(result)
+    not_checked = 0
     if not failed:
         progress.enter(SHARDING.behind)
         progress.begin_task_run()
-        publish(Planned(plan, storage))
+        manifest = publish(Planned(plan, storage))
+        not_checked = sum(part.source.content is not None for part in manifest.parts)
     report = RunReport(
         run=str(flow_run.id),
         began=began,
@@ -152,6 +154,7 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
         shard_bytes=sum(times.shard_bytes for times in done),
         published=not failed,
         parts=tuple(sorted(done, key=lambda times: times.part)),
+        sources_not_checked=not_checked,
     )
     progress.end()
     save_report(report, storage)

@@ -195,6 +195,9 @@ class ReportPage:
             ("run", report.run, None),
             ("versions", ", ".join(f"{name} {v}" for name, v in report.versions.items()), None),
         ]
+        if report.sources_not_checked:
+            told = f"{report.sources_not_checked:,} of {report.files:,} source files"
+            facts.append(("not checked on the way", f"{told}: no hash of them is offered", None))
         if report.published:
             facts.append(("manifest", MANIFEST, f"../{MANIFEST}"))
         record = report_path(report, ".json").rsplit("/", 1)[-1]

@@ -91,6 +91,7 @@ class RunReport(BaseModel):
         files: source files of the dataset; `files_skipped` were done before.
         text_bytes, tokens, shard_bytes: of the files done in this run.
         published: the dataset is whole.
+        sources_not_checked: source files of it whose bytes nothing was there to check by.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -113,6 +114,7 @@ class RunReport(BaseModel):
     shard_bytes: int
     published: bool
     parts: tuple[PartTimes, ...]
+    sources_not_checked: int = 0
 
     @property
     def megabytes_per_second(self) -> float:

@@ -35,6 +35,22 @@ def test_a_published_split(packed: Built) -> None:
     assert found.codecs == ["zstd"] * len(found.names)
 
 
+class FlippedOnce(Remote):
+    """The first answer of each file has a bit flipped."""
+
+    def read(self, name: str, *, limit: int, seconds: float | None = None) -> bytes:
+        data = super().read(name, limit=limit, seconds=seconds)
+        seen = self.__dict__.setdefault("seen", [])
+        seen.append(name)
+        return data if seen.count(name) > 1 else data[:-5] + bytes([data[-5] ^ 64]) + data[-4:]
+
+
+def test_what_came_damaged_is_fetched_once_more(packed: Built) -> None:
+    remote = FlippedOnce(url=str(packed.root))
+    assert int(read_index(remote, "train").samples.sum()) == 585
+    assert remote.__dict__["seen"].count("train/index.json") == 2
+
+
 def test_units_are_shards_where_no_sequence_crosses(packed: Built) -> None:
     found = read_index(Remote(url=str(packed.root)), "train")
     assert found.bounds(8).tolist() == [0, *np.cumsum(found.samples).tolist()]

@@ -17,6 +17,7 @@ from streaming_ext.storage.patience import Retry
 from streaming_ext.storage.process_clients import client_of_process
 from tests.servers.azurite import make_container
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
+from tests.servers.scripted import Answer, scripted
 from tests.servers.swift import OWNER, make_bucket
 
 DATA = bytes(range(256)) * 8192  # 2 MiB: a shard, read in a thread of its own
@@ -97,11 +98,32 @@ def test_what_passes_is_waited_out(
     gc.collect()  # here, not in another test
 
 
-def test_a_server_that_is_busy_for_half_a_minute() -> None:
-    """Training gave up after three attempts within 3 s; it waits as long as sharding does."""
-    retry = Retry.training(2)
-    assert retry.seconds == 30
-    assert Retry.training(0).seconds == 0
+BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>busy</Message></Error>"
+
+
+def test_a_server_that_is_busy_for_longer_than_three_seconds() -> None:
+    """Training gave up after three attempts in 3 s; it goes on for half a minute."""
+    until = time.monotonic() + 4
+
+    def answer(*_: object) -> Answer:
+        busy = time.monotonic() < until
+        return Answer(503, BUSY, {"Content-Type": "text/xml"}) if busy else Answer(200, b"hello")
+
+    with scripted(answer) as server:
+        options = {"endpoint_url": server.url, "key": "k", "secret": "s"}
+        assert Remote(url="s3://bucket", options=options).read("x", limit=9) == b"hello"
+    assert Retry.training(2).seconds == 30
+    assert Retry.training(0) == replace(Retry.training(0), attempts=1, silences=1, seconds=0.0)
+
+
+def test_the_patience_ends_within_the_seconds_of_a_file() -> None:
+    with scripted(lambda *_: Answer(503, BUSY, {"Content-Type": "text/xml"})) as server:
+        options = {"endpoint_url": server.url, "key": "k", "secret": "s"}
+        remote = Remote(url="s3://bucket", options=options, timeout=3)
+        began = time.monotonic()
+        with pytest.raises(TransientStorageError, match="SlowDown"):
+            remote.read("x", limit=9)
+        assert time.monotonic() - began < 6
 
 
 def test_other_schemes_are_opened_as_before() -> None:
