@@ -80,7 +80,7 @@ class SourceIdentity(_Value):
     def _without_nothing(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = serialize(self)
         if self.content is None:
-            del values["content"]
+            values.pop("content", None)
         return values
 
 

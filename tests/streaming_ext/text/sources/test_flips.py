@@ -97,3 +97,4 @@ def test_is_said_where_nothing_is_offered(
 def test_records_of_local_files_stay_as_they_are() -> None:
     identity = SourceIdentity(url="/x", size=1, version="xxh128:0")
     assert identity.model_dump_json() == '{"url":"/x","size":1,"version":"xxh128:0"}'
+    assert identity.model_dump_json(exclude_none=True) == identity.model_dump_json()
