@@ -7,7 +7,7 @@ import pytest
 from streaming_ext.errors import ConfigMismatchError, ShardmillError, UsageError
 from tasks.core.config import ShardConfig
 from tasks.core.planning.look import look, take_up
-from tasks.core.planning.plan import check_sources
+from tasks.core.planning.sources import check_sources
 from tasks.core.storage import open_storage
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
