@@ -8,10 +8,16 @@ from tasks.download import download
 from tasks.hosts.guest import CannotTakePartError
 from tasks.hosts.joined_runs import JoinedRuns
 from tasks.running.retrying import OURS
+from tasks.running.run import Run
 from tasks.tokenize import tokenize
 from tasks.write import write
 
 _runs = JoinedRuns()
+
+
+def means_of(output: str, run: str, workers: int) -> Run:
+    """What working for a run takes; by name, as the task goes to the cluster by value."""
+    return _runs.means(output, run, workers)
 
 
 def is_at_work(run: str) -> bool:
@@ -43,7 +49,7 @@ def shard_part(output: str, run: str, number: int) -> PartTimes | FailedFile:
 
     worker = get_worker()
     try:
-        means = _runs.means(output, run, worker.state.nthreads)
+        means = means_of(output, run, worker.state.nthreads)
     except CannotTakePartError as refusal:
         refusal.worker = worker.address
         raise

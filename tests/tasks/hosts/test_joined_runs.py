@@ -8,6 +8,7 @@ from contextvars import copy_context
 from pathlib import Path
 from uuid import uuid4
 
+import cloudpickle
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
@@ -23,6 +24,7 @@ from tasks.core.storage import LocalStorage
 from tasks.hosts.guest import CannotTakePartError
 from tasks.hosts.joined_runs import JoinedRuns
 from tasks.running.run import Run
+from tasks.shard_part import shard_part
 from tests.command_line import wait_for
 from tests.servers.prefect_server import free_port
 
@@ -89,3 +91,7 @@ def test_who_cannot_join_tells_all_that_wait(tmp_path: Path) -> None:
         assert "there is no such plan" in str(one.exception())
         assert isinstance(one.exception(), CannotTakePartError)
     assert not joined.is_at_work(run)
+
+
+def test_the_task_can_be_sent_to_another_process() -> None:
+    assert cloudpickle.loads(cloudpickle.dumps(shard_part)).name == "shard"
