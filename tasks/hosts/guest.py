@@ -5,11 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import copy_context
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.states import Crashed
 
 from streaming_ext.dataset.manifest import from_json
@@ -160,20 +160,21 @@ class Guest:
     def _watching_parent(self, pulse: Pulse, stop: Callable[[str], None]) -> Iterator[None]:
         """Call `stop` with the reason when the parent run is over or counts on this no more."""
         ended = threading.Event()
+        # The thread asks the API that its starter asks, which a context may have set; of that
+        # context no more: the client in it lives as long as one task.
+        api = get_current_settings().api.url
 
         def watch() -> None:
             reason = None
             try:
-                while reason is None and not ended.wait(BEAT_SECONDS):
-                    reason = self._reason_to_stop(pulse)
+                with temporary_settings({} if api is None else {PREFECT_API_URL: api}):
+                    while reason is None and not ended.wait(BEAT_SECONDS):
+                        reason = self._reason_to_stop(pulse)
             finally:
                 if not ended.is_set():  # nobody works unwatched
                     stop(reason or "the watch over the parent run failed")
 
-        # The thread asks the API that its starter asks, which a context may have set.
-        thread = threading.Thread(
-            target=copy_context().run, args=(watch,), name="shardmill-parent-watch", daemon=True
-        )
+        thread = threading.Thread(target=watch, name="shardmill-parent-watch", daemon=True)
         thread.start()
         try:
             yield
