@@ -38,6 +38,7 @@ class DatasetFiles:
         self.storage = storage
         self.sizes = sizes
         self._failed_in_a_row = 0
+        self._down = ""  # what to say where it is given up
 
     def read(self, file: FileRecord, *, limit: int) -> bytes:
         """The content of a file, which is the recorded one.
@@ -78,8 +79,8 @@ class DatasetFiles:
         """
         if self.sizes.get(path, 0) > limit:
             raise CorruptDatasetError(f"{self.sizes[path]} bytes, where at most {limit} make sense")
-        if self._failed_in_a_row >= MAX_FAILURES:
-            raise StorageDownError(f"{self.storage} failed {MAX_FAILURES} files in a row.")
+        if self._down:
+            raise StorageDownError(self._down)
         try:
             data = self.storage.read(path)
         except FileNotFoundError:
@@ -87,10 +88,11 @@ class DatasetFiles:
         except TransientStorageError as error:
             self._failed_in_a_row += 1
             if self._failed_in_a_row >= MAX_FAILURES:
-                raise StorageDownError(
+                self._down = (
                     f"{self.storage} failed {MAX_FAILURES} files in a row, the last one: {error} "
                     "Run the same command again when it answers."
-                ) from error
+                )
+                raise StorageDownError(self._down) from error
             raise
         self._failed_in_a_row = 0
         return data
