@@ -70,6 +70,8 @@ class MappedShards:
         self._numbers = _Numbers(tuple(caches), firsts)
         self.raw_sizes: Ints = np.concatenate([cache.index.raw_sizes for cache in caches])
         self.limited = any(cache.is_limited for cache in caches)
+        # Else no shard is ever closed, and none needs to be held: a third of a plain batch's time.
+        self._closes = self.limited or watcher is not None or len(self.raw_sizes) > most
         self._guard = threading.Lock()
         self._opening = SingleFlight()
         self.ready = np.zeros(len(self.raw_sizes), bool)
@@ -90,18 +92,26 @@ class MappedShards:
             CorruptDatasetError: one is missing or damaged, also when fetched once more.
             StorageError: storage or the local disk refuses.
         """
+        if not self._closes:
+            self._open_missing(shards)
+            yield
+            return
         with self._guard:
             np.add.at(self._holders, shards, _ONE)
         try:
-            missing = shards[~self.ready[shards]]
-            if missing.size:
-                for shard in np.unique(missing).tolist():
-                    self.open(shard)
+            if self._open_missing(shards):
                 self._close_surplus()
             yield
         finally:
             with self._guard:
                 np.subtract.at(self._holders, shards, _ONE)
+
+    def _open_missing(self, shards: Ints) -> bool:
+        """Open those that are not; returns whether there were any."""
+        missing = shards[~self.ready[shards]]
+        for shard in np.unique(missing).tolist() if missing.size else ():
+            self.open(shard)
+        return bool(missing.size)
 
     def open(self, shard: int) -> None:
         """Have one shard open now; any thread may ask. What is not held may be closed again."""
