@@ -10,6 +10,7 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 log = logging.getLogger("shardmill")
 log.addHandler(logging.NullHandler())
+log.propagate = False  # errors are told once: the root logger may be Prefect's, with a console
 
 
 def tell(problem: str) -> None:

@@ -53,7 +53,7 @@ class OutputOptions:
         root = logging.getLogger()
         was = out.quiet, err.quiet, root.level
         handlers = self._opened()
-        listened = [root, *(logging.getLogger(name) for name in _OF_PREFECT)]
+        listened = [root, log, *(logging.getLogger(name) for name in _OF_PREFECT)]
         out.quiet = self.quiet or self.json
         err.quiet = self.quiet
         log.setLevel(logging.INFO)

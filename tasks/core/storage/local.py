@@ -114,6 +114,8 @@ class LocalStorage:
             return self._path(path).read_bytes()
         except FileNotFoundError:
             raise
+        except NotADirectoryError as error:  # a file stands where a folder would have to
+            raise FileNotFoundError(path) from error
         except OSError as error:
             raise StorageError(f"Cannot read {path} in {self.root}: {_reason(error)}.") from error
 
