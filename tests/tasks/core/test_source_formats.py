@@ -19,7 +19,7 @@ from tasks.core.config import ShardConfig
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.estimate import estimate
 from tasks.core.inspect.decode import decode_samples
-from tasks.core.planning.plan import check_sources
+from tasks.core.planning.sources import check_sources
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
 from tasks.core.verify.verify import verify
