@@ -184,11 +184,11 @@ def _require_own_manifest(remote: Remote, manifest: Manifest) -> None:
     if not manifest.parts:
         return
     file = manifest.parts[0].record
-    try:
-        data = remote.read(file.path, limit=file.size)
-    except FileMissingError:
-        return  # a copy of what training reads, without the records
-    listed_record(data, manifest, 0, where=f"{remote.url}/{file.path}")
+    where = f"{remote.url}/{file.path}"
+    with suppress(FileMissingError):  # a copy of what training reads, without the records
+        remote.read_checked(
+            file.path, lambda data: listed_record(data, manifest, 0, where=where), limit=file.size
+        )
 
 
 def _read_foreign(

@@ -126,6 +126,8 @@ class MappedShards:
 
     def close(self, shard: int) -> bool:
         """Unmap a shard if nobody holds it or is about to open it; returns whether it is closed."""
+        if not self._closes:
+            return False
         with self._opening.at_once(shard) as alone:
             if not alone:
                 return False

@@ -40,7 +40,9 @@ def test_threads_may_read_when_the_process_ends(tmp_path: Path) -> None:
 
 
 def close_while_another_opens(root: Path) -> bool:
-    dataset = StreamingTokenDataset(local=root, batch_size=4, dp_rank=0, dp_world_size=1)
+    dataset = StreamingTokenDataset(
+        local=root, batch_size=4, extras=["targets"], dp_rank=0, dp_world_size=1
+    )
     reader = dataset.reader
     located = reader.locate(np.array([0]), 8)
     with reader.held(np.array([0])):
@@ -68,7 +70,9 @@ def test_a_shard_is_not_opened_while_it_is_closed(raw: Built) -> None:
 
 
 def test_what_is_held_is_not_closed(raw: Built) -> None:
-    dataset = StreamingTokenDataset(local=raw.root, batch_size=4, dp_rank=0, dp_world_size=1)
+    dataset = StreamingTokenDataset(
+        local=raw.root, batch_size=4, extras=["targets"], dp_rank=0, dp_world_size=1
+    )
     shards = dataset.reader._shards
     with shards.held(np.array([0, 1])), shards.held(np.array([1])):
         assert not shards.close(1)
