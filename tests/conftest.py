@@ -1,6 +1,8 @@
 """What tests of the whole share: sources, a vocabulary, a Prefect server, the command line."""
 
 import os
+import resource
+import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +27,18 @@ settings.load_profile("shardmill")
 
 NUM_FILES = 5
 DOCUMENTS_A_FILE = 60
+
+
+@pytest.fixture(autouse=True)
+def own_process() -> Iterator[None]:
+    """Commands that run in this process set signals and bounds that the next test must not have."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in numbers]
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    yield
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+    resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
 @pytest.fixture(scope="session", autouse=True)
