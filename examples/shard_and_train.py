@@ -6,8 +6,7 @@ python examples/shard_and_train.py SOURCES OUTPUT TOKENIZER
 import sys
 import tempfile
 
-from flows.prefect_api.embedded_api import prefect_api
-from flows.shard_dataset import shard_dataset
+from flows.commands.shard import run_shard
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from tasks.core.config import ShardConfig
 
@@ -26,8 +25,8 @@ def main() -> None:
     config = ShardConfig(
         sources=(sources,), output=output, tokenizer=tokenizer, pattern="gpt2", workers=2
     )
-    with prefect_api():  # the configured server, or one that lives as long as this block
-        shard_dataset(config)
+    if code := run_shard(config):  # with the configured server, or one of its own
+        sys.exit(code)
     with tempfile.TemporaryDirectory() as cache:
         first = loader(output, cache)
         batches = iter(first)

@@ -19,7 +19,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Cancelling
 
-from flows.commands.explain import explain_values
+from flows.console.explain import explain_values
 from flows.dashboard.followed import FollowedRun
 from streaming_ext.errors import ShardmillError, UsageError
 from tasks.core.config import ShardConfig

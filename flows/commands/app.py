@@ -7,17 +7,17 @@ from typing import Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 from pydantic import ByteSize
 
-from flows.commands.config_file import ConfigFile
-from flows.commands.consoles import err, tell
 from flows.commands.demo import demo
-from flows.commands.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from flows.commands.explain import explain
 from flows.commands.inspect import inspect
 from flows.commands.plan import plan
 from flows.commands.shard import shard
 from flows.commands.submit import submit
 from flows.commands.trace import trace
 from flows.commands.verify import verify
+from flows.console.config_file import ConfigFile
+from flows.console.consoles import err, tell
+from flows.console.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from flows.console.explain import explain
 from flows.stops import Stopped, leave, stop_by_signals
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.units import size_text

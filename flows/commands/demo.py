@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from flows.commands.consoles import out
 from flows.commands.shard import run_shard
+from flows.console.consoles import out
 
 
 def demo(output: Path = Path("demo-output")) -> int:

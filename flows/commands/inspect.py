@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.consoles import out
-from flows.commands.output_options import DEFAULT_OUTPUT, OutputOptions
+from flows.console.consoles import out
+from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
 from streaming_ext.dataset.layout import Split
 from tasks.core.storage import open_storage
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.consoles import err, out
-from flows.commands.output_options import DEFAULT_OUTPUT, OutputOptions
+from flows.console.consoles import err, out
+from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.linux import require_linux
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from flows.commands.consoles import err, out
-from flows.commands.exit_codes import EXIT_FAILED, EXIT_TERMINATED
-from flows.commands.output_options import DEFAULT_OUTPUT, OutputOptions
-from flows.commands.quiet import quiet_prefect
+from flows.console.consoles import err, out
+from flows.console.exit_codes import EXIT_FAILED, EXIT_TERMINATED
+from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
+from flows.console.quiet import quiet_prefect
 from flows.stops import Stopped
 from flows.terminal.visible import counted, visible
 from streaming_ext.dataset.manifest import Manifest

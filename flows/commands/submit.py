@@ -1,9 +1,9 @@
 """`shardmill submit`: a deployment, run on a cluster's workers and followed."""
 
-from flows.commands.consoles import err, out
-from flows.commands.exit_codes import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
-from flows.commands.output_options import DEFAULT_OUTPUT, OutputOptions
-from flows.commands.quiet import quiet_prefect
+from flows.console.consoles import err, out
+from flows.console.exit_codes import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
+from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
+from flows.console.quiet import quiet_prefect
 from flows.terminal.visible import visible
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.consoles import out
+from flows.console.consoles import out
 from streaming_ext.dataset.layout import Split
 from streaming_ext.errors import NothingThereError, UsageError
 

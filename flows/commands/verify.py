@@ -7,9 +7,9 @@ from typing import Annotated
 from cyclopts import Parameter, validators
 from rich.progress import Progress
 
-from flows.commands.consoles import err, out
-from flows.commands.exit_codes import EXIT_FAILED
-from flows.commands.output_options import DEFAULT_OUTPUT, OutputOptions
+from flows.console.consoles import err, out
+from flows.console.exit_codes import EXIT_FAILED
+from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
 from tasks.core.storage import open_storage
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands.config_file import read_config
+from flows.console.config_file import read_config
 from tests.flows.commands.conftest import Command
 
 

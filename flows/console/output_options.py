@@ -11,7 +11,7 @@ from typing import Any
 
 from cyclopts import Parameter
 
-from flows.commands.consoles import err, log, out
+from flows.console.consoles import err, log, out
 from streaming_ext.errors import UsageError
 
 _FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
