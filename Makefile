@@ -9,7 +9,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := 1
 
 # Tests wait for processes much of the time: one worker more than there are cores.
-TEST_WORKERS ?= $(shell expr $$(nproc) + 1)
+TEST_WORKERS ?= $(shell nproc)
 
 .PHONY: venv demo test soak lint types tests format audit clean
 
