@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := 1
 
-# Tests wait for processes much of the time: one worker more than there are cores.
+# More processes than cores make tests of clocks and signals wait too long.
 TEST_WORKERS ?= $(shell nproc)
 
 .PHONY: venv demo test soak lint types tests format audit clean
