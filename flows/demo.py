@@ -54,6 +54,7 @@ def read_back(config: ShardConfig, console: Console) -> int:
             dp_world_size=1,
         )
         batch = next(iter(StreamingTokenLoader(dataset)))
+        dataset.close()
     rows, length = batch["tokens"].shape
     console.print(
         f"\nTraining reads {counted(dataset.size, 'sequence')}. A batch of {rows}, "

@@ -276,6 +276,13 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         """
         self._progress.load(obj, allow_changes=allow_changes)
 
+    def close(self) -> None:
+        """Wait until nothing of this process reads ahead any more, so nothing writes to the cache.
+
+        Needed only before the cache is removed; what iterates after it reads ahead again.
+        """
+        self.batch_reader.source.close()
+
     def start_cursor(self) -> Cursor:
         """Where the next iteration starts."""
         return self._progress.upcoming()

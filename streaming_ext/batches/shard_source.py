@@ -1,5 +1,6 @@
 """Token ids in memory-mapped shards, as a source of batches."""
 
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -32,6 +33,11 @@ class ShardSource:
         self.patience = 6 * reader.caches[0].source.timeout + 60
         self._prefetch_limit = None if cache_limit is None else cache_limit // 2
         self.hold_limit = cache_limit // 4 if cache_limit is not None and reader.limited else None
+        self._prefetchers: weakref.WeakSet[Prefetcher] = weakref.WeakSet()  # alive as they run
+
+    def __getstate__(self) -> dict[str, object]:
+        """Threads stay in the process that started them."""
+        return self.__dict__ | {"_prefetchers": weakref.WeakSet()}
 
     def bounds(self, length: int) -> list[Ints]:
         """See `TokenIndex.bounds`."""
@@ -44,6 +50,11 @@ class ShardSource:
     def start_process(self) -> None:
         """Map anew in a forked process."""
         self.reader.start_process()
+
+    def close(self) -> None:
+        """Stop the threads that read ahead, and wait until they have ended."""
+        for prefetcher in list(self._prefetchers):
+            prefetcher.wait()
 
     def locate(self, streams: Ints, sequences: Ints, length: int) -> "ShardRows":
         """Find rows by arithmetic."""
@@ -58,6 +69,7 @@ class ShardSource:
         prefetcher = Prefetcher(self.reader, self._first_uses(upcoming, length),
                                 ahead=bounds.steps, limit=self._prefetch_limit,
                                 now=bounds.now)  # fmt: skip
+        self._prefetchers.add(prefetcher)
         try:
             yield
         finally:

@@ -90,6 +90,9 @@ class TokenSource(Protocol):
     def start_process(self) -> None:
         """Leave what belongs to the process that this one was forked from."""
 
+    def close(self) -> None:
+        """End what reads ahead in this process, and wait until it has ended."""
+
     def locate(self, streams: Ints, sequences: Ints, length: int) -> TokenRows:
         """Find rows; a sequence below zero stands for any: (rows,) each."""
 

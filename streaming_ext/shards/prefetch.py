@@ -43,14 +43,22 @@ class Prefetcher:
         self._guard = threading.Lock()
         self._waiting: list[tuple[int, int]] = []  # step and bytes of shards opened ahead
         self._stop = threading.Event()
-        for number in range(THREADS):
-            threading.Thread(
-                target=self._run, daemon=True, name=f"shardmill-prefetch-{number}"
-            ).start()
+        self._threads = [
+            threading.Thread(target=self._run, daemon=True, name=f"shardmill-prefetch-{number}")
+            for number in range(THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Let the threads end; one in the middle of a read ends after it."""
         self._stop.set()
+
+    def wait(self) -> None:
+        """Stop, and wait until the last thread has ended."""
+        self.stop()
+        for thread in self._threads:
+            thread.join()
 
     def _run(self) -> None:
         while not self._stop.is_set():

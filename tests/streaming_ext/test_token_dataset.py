@@ -3,6 +3,8 @@
 import pickle
 import subprocess
 import sys
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -209,6 +211,20 @@ class TestOurLoader:
         assert tokens_of(StreamingTokenLoader(dataset)) == tokens_of(
             StreamingTokenLoader(open_raw())
         )
+
+    def test_a_closed_dataset_leaves_its_cache_alone(self, packed, tmp_path) -> None:
+        dataset = StreamingTokenDataset(remote=str(packed.root), local=tmp_path, batch_size=4,
+                                        dp_rank=0, dp_world_size=1)  # fmt: skip
+        batches = iter(StreamingTokenLoader(dataset))
+        next(batches)
+        dataset.close()
+        before = sorted(tmp_path.rglob("*"))
+        time.sleep(0.3)
+        assert sorted(tmp_path.rglob("*")) == before
+        assert not [
+            thread for thread in threading.enumerate() if "shardmill-prefetch" in thread.name
+        ]
+        assert len(list(batches)) == dataset.size // 4 - 1  # without reading ahead
 
     @pytest.mark.parametrize(
         "settings", [{"num_workers": -1}, {"prefetch_factor": 0}, {"pin_memory": True}]

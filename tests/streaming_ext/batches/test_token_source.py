@@ -55,6 +55,8 @@ class ArraySource:
 
     def start_process(self) -> None: ...
 
+    def close(self) -> None: ...
+
     def locate(self, streams: Ints, sequences: Ints, length: int) -> TokenRows:
         return ArrayRows(np.repeat(sequences.astype(np.uint16)[:, None], length, axis=1))
 
