@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streaming_ext.dataset.manifest import TokenizerIdentity
+from streaming_ext.dataset.spec import TokenizerIdentity
 from streaming_ext.text.documents.compression import pack
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions

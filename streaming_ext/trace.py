@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.manifest import FileRecord, Manifest
+from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import record_of
+from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.sampler.order import Ints

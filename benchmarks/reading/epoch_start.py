@@ -20,15 +20,10 @@ import numpy as np
 from streaming_ext import StreamingTokenDataset
 from streaming_ext.dataset.formats.mds import MdsFormat, index_json, shard_name
 from streaming_ext.dataset.layout import MANIFEST
-from streaming_ext.dataset.manifest import (
-    DatasetSpec,
-    FileRecord,
-    Manifest,
-    SplitSummary,
-    TokenizerIdentity,
-    to_json,
-)
+from streaming_ext.dataset.manifest import Manifest, SplitSummary
+from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.dataset.shard import Shard
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 
 LENGTH, SAMPLES, RANKS, WORKERS = 2048, 15_913, 64, 2
 

@@ -24,15 +24,10 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.dataset.formats.mds import MdsFormat, index_json, shard_name
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import MANIFEST
-from streaming_ext.dataset.manifest import (
-    DatasetSpec,
-    FileRecord,
-    Manifest,
-    SplitSummary,
-    TokenizerIdentity,
-    to_json,
-)
+from streaming_ext.dataset.manifest import Manifest, SplitSummary
+from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.dataset.shard import Shard
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.stock import streaming
 
 BATCH, LENGTH, EOT = 16, 2048, 50256

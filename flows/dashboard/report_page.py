@@ -8,7 +8,7 @@ from typing import Any
 from flows.dashboard.charts import MUTED, draw_charts
 from flows.terminal.visible import count_text, duration_text, plain, visible
 from streaming_ext.dataset.layout import MANIFEST
-from streaming_ext.dataset.manifest import DatasetSpec
+from streaming_ext.dataset.spec import DatasetSpec
 from tasks.core.reporting.figures import Figures
 from tasks.core.reporting.report import FailedFile, RunReport, report_path
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 
 from prefect.runtime import flow_run
 
-from streaming_ext.dataset.manifest import to_json
+from streaming_ext.dataset.schema import to_json
 from streaming_ext.errors import StorageError
 from tasks.core.cluster.heartbeat import Heartbeat
 from tasks.core.cluster.messages import ParentSign, parent_path, remove_run_folder

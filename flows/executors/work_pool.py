@@ -23,7 +23,7 @@ from flows.executors.parent import Parent
 from flows.executors.progress import count
 from flows.executors.sent_partition import SentPartition
 from flows.prefect_api.suspension import refuse_suspension
-from streaming_ext.dataset.manifest import from_json
+from streaming_ext.dataset.schema import from_json
 from streaming_ext.errors import StorageError, TransientStorageError
 from tasks.core.cluster.messages import PartitionSign, partition_path
 from tasks.core.cluster.shared_plan import part_times

@@ -4,7 +4,9 @@ from typing import Protocol
 
 from streaming_ext.dataset.hashing import HASH, content_hash
 from streaming_ext.dataset.layout import MANIFEST, record_path
-from streaming_ext.dataset.manifest import Manifest, PartRecord, from_json
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.schema import from_json
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streaming_ext.dataset.manifest import DatasetSpec, NodeShare
+from streaming_ext.dataset.manifest import NodeShare
 from streaming_ext.dataset.reading import manifest_of
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.sampler.ranks import DataRank
 

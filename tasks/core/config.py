@@ -17,7 +17,7 @@ from pydantic import (
 
 from streaming_ext.dataset.compression import Compression
 from streaming_ext.dataset.formats import MAX_SHARD_BYTES
-from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.secrets import require_no_secret
 from streaming_ext.text.documents.options import ReadOptions

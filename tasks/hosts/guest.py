@@ -12,7 +12,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.states import Crashed
 
-from streaming_ext.dataset.manifest import from_json
+from streaming_ext.dataset.schema import from_json
 from streaming_ext.errors import (
     ConfigMismatchError,
     NotADatasetError,

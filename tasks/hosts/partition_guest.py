@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Failed
 
-from streaming_ext.dataset.manifest import to_json
+from streaming_ext.dataset.schema import to_json
 from streaming_ext.errors import ShardmillError, StoppedError, StorageError
 from tasks.core.cluster.heartbeat import BEAT_SECONDS, Heartbeat, Pulse
 from tasks.core.cluster.last_sign import told_if_killed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.manifest import PartRecord
+from streaming_ext.dataset.record import PartRecord
 from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
 
 KILLS = 4

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.dataset.manifest import Manifest, PartRecord
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.record import PartRecord
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tests.command_line import CommandLine, assert_same_dataset
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES

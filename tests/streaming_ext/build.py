@@ -12,18 +12,11 @@ from streaming_ext.dataset.compression import Compression
 from streaming_ext.dataset.formats.mds import MdsFormat, index_json, shard_name
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import MANIFEST, SPLITS, documents_path, index_path
-from streaming_ext.dataset.manifest import (
-    DatasetSpec,
-    FileRecord,
-    Manifest,
-    PartRecord,
-    SourceIdentity,
-    SplitPart,
-    SplitSummary,
-    TokenizerIdentity,
-    to_json,
-)
+from streaming_ext.dataset.manifest import Manifest, SplitSummary
+from streaming_ext.dataset.record import PartRecord, SourceIdentity, SplitPart
+from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.dataset.shard import Shard
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 
 EOT = 99
 Document = Sequence[int]

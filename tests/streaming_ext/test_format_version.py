@@ -8,7 +8,9 @@ import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.dataset.index import parse_index
-from streaming_ext.dataset.manifest import Manifest, PartRecord, from_json
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.schema import from_json
 from streaming_ext.errors import CorruptDatasetError, NewerVersionError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.text.tokenizer.tokenizer import open_saved

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from streaming_ext.dataset.manifest import NOT_CHECKED, SourceIdentity
+from streaming_ext.dataset.record import NOT_CHECKED, SourceIdentity
 from streaming_ext.errors import SourceError, StorageError, UsageError
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions

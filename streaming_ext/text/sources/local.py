@@ -8,7 +8,7 @@ from pathlib import Path
 import bracex
 import xxhash
 
-from streaming_ext.dataset.manifest import SourceIdentity
+from streaming_ext.dataset.record import SourceIdentity
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.formats import has_known_suffix, known_suffixes
 from streaming_ext.text.sources.patterns import is_pattern

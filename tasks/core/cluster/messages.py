@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
-from streaming_ext.dataset.manifest import DatasetSpec
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import (
     StorageError,
 )

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from streaming_ext.dataset.layout import RUNS_FOLDER, TOKENIZER_FOLDER
-from streaming_ext.dataset.manifest import from_json, to_json
 from streaming_ext.dataset.reading import read_record
+from streaming_ext.dataset.schema import from_json, to_json
 from streaming_ext.errors import (
     ConfigMismatchError,
     DatasetError,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.source_format import LENGTH_BYTES
 from streaming_ext.text.sources import SourceFile, is_remote

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.dataset.layout import documents_path
-from streaming_ext.dataset.manifest import DatasetSpec
 from streaming_ext.dataset.provenance import read_provenance
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.prepared import save_tokenizer

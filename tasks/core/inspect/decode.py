@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.dataset.layout import Split, index_path
-from streaming_ext.dataset.manifest import Manifest, PartRecord
+from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
+from streaming_ext.dataset.record import PartRecord
 from streaming_ext.errors import CorruptDatasetError, UsageError, one_line
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, is_panic
 from tasks.core.inspect.inspect import damaged, open_dataset, read_listed, read_record

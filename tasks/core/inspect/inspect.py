@@ -9,15 +9,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from streaming_ext.dataset.layout import MANIFEST, RUNS_FOLDER, Split
-from streaming_ext.dataset.manifest import (
-    DatasetSpec,
-    FileRecord,
-    Manifest,
-    PartRecord,
-    SplitSummary,
-)
+from streaming_ext.dataset.manifest import Manifest, SplitSummary
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
 from streaming_ext.dataset.reading import listed_record, manifest_of
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
 from tasks.core.reporting.length_classes import Lengths

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.dataset.layout import Split
-from streaming_ext.dataset.manifest import DatasetSpec, SplitPart
+from streaming_ext.dataset.record import SplitPart
+from streaming_ext.dataset.spec import DatasetSpec
 
 
 @dataclass(slots=True)

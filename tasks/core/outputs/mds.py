@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from streaming_ext.dataset.compression import Compression
 from streaming_ext.dataset.formats.mds import MdsFormat
-from streaming_ext.dataset.manifest import DatasetSpec, SplitPart
+from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.shard import Shard
+from streaming_ext.dataset.spec import DatasetSpec
 from tasks.core.outputs.contract import Memory
 from tasks.core.outputs.stored import store_shard
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path
-from streaming_ext.dataset.manifest import DatasetSpec, SplitPart
 from streaming_ext.dataset.provenance import DOCUMENTS_SCHEMA
+from streaming_ext.dataset.record import SplitPart
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import UsageError
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.units import size_text

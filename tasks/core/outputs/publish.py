@@ -3,14 +3,10 @@
 from collections.abc import Iterable
 
 from streaming_ext.dataset.layout import MANIFEST, TOKENIZER_FOLDER, Split, index_path, record_path
-from streaming_ext.dataset.manifest import (
-    DatasetSpec,
-    FileRecord,
-    Manifest,
-    PartRecord,
-    SplitSummary,
-    to_json,
-)
+from streaming_ext.dataset.manifest import Manifest, SplitSummary
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.schema import FileRecord, to_json
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import DatasetError
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
 from tasks.core.outputs.whole import require_all_there

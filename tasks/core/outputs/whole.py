@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from streaming_ext.dataset.manifest import FileRecord, Manifest, PartRecord
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import StorageError, TransientStorageError
 from tasks.core.storage import Storage
 

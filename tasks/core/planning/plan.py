@@ -19,14 +19,10 @@ from streaming_ext.dataset.layout import (
     part_folder,
     record_path,
 )
-from streaming_ext.dataset.manifest import (
-    DatasetSpec,
-    NodeShare,
-    PartRecord,
-    SourceIdentity,
-    TokenizerIdentity,
-)
+from streaming_ext.dataset.manifest import NodeShare
 from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.dataset.record import PartRecord, SourceIdentity
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import (
     ConfigMismatchError,
     CorruptDatasetError,

@@ -7,8 +7,9 @@ from pathlib import Path
 from streaming_ext.dataset.compression import decompress
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER, Split
-from streaming_ext.dataset.manifest import DatasetSpec, FileRecord
+from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shard import Shard, TokenArray
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import (
     CorruptDatasetError,
     NotADatasetError,

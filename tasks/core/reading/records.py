@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from streaming_ext.dataset.layout import PARTS_FOLDER, record_path
-from streaming_ext.dataset.manifest import PartRecord
 from streaming_ext.dataset.reading import record_of
+from streaming_ext.dataset.record import PartRecord
 from tasks.core.storage import Storage
 
 _IO_THREADS = 8

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.dataset.manifest import DatasetSpec
+from streaming_ext.dataset.spec import DatasetSpec
 from tasks.core.reporting.length_classes import Lengths
 from tasks.core.reporting.report import PartCounts, PartTimes, RunReport
 

@@ -7,7 +7,8 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
-from streaming_ext.dataset.manifest import PartRecord, to_json
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.schema import to_json
 from tasks.core.storage import Storage
 
 _PACKAGES = ("shardmill", "prefect", "gigatoken", "tiktoken", "tokenizers", "pyarrow", "zstd")

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path
-from streaming_ext.dataset.manifest import PartRecord
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
+from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.errors import (
     CorruptDatasetError,

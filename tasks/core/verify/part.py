@@ -7,13 +7,13 @@ import numpy as np
 
 from streaming_ext.dataset.compression import Compression
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path, record_path
-from streaming_ext.dataset.manifest import PartRecord, SplitPart
 from streaming_ext.dataset.provenance import (
     count_documents,
     documents_limit,
     lengths_of,
     read_provenance,
 )
+from streaming_ext.dataset.record import PartRecord, SplitPart
 from streaming_ext.errors import CorruptDatasetError, StorageError
 from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
 from tasks.core.verify.findings import Outcome

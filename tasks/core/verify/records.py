@@ -16,15 +16,11 @@ from streaming_ext.dataset.layout import (
     index_path,
     record_path,
 )
-from streaming_ext.dataset.manifest import (
-    DatasetSpec,
-    FileRecord,
-    Manifest,
-    PartRecord,
-    PartSummary,
-    to_json,
-)
+from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import manifest_of, record_of
+from streaming_ext.dataset.record import PartRecord, PartSummary
+from streaming_ext.dataset.schema import FileRecord, to_json
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError, one_line
 from streaming_ext.plain_faults import plain_faults
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES

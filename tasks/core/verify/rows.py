@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.dataset.layout import SPLITS, documents_path, record_path
-from streaming_ext.dataset.manifest import PartRecord
 from streaming_ext.dataset.provenance import DocumentRows, read_provenance
+from streaming_ext.dataset.record import PartRecord
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.holdout import document_hashes, held_out

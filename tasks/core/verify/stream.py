@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.dataset.manifest import DatasetSpec
 from streaming_ext.dataset.shard import TokenArray
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError
 
 _BLOCK_TOKENS = 2**18  # their ids stay in a core's cache; positions of all of them take little

@@ -17,7 +17,9 @@ from streaming_ext.dataset.layout import (
     part_folder,
     record_path,
 )
-from streaming_ext.dataset.manifest import DatasetSpec, Manifest, PartRecord
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import (
     CorruptDatasetError,
     NotADatasetError,

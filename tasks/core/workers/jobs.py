@@ -8,7 +8,8 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from streaming_ext.dataset.layout import Split
-from streaming_ext.dataset.manifest import DatasetSpec, PartSummary, SourceIdentity, SplitPart
+from streaming_ext.dataset.record import PartSummary, SourceIdentity, SplitPart
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import SourceFile
 from tasks.core.planning.part import Part

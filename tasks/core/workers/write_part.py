@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from streaming_ext.dataset.layout import documents_path, record_path
-from streaming_ext.dataset.manifest import FileRecord, PartRecord, to_json
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.errors import StorageError
 from tasks.core.outputs.part_files import RESULT_FILE
 from tasks.core.storage import Storage

@@ -5,7 +5,7 @@ from prefect.states import Crashed, Failed, Pending, Running, Scheduled
 
 from flows.executors.sent_partition import ATTEMPTS_WITHOUT_GAIN, START_SECONDS, SentPartition
 from flows.shard_dataset import require_absolute
-from streaming_ext.dataset.manifest import to_json
+from streaming_ext.dataset.schema import to_json
 from streaming_ext.errors import UsageError
 from streaming_ext.text.sources import SourceFile
 from tasks.core.cluster.heartbeat import SILENCE_VARIABLE, silent_seconds

@@ -136,7 +136,8 @@ def test_a_set_without_shards_is_no_dataset() -> None:
 
 class TestManifest:
     def test_sizes_that_do_not_fit_the_samples_are_refused(self, packed, copy) -> None:
-        from streaming_ext.dataset.manifest import FileRecord, Manifest, from_json, to_json
+        from streaming_ext.dataset.manifest import Manifest
+        from streaming_ext.dataset.schema import FileRecord, from_json, to_json
 
         root = copy(packed)
         index = json.loads((root / "train/index.json").read_text())

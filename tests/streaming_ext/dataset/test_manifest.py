@@ -8,20 +8,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from streaming_ext.dataset.manifest import (
-    DatasetSpec,
-    FileRecord,
-    Manifest,
-    PartRecord,
-    SourceIdentity,
-    SplitPart,
-    SplitSummary,
-    TokenizerIdentity,
-    from_json,
-    to_json,
-)
+from streaming_ext.dataset.manifest import Manifest, SplitSummary
 from streaming_ext.dataset.reading import manifest_of, record_of
+from streaming_ext.dataset.record import PartRecord, SourceIdentity, SplitPart
+from streaming_ext.dataset.schema import FileRecord, from_json, to_json
 from streaming_ext.dataset.shard import Shard
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
 
 SPEC = DatasetSpec(

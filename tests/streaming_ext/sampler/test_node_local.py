@@ -12,7 +12,8 @@ import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.dataset.layout import MANIFEST
-from streaming_ext.dataset.manifest import NodeShare, to_json
+from streaming_ext.dataset.manifest import NodeShare
+from streaming_ext.dataset.schema import to_json
 from streaming_ext.errors import ConfigMismatchError, ShardmillError, UsageError
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 

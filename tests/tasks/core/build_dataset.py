@@ -14,14 +14,9 @@ from streaming_ext.dataset.compression import Compression, decompress
 from streaming_ext.dataset.formats.mds import shard_name
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import MANIFEST, Split, documents_path, index_path, record_path
-from streaming_ext.dataset.manifest import (
-    FileRecord,
-    Manifest,
-    PartRecord,
-    SplitPart,
-    from_json,
-    to_json,
-)
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.record import PartRecord, SplitPart
+from streaming_ext.dataset.schema import FileRecord, from_json, to_json
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.text.sources import list_sources
 from streaming_ext.text.tokenizer.engine import ReferenceEngine

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 
 from streaming_ext.dataset.compression import decompress
 from streaming_ext.dataset.layout import Split
-from streaming_ext.dataset.manifest import DatasetSpec, SplitPart, TokenizerIdentity
+from streaming_ext.dataset.record import SplitPart
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer

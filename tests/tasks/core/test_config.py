@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
 from tasks.core.config import ShardConfig
 from tests.tasks.core.doubles import byte_tokenizer

@@ -12,7 +12,7 @@ import cloudpickle
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from streaming_ext.dataset.manifest import to_json
+from streaming_ext.dataset.schema import to_json
 from streaming_ext.errors import StoppedError
 from streaming_ext.text.sources import list_sources
 from tasks.core.cluster.heartbeat import Heartbeat

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 from streaming_ext.text.memory import memory_limit

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.dataset.manifest import NOT_CHECKED, SourceIdentity
+from streaming_ext.dataset.record import NOT_CHECKED, SourceIdentity
 from streaming_ext.errors import SourceError
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import came_unchecked, fetch, identity_of, remove_fetched

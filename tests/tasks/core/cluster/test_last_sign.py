@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.dataset.manifest import from_json, to_json
+from streaming_ext.dataset.schema import from_json, to_json
 from tasks.core.cluster.last_sign import mark_stopped, told_if_killed
 from tasks.core.cluster.messages import PartitionSign
 from tasks.core.reporting.report import FailedFile

@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pytest
 
 from streaming_ext.dataset.formats import FORMATS
-from streaming_ext.dataset.manifest import DatasetSpec, SplitPart, TokenizerIdentity
 from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.shard import Shard, TokenArray, TokenDtype
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from tasks.core.config import ShardConfig
 from tasks.core.inspect.decode import decode_samples
 from tasks.core.outputs import OUTPUTS

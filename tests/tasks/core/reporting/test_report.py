@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.dataset.manifest import from_json
+from streaming_ext.dataset.schema import from_json
 from tasks.core.reporting.report import (
     FailedFile,
     PartTimes,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.manifest import to_json
+from streaming_ext.dataset.schema import to_json
 from tests.tasks.core.build_dataset import Forger
 from tests.tasks.core.verify.damage import (
     DOCUMENTS,

@@ -15,7 +15,7 @@ import pytest
 import zstd
 
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.manifest import to_json
+from streaming_ext.dataset.schema import to_json
 from streaming_ext.dataset.shard import Shard
 from tests.tasks.core.build_dataset import Forger
 from tests.tasks.core.verify.damage import (

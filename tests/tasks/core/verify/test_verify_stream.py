@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from streaming_ext.dataset.manifest import DatasetSpec, TokenizerIdentity
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from tasks.core.verify import stream as verify_stream
 from tasks.core.verify.stream import ExpectedLengths, StreamCheck
 

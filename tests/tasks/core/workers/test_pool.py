@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from streaming_ext.dataset.manifest import TokenizerIdentity
+from streaming_ext.dataset.spec import TokenizerIdentity
 from streaming_ext.errors import (
     SourceError,
     StoppedError,

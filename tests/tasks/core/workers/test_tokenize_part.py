@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.dataset.layout import Split
-from streaming_ext.dataset.manifest import DatasetSpec
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import (
     EngineMismatchError,
     SourceError,

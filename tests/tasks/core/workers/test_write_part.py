@@ -11,7 +11,9 @@ import pytest
 
 from streaming_ext.dataset.compression import decompress
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.manifest import DatasetSpec, PartRecord, from_json
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.schema import from_json
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import StorageError
 from tasks.core.storage import LocalStorage
 from tasks.core.workers.jobs import WrittenPart

@@ -1,0 +1,144 @@
+"""The record of a part: what it was made of and every file that came of it.
+
+A part counts when its record exists. It is a function of the source bytes and the configuration
+alone: no time and no host stands in it.
+"""
+
+from typing import Any, Literal, Self
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from streaming_ext.dataset.layout import Split, documents_path, record_path
+from streaming_ext.dataset.schema import Count, FileRecord, Value, to_json
+from streaming_ext.dataset.shard import Shard
+from streaming_ext.dataset.spec import DatasetSpec
+
+NOT_CHECKED: Literal["not checked"] = "not checked"
+
+
+class SourceIdentity(Value):
+    """Which bytes a part was made from.
+
+    Attributes:
+        url: where the file was found.
+        size: in bytes.
+        version: what pins its content, `xxh128:HEX` for a file on disk.
+        content: `not checked` where the server offered nothing to compare the bytes with that
+            came, or only some of the file were fetched.
+    """
+
+    url: str
+    size: Count
+    version: str
+    content: Literal["not checked"] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        if self.content is None:
+            values.pop("content", None)
+        return values
+
+
+class SplitPart(Value):
+    """What a part holds of one split.
+
+    Attributes:
+        documents: how many.
+        tokens: their ids and one end-of-text id each, padding left out.
+        padding: end-of-text ids that fill up the last sample.
+        shards: in the order of the token stream.
+    """
+
+    documents: Count
+    tokens: Count
+    padding: Count
+    shards: tuple[Shard, ...]
+
+    @property
+    def samples(self) -> int:
+        """Number of samples in all shards."""
+        return sum(shard.samples for shard in self.shards)
+
+
+class PartSummary(Value):
+    """One part in the manifest; see `PartRecord` for the words."""
+
+    part: Count
+    source: SourceIdentity
+    record: FileRecord
+    rows: Count
+    null_documents: Count
+    empty_documents: Count
+    text_bytes: Count
+
+
+class PartRecord(Value):
+    """What became of one source file, and every file that was made of it.
+
+    Attributes:
+        rows: rows of the source file; each is a document of a split, null, or empty.
+        null_documents: rows that hold no text.
+        empty_documents: rows whose text gives no token.
+        text_bytes: UTF-8 bytes of all texts.
+    """
+
+    format: Literal[1] = 1
+    part: Count
+    spec: DatasetSpec
+    source: SourceIdentity
+    rows: Count
+    null_documents: Count
+    empty_documents: Count
+    text_bytes: Count
+    splits: dict[Split, SplitPart]
+    documents: FileRecord
+
+    @model_validator(mode="after")
+    def _sums_agree(self) -> Self:
+        if set(self.splits) != set(self.spec.splits):
+            raise ValueError(f"splits {sorted(self.splits)}, expected {sorted(self.spec.splits)}")
+        kept = sum(split.documents for split in self.splits.values())
+        if kept + self.null_documents + self.empty_documents != self.rows:
+            raise ValueError(f"{self.rows} rows, but {kept} documents kept and "
+                             f"{self.null_documents + self.empty_documents} skipped")  # fmt: skip
+        if self.documents.path != documents_path(self.part):
+            raise ValueError(f"documents at {self.documents.path!r} are not those of the part")
+        form = self.spec.shard_format
+        for name, split in self.splits.items():
+            for number, shard in enumerate(split.shards):
+                if shard.raw_name != form.shard_name(self.part, number):
+                    raise ValueError(f"{shard.raw_name!r} as shard {number} of part {self.part:05}")
+                if shard.zip_name is not None and not shard.zip_name.startswith(shard.raw_name):
+                    raise ValueError(f"{shard.zip_name!r} as packed {shard.raw_name!r}")
+                if shard.raw_bytes != form.raw_size(shard.samples):
+                    raise ValueError(f"{shard.samples} samples in {shard.raw_bytes} bytes")
+            if split.documents * 2 > split.tokens:
+                raise ValueError(f"{name}: {split.documents} documents in {split.tokens} tokens")
+            if split.tokens + split.padding != split.samples * self.spec.sequence_length:
+                raise ValueError(
+                    f"{name}: {split.tokens} tokens and {split.padding} of padding do not fill "
+                    f"{split.samples} samples of {self.spec.sequence_length}"
+                )
+        return self
+
+    def files(self) -> list[FileRecord]:
+        """Every file of this part but the record itself."""
+        shards = [
+            FileRecord(path=f"{name}/{shard.name}", size=shard.size, xxh128=shard.hash)
+            for name, split in self.splits.items()
+            for shard in split.shards
+        ]
+        return [*shards, self.documents]
+
+    def summary(self) -> PartSummary:
+        """The line that stands for this part in the manifest."""
+        return PartSummary(
+            part=self.part,
+            source=self.source,
+            record=FileRecord.of(record_path(self.part), to_json(self)),
+            rows=self.rows,
+            null_documents=self.null_documents,
+            empty_documents=self.empty_documents,
+            text_bytes=self.text_bytes,
+        )
