@@ -1,13 +1,22 @@
 """Arrow IPC: files and streams, as `save_to_disk` leaves them; a document is a row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from streaming_ext.errors import SourceError, one_line
+from streaming_ext.text.documents.arrow_messages import (
+    END_OF_STREAM,
+    MAGIC,
+    JoinedRanges,
+    needed_bytes,
+    ranges_of,
+)
 from streaming_ext.text.documents.columns import check_column
+from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
@@ -23,8 +32,6 @@ from streaming_ext.text.documents.source_format import (
 from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 
-_MAGIC = b"ARROW1"  # of a file; a stream has none
-_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _LARGEST_GROWTH = 1000  # text for a byte of file, as buffers may be packed
 _ALWAYS_ALLOWED_BYTES = 2**30
 _REQUEST_BYTES = 2**18  # of a file that is not here
@@ -55,7 +62,8 @@ class ArrowFormat(SourceFormat):
         """See `SourceFormat.read`."""
         where = name or str(path)
         if span is not None:
-            raise SourceError(f"{where}: a piece {span} of an Arrow file cannot be read yet.")
+            yield from _piece(path, options, span, where=where, batch_bytes=batch_bytes)
+            return
         try:
             raw = pa.OSFile(str(path))
         except FileNotFoundError as error:
@@ -63,7 +71,17 @@ class ArrowFormat(SourceFormat):
         except OSError as error:
             raise SourceError(f"{where}: cannot be read ({one_line(error)}).") from error
         with raw:
-            yield from _batches(raw, options, where=where, batch_bytes=batch_bytes)
+            yield from _batches(
+                lambda: _all_of(raw), raw.size(), options, where=where, batch_bytes=batch_bytes
+            )
+
+    def can_be_cut(self, file: SourceBytes) -> bool:
+        """See `SourceFormat.can_be_cut`: at record batches."""
+        return True
+
+    def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
+        """See `SourceFormat.needed`: its record batches, and what says how they are read."""
+        return needed_bytes(file, span)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`; one block, for only reading tells how many rows there are."""
@@ -81,7 +99,13 @@ class ArrowFormat(SourceFormat):
         """See `SourceFormat.read_blocks`."""
         for block in blocks:
             raw = pa.PythonFile(SeekableBytes(file).buffered(_REQUEST_BYTES), mode="r")
-            yield block, _batches(raw, options, where=file.name, batch_bytes=batch_bytes)
+            yield (
+                block,
+                _batches(
+                    partial(_all_of, raw), file.size, options, where=file.name,
+                    batch_bytes=batch_bytes,
+                ),
+            )  # fmt: skip
 
     def write(
         self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
@@ -93,12 +117,12 @@ class ArrowFormat(SourceFormat):
 
 
 def _open(raw: pa.NativeFile) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader:
-    head = raw.read(len(_MAGIC))
+    head = raw.read(len(MAGIC))
     raw.seek(0)
-    if head == _MAGIC:
+    if head == MAGIC:
         return pa.ipc.open_file(raw)
-    raw.seek(max(0, raw.size() - len(_END_OF_STREAM)))
-    if raw.read() != _END_OF_STREAM:  # else a stream cut between two batches would pass as whole
+    raw.seek(max(0, raw.size() - len(END_OF_STREAM)))
+    if raw.read() != END_OF_STREAM:  # else a stream cut between two batches would pass as whole
         raise pa.ArrowInvalid("it does not end as an Arrow stream does")
     raw.seek(0)
     return pa.ipc.open_stream(raw)
@@ -111,20 +135,33 @@ def _damaged(where: str, row: int, error: BaseException) -> SourceError:
     )
 
 
+_Batches = Iterator[tuple[pa.RecordBatch, float]]
+
+
+def _all_of(raw: pa.NativeFile) -> tuple[pa.Schema, _Batches]:
+    """The schema, each record batch, and how much of the file is read with it."""
+    reader = _open(raw)
+    if isinstance(reader, pa.ipc.RecordBatchFileReader):
+        count = reader.num_record_batches
+        return reader.schema, ((reader.get_batch(n), (n + 1) / count) for n in range(count))
+    return reader.schema, ((batch, raw.tell() / raw.size()) for batch in reader)
+
+
+def _some_of(raw: JoinedRanges) -> tuple[pa.Schema, _Batches]:
+    """The same of a piece."""
+    reader = pa.ipc.open_stream(pa.PythonFile(raw, mode="r"))
+    return reader.schema, ((batch, raw.used / max(raw.size, 1)) for batch in reader)
+
+
 def _columns(
-    raw: pa.NativeFile, options: ReadOptions, where: str
+    opened: Callable[[], tuple[pa.Schema, _Batches]], options: ReadOptions, where: str
 ) -> Iterator[tuple[pa.LargeStringArray, float]]:
     """The column of each record batch, and how much of the file is read with it."""
     row = 0
     try:
-        reader = _open(raw)
-        check_column(reader.schema, options.column, where=where)
-        index = reader.schema.get_field_index(options.column)
-        if isinstance(reader, pa.ipc.RecordBatchFileReader):
-            count = reader.num_record_batches
-            batches = ((reader.get_batch(n), (n + 1) / count) for n in range(count))
-        else:
-            batches = ((batch, raw.tell() / raw.size()) for batch in reader)
+        schema, batches = opened()
+        check_column(schema, options.column, where=where)
+        index = schema.get_field_index(options.column)
         for batch, fraction in batches:
             column = batch.column(index)
             column.validate(full=True)  # offsets and UTF-8 are only as good as the file
@@ -140,12 +177,28 @@ def _columns(
         ) from error
 
 
+def _piece(
+    path: Path, options: ReadOptions, span: Span, *, where: str, batch_bytes: int
+) -> Iterator[DocumentBatch]:
+    """The rows of the record batches that begin in a span."""
+    with local_bytes(path, name=where) as file:
+        raw = JoinedRanges(file, ranges_of(file, span))
+        yield from _batches(
+            lambda: _some_of(raw), raw.size, options, where=where, batch_bytes=batch_bytes
+        )
+
+
 def _batches(
-    raw: pa.NativeFile, options: ReadOptions, *, where: str, batch_bytes: int
+    opened: Callable[[], tuple[pa.Schema, _Batches]],
+    size: int,
+    options: ReadOptions,
+    *,
+    where: str,
+    batch_bytes: int,
 ) -> Iterator[DocumentBatch]:
     row = 0
-    left = _LARGEST_GROWTH * raw.size() + _ALWAYS_ALLOWED_BYTES
-    for texts, fraction in _columns(raw, options, where):
+    left = _LARGEST_GROWTH * size + _ALWAYS_ALLOWED_BYTES
+    for texts, fraction in _columns(opened, options, where):
         sizes = np.diff(text_buffers(texts)[1])
         left -= int(sizes.sum())
         if sizes.max(initial=0) > MAX_TEXT_BYTES:

@@ -18,7 +18,15 @@ _ALWAYS_ALLOWED_BYTES = 2**30
 
 
 class Stream(Protocol):
-    """What documents are read from."""
+    """What documents are read from.
+
+    Attributes:
+        start: of the piece of the file that it is of; 0 for a whole one.
+        origin: byte of the unpacked file that it begins with.
+    """
+
+    start: int
+    origin: int
 
     def read(self, size: int) -> bytes:
         """The next bytes, none at the end."""
@@ -38,12 +46,15 @@ def packed_suffixes(*plain: str) -> tuple[str, ...]:
 class PlainStream:
     """The content of a file, unpacked; knows how much of the file it has used."""
 
+    start: int = 0
+    origin: int = 0
+
     def __init__(self, raw: BinaryIO, size: int, name: str) -> None:
         self._raw, self._size, self._name = raw, size, name
         codec = codec_of(name)
         self._packed = codec != "none"
         self._left = _LARGEST_GROWTH * size + _ALWAYS_ALLOWED_BYTES
-        self._stream: Stream
+        self._stream: lzma.LZMAFile | pa.CompressedInputStream | BinaryIO
         if codec == "xz":
             self._stream = lzma.LZMAFile(raw)  # noqa: SIM115 - holds nothing open of its own
         elif self._packed:

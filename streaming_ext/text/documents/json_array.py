@@ -67,14 +67,23 @@ class JsonFormat(SourceFormat):
     ) -> Iterator[DocumentBatch]:
         """See `SourceFormat.read`; the message names document and byte."""
         where = name or str(path)
-        if span is not None:
-            raise SourceError(f"{where}: a piece {span} of a JSON file cannot be read yet.")
-        with open_here(path, name=where) as stream:
-            if _is_array(stream):
-                with open_here(path, name=where) as again:
-                    yield from _batches(again, options, where=where, batch_bytes=batch_bytes)
-                return
-        yield from self._lines.read(path, options, name=where, batch_bytes=batch_bytes)
+        if span is None:
+            with open_here(path, name=where) as stream:
+                if _is_array(stream):
+                    with open_here(path, name=where) as again:
+                        yield from _batches(again, options, where=where, batch_bytes=batch_bytes)
+                    return
+        yield from self._lines.read(path, options, name=where, span=span, batch_bytes=batch_bytes)
+
+    def can_be_cut(self, file: SourceBytes) -> bool:
+        """See `SourceFormat.can_be_cut`: an object a line can, an array cannot."""
+        with open_anywhere(file) as stream:
+            is_array = _is_array(stream)
+        return not is_array and self._lines.can_be_cut(file)
+
+    def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
+        """See `SourceFormat.needed`; of lines."""
+        return self._lines.needed(file, options, span)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the first documents name the fields."""

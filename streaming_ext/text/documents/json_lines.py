@@ -29,7 +29,9 @@ from streaming_ext.text.documents.json_values import (
     require_object,
     text_at,
 )
-from streaming_ext.text.documents.lines import LineBlock, line_blocks
+from streaming_ext.text.documents.line_pieces import LinesOfPiece, bytes_of_lines
+from streaming_ext.text.documents.lines import LineBlock, line_blocks, line_text
+from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
@@ -64,10 +66,23 @@ class JsonLinesFormat(SourceFormat):
     ) -> Iterator[DocumentBatch]:
         """See `SourceFormat.read`; the message names line and byte."""
         where = name or str(path)
-        if span is not None:
-            raise SourceError(f"{where}: a piece of bytes {span} of JSON Lines cannot be read yet.")
-        with open_here(path, name=where) as stream:
-            yield from _batches(stream, options, name=where, batch_bytes=batch_bytes)
+        if span is None:
+            with open_here(path, name=where) as stream:
+                yield from _batches(stream, options, name=where, batch_bytes=batch_bytes)
+            return
+        _require_plain(where)
+        with local_bytes(path, name=where) as file:
+            lines = LinesOfPiece(file, span, batch_bytes)
+            yield from _batches(lines, options, name=where, batch_bytes=batch_bytes)
+
+    def can_be_cut(self, file: SourceBytes) -> bool:
+        """See `SourceFormat.can_be_cut`: a packed file cannot be entered."""
+        return codec_of(file.name) == "none"
+
+    def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
+        """See `SourceFormat.needed`."""
+        _require_plain(file.name)
+        return bytes_of_lines(file, span)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the first lines name the fields."""
@@ -87,7 +102,9 @@ class JsonLinesFormat(SourceFormat):
         """See `SourceFormat.read_blocks`: the lines that begin in a block."""
         for block in blocks:
             if codec_of(file.name) == "none":
-                lines = _LinesFrom(file, block * _BLOCK_BYTES, batch_bytes)
+                start = block * _BLOCK_BYTES
+                span = (start, min(start + _BLOCK_BYTES, file.size))
+                lines = LinesOfPiece(file, span, batch_bytes)
                 yield block, _batches(lines, options, name=file.name, batch_bytes=batch_bytes)
             else:
                 with open_anywhere(file) as stream:
@@ -104,48 +121,13 @@ class JsonLinesFormat(SourceFormat):
         pack(b"".join(lines), path, codec)
 
 
-class _LinesFrom:
-    """The lines of a plain file that begin in one block of it, read as they are asked for."""
-
-    def __init__(self, file: SourceBytes, start: int, request_bytes: int) -> None:
-        self._file, self._start, self._request = file, start, request_bytes
-        self._end = min(start + _BLOCK_BYTES, file.size)
-        self._at = max(start - 1, 0)  # a line begins at `start` where a newline stands before it
-        self._skips = start > 0
-        self._done = False
-
-    @property
-    def fraction(self) -> float:
-        """How much of the block is read."""
-        return min(1.0, (self._at - self._start) / max(self._end - self._start, 1))
-
-    def read(self, size: int) -> bytes:
-        """The next bytes; up to the end of the last line that begins in the block."""
-        while not self._done and self._at < self._file.size:
-            data = self._file.read(self._at, min(self._at + self._request, self._file.size))
-            beyond = self._at + len(data) - self._end
-            if beyond >= 0:
-                # from the newline that ends the line which the block's last byte belongs to
-                newline = data.find(b"\n", max(len(data) - beyond - 1, 0))
-                if newline >= 0:
-                    data, self._done = data[: newline + 1], True
-            self._at += len(data)
-            if self._skips:
-                cut = data.find(b"\n") + 1
-                self._skips = not cut
-                data = data[cut:] if cut else b""
-            if data:
-                return data
-        return b""
-
-
 def _batches(
-    stream: PlainStream | _LinesFrom, options: ReadOptions, *, name: str, batch_bytes: int
+    stream: PlainStream | LinesOfPiece, options: ReadOptions, *, name: str, batch_bytes: int
 ) -> Iterator[DocumentBatch]:
     for block in line_blocks(stream, block_bytes=batch_bytes, name=name):
         texts = _texts_at_once(block, options.column)
         if texts is None:
-            texts = _texts_one_by_one(block, options.column, name)
+            texts = _texts_one_by_one(block, options.column, stream, name)
         rows = np.arange(block.first_line, block.first_line + len(block), dtype=np.int64)
         if texts.null_count:
             valid = texts.is_valid()
@@ -200,17 +182,19 @@ def _schema(column: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _texts_one_by_one(block: LineBlock, column: str, name: str) -> pa.LargeStringArray:
+def _texts_one_by_one(
+    block: LineBlock, column: str, stream: PlainStream | LinesOfPiece, name: str
+) -> pa.LargeStringArray:
     texts = []
     for line, (start, end) in enumerate(zip(block.starts, block.ends, strict=True)):
         data = bytes(block.data[int(start) : int(end)])
         try:
             texts.append(_text_of(data, column))
         except BadValueError as error:
-            at = block.offset + int(start) + error.byte
+            at = stream.origin + block.offset + int(start) + error.byte
+            number = line_text(block.first_line + line, stream)
             raise SourceError(
-                f"{name}: line {block.first_line + line + 1}, byte {at}: {error}. Mend the line, "
-                "or leave the file out."
+                f"{name}: {number}, byte {at}: {error}. Mend the line, or leave the file out."
             ) from error
     return pa.array(texts, pa.large_string())
 
@@ -233,6 +217,11 @@ def _object_of(data: bytes) -> dict[str, Any]:
     except RecursionError as error:
         raise BadValueError("values nested too deep") from error
     return require_object(value)
+
+
+def _require_plain(name: str) -> None:
+    if codec_of(name) != "none":
+        raise SourceError(f"{name}: a packed file cannot be entered in the middle.")
 
 
 def _check_head(head: bytes, options: ReadOptions, *, where: str) -> None:

@@ -22,7 +22,7 @@ class LineBlock:
         data: their bytes, uint8.
         starts, ends: of each line in `data`, its end left out: (lines,).
         first_line: number of the first one, from 0.
-        offset: of `data` in the unpacked file.
+        offset: of `data` in the stream.
     """
 
     data: memoryview
@@ -43,13 +43,14 @@ def line_blocks(stream: Stream, *, block_bytes: int, name: str) -> Iterator[Line
     """
     line = offset = 0
     for data in _whole_lines(stream, block_bytes, name):
-        skipped = len(_BYTE_ORDER_MARK) if not offset and data.startswith(_BYTE_ORDER_MARK) else 0
+        marked = not offset and not stream.start and data.startswith(_BYTE_ORDER_MARK)
+        skipped = len(_BYTE_ORDER_MARK) if marked else 0
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
         if not data.endswith(b"\n"):
             ends = np.append(ends, len(data))
         starts = np.concatenate([[skipped], ends[:-1] + 1])
         if (too_long := np.flatnonzero(ends - starts > MAX_TEXT_BYTES)).size:
-            raise _too_long(name, line + int(too_long[0]))
+            raise _too_long(name, line + int(too_long[0]), stream)
         view = memoryview(data)
         for first in range(0, len(starts), MAX_BATCH_ROWS):
             own_starts = starts[first : first + MAX_BATCH_ROWS]
@@ -81,13 +82,18 @@ def _whole_lines(stream: Stream, block_bytes: int, name: str) -> Iterator[bytes]
         rest.append(data)
         waiting += len(data)
         if waiting > MAX_TEXT_BYTES:
-            raise _too_long(name, lines)
+            raise _too_long(name, lines, stream)
     if rest:
         yield b"".join(rest)
 
 
-def _too_long(name: str, line: int) -> SourceError:
+def line_text(line: int, stream: Stream) -> str:
+    """The number of a line, from 1, for people."""
+    return f"line {line + 1}" + (f" from byte {stream.start} on" if stream.start else "")
+
+
+def _too_long(name: str, line: int, stream: Stream) -> SourceError:
     return SourceError(
-        f"{name}: line {line + 1} is longer than {MAX_TEXT_BYTES} bytes. Cut it, or leave the file "
-        "out."
+        f"{name}: {line_text(line, stream)} is longer than {MAX_TEXT_BYTES} bytes. Cut it, or "
+        "leave the file out."
     )

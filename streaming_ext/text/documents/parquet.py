@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from streaming_ext.errors import SourceError, one_line
 from streaming_ext.text.documents.columns import check_column
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.parquet_footer import groups_of, needed_ranges, text_chunks
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
     MAX_BATCH_ROWS,
@@ -28,14 +29,13 @@ from streaming_ext.text.memory import memory_limit
 
 _LARGEST_GROWTH = 1000  # text for a byte of file: real text gives 2 to 5, forms and logs 50
 _ALWAYS_ALLOWED_BYTES = 2**30
-_TAIL_BYTES = 2**16  # read at once for the footer: most are shorter
 _READ_BYTES = 2**18
 _ROWS_A_GROUP = 1000  # of a file that is written for a sample
 _CODECS = {"snappy", "gzip", "brotli", "zstd"}  # of those that read back what was written
 
 
 class ParquetFormat(SourceFormat):
-    """Parquet files; a document is a row, and a span counts rows."""
+    """Parquet files; a document is a row."""
 
     name = "parquet"
     suffixes = (".parquet",)
@@ -49,27 +49,32 @@ class ParquetFormat(SourceFormat):
         span: Span | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.read`; a span is one of whole row groups."""
+        """See `SourceFormat.read`; a piece is whole row groups."""
         return read_documents(path, options.column, name=name, span=span, batch_bytes=batch_bytes)
+
+    def can_be_cut(self, file: SourceBytes) -> bool:
+        """See `SourceFormat.can_be_cut`: always; where it has one row group, one piece has it."""
+        return True
+
+    def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
+        """See `SourceFormat.needed`: the column of its row groups, and the footer."""
+        footer, metadata, chunks = text_chunks(file, options)
+        groups = groups_of(metadata, span, file.size)[0]
+        return needed_ranges([chunks[group] for group in groups], footer, file.size) or (
+            (0, file.size),
+        )
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the footer tells all."""
-        footer = _footer(file)
-        try:
-            metadata = pq.read_metadata(pa.BufferReader(footer))
-            schema = metadata.schema.to_arrow_schema()
-        except (pa.ArrowException, OSError) as error:
-            raise SourceError(f"{file.name}: not a whole Parquet file.") from error
-        check_column(schema, options.column, where=file.name)
+        footer, metadata, chunks = text_chunks(file, options)
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        chunks = [group.column(_leaf(schema, options.column)) for group in groups]
         return FileLook(
             blocks=tuple(
                 Block(group.num_rows, chunk.total_uncompressed_size)
                 for group, chunk in zip(groups, chunks, strict=True)
             ),
             plain=True,
-            needed=_needed(chunks, footer, file.size),
+            needed=needed_ranges(chunks, footer, file.size),
             codec=chunks[0].compression.lower() if chunks else "zstd",
         )
 
@@ -102,52 +107,13 @@ class ParquetFormat(SourceFormat):
         )
 
 
-def _footer(file: SourceBytes) -> bytes:
-    """The end of a file, its metadata included."""
-    if file.size < 12:
-        raise SourceError(f"{file.name}: {file.size} bytes are no Parquet file.")
-    tail = file.read(max(0, file.size - _TAIL_BYTES), file.size)
-    length = int.from_bytes(tail[-8:-4], "little") + 8
-    if tail[-4:] != b"PAR1" or length > file.size:
-        raise SourceError(f"{file.name}: not a whole Parquet file.")
-    if length > len(tail):
-        tail = file.read(file.size - length, file.size)
-    return tail[-length:]
-
-
-def _leaf(schema: pa.Schema, column: str) -> int:
-    """The number of a column among the leaves of the schema: a struct has one for each field."""
-
-    def leaves(kind: pa.DataType) -> int:
-        fields = [kind.field(number).type for number in range(kind.num_fields)]
-        return sum(leaves(field) for field in fields) if fields else 1
-
-    before = schema.get_field_index(column)
-    return sum(leaves(schema.field(number).type) for number in range(before))
-
-
-def _needed(
-    chunks: Sequence[pq.ColumnChunkMetaData], footer: bytes, size: int
-) -> tuple[Span, ...] | None:
-    """The ranges that reading these chunks takes; None where the footer tells what cannot be."""
-    ranges = [(0, 4), (size - len(footer), size)]
-    for chunk in chunks:
-        start = chunk.data_page_offset
-        if chunk.has_dictionary_page:
-            start = min(start, chunk.dictionary_page_offset)
-        ranges.append((start, start + chunk.total_compressed_size))
-    if any(not 0 <= start <= end <= size for start, end in ranges):
-        return None
-    return tuple(sorted(ranges))
-
-
 def _read_group(
     file: pq.ParquetFile, column: str, group: int, batch_bytes: int
 ) -> Iterator[DocumentBatch]:
     total, row = file.metadata.row_group(group).num_rows, 0
     rows = _rows_a_batch(file.metadata, column, batch_bytes, [group])
     for batch in file.iter_batches(rows, [group], [column], use_threads=False):
-        yield _without_nulls(batch.column(0).cast(pa.large_string()), row, row, total)
+        yield _without_nulls(batch.column(0).cast(pa.large_string()), row, total)
         row += batch.num_rows
 
 
@@ -184,7 +150,7 @@ def read_documents(
         column: name of a text column.
         batch_bytes: text a batch, in bytes; a longer document stands alone.
         name: what messages call the file; its path by default.
-        span: rows [start, end) of whole row groups; all of them by default.
+        span: row groups that begin in these bytes; all of them by default.
 
     Raises:
         SourceError: the file is damaged, or made to fill memory or disk; the message names the
@@ -193,9 +159,10 @@ def read_documents(
     where = name or str(path)
     with open_parquet(path, name=name) as file:
         check_column(file.schema_arrow, column, where=where)
-        groups, first_row, end_row = _groups_of(file.metadata, span, where=where)
+        size = path.stat().st_size
+        groups, first_row, end_row = groups_of(file.metadata, span, size)
         row = first_row
-        left = _LARGEST_GROWTH * path.stat().st_size + _ALWAYS_ALLOWED_BYTES
+        left = _LARGEST_GROWTH * size + _ALWAYS_ALLOWED_BYTES
         pieces = _read_texts(
             file, path, column, groups=groups, row=row, batch_bytes=batch_bytes, where=where
         )
@@ -215,7 +182,6 @@ def read_documents(
             for start, end in cut_by_bytes(texts, batch_bytes):
                 yield _without_nulls(
                     texts.slice(start, end - start),
-                    row + start,
                     row + start - first_row,
                     end_row - first_row,
                 )
@@ -225,21 +191,6 @@ def read_documents(
                 f"{where}: {row - first_row} rows could be read, its footer promises "
                 f"{end_row - first_row}."
             )
-
-
-def _groups_of(
-    metadata: pq.FileMetaData, span: Span | None, *, where: str
-) -> tuple[list[int], int, int]:
-    """The row groups of a span of rows, and its first and last row; all where there is none."""
-    if span is None:
-        return list(range(metadata.num_row_groups)), 0, metadata.num_rows
-    first, end = span
-    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    # starts: row group -> its first row, and the end of the file: (groups + 1,)
-    starts = [0, *np.cumsum(sizes, dtype=np.int64).tolist()]
-    if first not in starts or end not in starts:
-        raise SourceError(f"{where}: rows {first} to {end} are not whole row groups of this file.")
-    return [g for g in range(len(sizes)) if first <= starts[g] and starts[g + 1] <= end], first, end
 
 
 def _read_texts(
@@ -337,11 +288,9 @@ def _rows_a_batch(
     return int(np.clip(batch_bytes * num_rows // max(total, 1), 1, MAX_BATCH_ROWS))
 
 
-def _without_nulls(
-    texts: pa.LargeStringArray, first_row: int, rows_before: int, total_rows: int
-) -> DocumentBatch:
+def _without_nulls(texts: pa.LargeStringArray, first_row: int, total_rows: int) -> DocumentBatch:
     rows = np.arange(first_row, first_row + len(texts), dtype=np.int64)
-    fraction = (rows_before + len(texts)) / total_rows
+    fraction = (first_row + len(texts)) / total_rows
     num_rows = len(texts)
     if texts.null_count:
         valid = texts.is_valid()

@@ -118,8 +118,8 @@ class SourceFormat(ABC):
             path: where its bytes lie, at least those that `look` says are needed.
             options: which text to read.
             name: what messages call the file; its path by default.
-            span: read this piece of the file only, as `look` allows; rows are numbered from the
-                file's beginning all the same.
+            span: read this piece of the file only: what begins in these bytes, in rows numbered
+                from the piece's own first. Pieces end to end hold what the file holds.
             batch_bytes: text a batch, in bytes; a longer document stands alone.
 
         Raises:
@@ -131,6 +131,23 @@ class SourceFormat(ABC):
     def is_in_folder(self, name: str) -> bool:
         """Whether a file of this name, below a folder that is a source, is one of its sources."""
         return name.endswith(self.suffixes)
+
+    def can_be_cut(self, file: SourceBytes) -> bool:
+        """Whether `read` takes a span of this file: it can be entered anywhere. Reads little.
+
+        Raises:
+            SourceError: the file is damaged or gone.
+        """
+        return False
+
+    def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
+        """All that reading a piece takes: ranges of bytes, in order, that do not overlap.
+
+        Raises:
+            SourceError: the file is damaged or gone.
+            UsageError: it holds no such text, or cannot be cut.
+        """
+        raise UsageError(f"{file.name}: files of the format {self.name} cannot be cut.")
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
         """What can be told without reading the documents; None where nothing can.

@@ -19,6 +19,7 @@ from streaming_ext.text.documents.parquet import (
     open_parquet,
     read_documents,
 )
+from streaming_ext.text.documents.parquet_footer import groups_of
 from streaming_ext.text.documents.source_format import DocumentBatch
 from tests.tasks.core.doubles import write_source
 
@@ -140,8 +141,14 @@ def test_rows_a_batch_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [batch.num_rows for batch in batches(tmp_path / "x.parquet")] == [3, 3, 3, 1]
 
 
-def test_a_span_is_whole_row_groups(tmp_path: Path) -> None:
-    write_source(tmp_path / "x.parquet", list("abcdefg"), row_group_size=3)
+def test_a_piece_is_whole_row_groups(tmp_path: Path) -> None:
+    texts = ["a" * 100, "b" * 100, "c", "d", "e" * 200, "f" * 50]
+    write_source(tmp_path / "x.parquet", texts, row_group_size=2)
+    size = (tmp_path / "x.parquet").stat().st_size
+    starts = {
+        groups_of(pq.read_metadata(tmp_path / "x.parquet"), (0, end), size)[0][-1]: end
+        for end in range(size, 0, -1)
+    }  # row group -> the shortest piece from 0 on that ends with it
 
     def rows(first: int, end: int) -> list[tuple[int, str]]:
         found = list(read_documents(tmp_path / "x.parquet", "text", span=(first, end)))
@@ -152,11 +159,14 @@ def test_a_span_is_whole_row_groups(tmp_path: Path) -> None:
             for pair in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
         ]
 
-    assert rows(0, 3) + rows(3, 7) == rows(0, 7) == list(enumerate("abcdefg"))
-    assert rows(3, 6) == [(3, "d"), (4, "e"), (5, "f")]
-    assert rows(3, 3) == []
-    with pytest.raises(SourceError, match="rows 2 to 6 are not whole row groups"):
-        rows(2, 6)
+    assert rows(0, size) == list(enumerate(texts))
+    assert [rows(starts[group] - 1, starts[group]) for group in range(3)] == [
+        [(0, texts[0]), (1, texts[1])], [(0, "c"), (1, "d")], [(0, texts[4]), (1, texts[5])]
+    ]  # fmt: skip
+    assert rows(starts[1], starts[2] - 1) == []
+    assert rows(starts[0], size) == list(enumerate(texts[2:]))
+    assert starts[0] == 1
+    assert starts[1] < starts[2] < size
 
 
 def test_other_columns_are_left_alone(tmp_path: Path) -> None:

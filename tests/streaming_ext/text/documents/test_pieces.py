@@ -1,0 +1,218 @@
+"""A file cut anywhere holds the documents of the whole one; a piece needs its own bytes only."""
+
+import json
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from streaming_ext.errors import SourceError
+from streaming_ext.text.documents.arrow_messages import messages_of
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.json_lines import JsonLinesFormat
+from streaming_ext.text.documents.line_pieces import LinesOfPiece, bytes_of_lines
+from streaming_ext.text.documents.local_bytes import local_bytes
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.source_format import Span
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from tests.streaming_ext.text.documents.test_contract import KINDS, Kind
+from tests.tasks.core.doubles import write_source
+
+TEXT = ReadOptions(column="text")
+CUTTABLE = {".parquet", ".jsonl", ".ndjson", ".lines.json", ".stream.arrow", ".file.arrow"}
+ALL = pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.suffix in CUTTABLE], ids=lambda kind: kind.suffix
+)
+
+
+class Bytes:
+    """A file in memory, of which some bytes may not be looked at."""
+
+    name = "x.jsonl"
+
+    def __init__(self, data: bytes, allowed: Sequence[Span] | None = None) -> None:
+        self.data, self.size, self._allowed = data, len(data), allowed
+
+    def read(self, start: int, end: int) -> bytes:
+        assert 0 <= start <= end <= self.size
+        if self._allowed is None:
+            return self.data[start:end]
+        kept = bytearray(b"?" * self.size)
+        for first, after in self._allowed:
+            kept[first:after] = self.data[first:after]
+        return bytes(kept[start:end])
+
+
+def lines_of(data: bytes, span: Span, request: int = 2**20) -> list[bytes]:
+    needed = bytes_of_lines(Bytes(data), span)
+    stream = LinesOfPiece(Bytes(data, needed), span, request)
+    found = b"".join(iter(lambda: stream.read(request), b""))
+    assert not found or data[stream.origin :].startswith(found)
+    return found.splitlines(keepends=True) if b"\r" not in found else _split(found)
+
+
+def _split(data: bytes) -> list[bytes]:
+    return [line + b"\n" for line in data.split(b"\n")[:-1]] + (
+        [last] if (last := data.rpartition(b"\n")[2]) else []
+    )
+
+
+TEXTS = st.text(st.sampled_from('a"\n\r é😀\u2028'), max_size=12)
+LINES = st.lists(
+    st.one_of(TEXTS.map(lambda text: json.dumps({"text": text}, ensure_ascii=False)),
+              st.sampled_from(["", "  ", '{"id": 1}'])),
+    max_size=12,
+)  # fmt: skip
+
+
+@given(
+    lines=LINES,
+    newline=st.sampled_from([b"\n", b"\r\n"]),
+    ends=st.booleans(),
+    places=st.lists(st.floats(0, 1), max_size=8),
+    request=st.integers(1, 40),
+)
+@example(lines=[], newline=b"\n", ends=False, places=[0.5], request=1)
+@settings(max_examples=300, deadline=None)
+def test_lines_cut_anywhere(
+    lines: list[str], newline: bytes, ends: bool, places: list[float], request: int
+) -> None:
+    data = newline.join(line.encode() for line in lines) + (newline if ends and lines else b"")
+    cuts = sorted({0, len(data), *(round(place * len(data)) for place in places)})
+    pieces = [lines_of(data, span, request) for span in pairwise(cuts)]
+    whole = _split(data)
+    assert [line for piece in pieces for line in piece] == whole
+    begins = 0
+    for line in whole:  # each line is in the piece that its first byte is in
+        piece = next(n for n, (start, end) in enumerate(pairwise(cuts)) if start <= begins < end)
+        assert pieces[piece].pop(0) == line
+        begins += len(line)
+
+
+def documents_of(path: Path, span: Span | None, batch_bytes: int) -> tuple[list[str | None], int]:
+    """Row by row what a piece holds, null where there is no text; and how many rows it has."""
+    held: list[str | None] = []
+    for batch in format_of(path.name).read(path, TEXT, span=span, batch_bytes=batch_bytes):
+        begin = len(held)
+        held += [None] * batch.num_rows
+        for row, text in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True):
+            assert begin <= row < len(held)
+            held[row] = text
+    return held, len(held)
+
+
+def looked_at(path: Path) -> SourceFileBytes:
+    return SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
+
+
+@ALL
+@pytest.mark.parametrize("seed", range(4))
+def test_a_file_cut_anywhere(kind: Kind, tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    documents = [
+        None if rng.random() < 0.1 else "é\r\n" * rng.randrange(40) + str(row) for row in range(40)
+    ]
+    path = tmp_path / f"x{kind.suffix}"
+    if kind.suffix == ".parquet":
+        write_source(path, documents, row_group_size=3)
+    else:
+        kind.write(path, documents)
+    file = looked_at(path)
+    assert format_of(path.name).can_be_cut(file)
+    cuts = sorted({0, file.size, *(rng.randrange(file.size) for _ in range(seed * 4))})
+    whole = path.read_bytes()
+    joined: list[str | None] = []
+    for span in pairwise(cuts):
+        needed = format_of(path.name).needed(file, TEXT, span)
+        assert all(a[1] <= b[0] for a, b in pairwise(needed))
+        sparse = bytearray(len(whole))  # what a remote piece is on scratch
+        for start, end in needed:
+            sparse[start:end] = whole[start:end]
+        (tmp_path / "sparse").mkdir(exist_ok=True)
+        (tmp_path / "sparse" / path.name).write_bytes(sparse)
+        held, _ = documents_of(tmp_path / "sparse" / path.name, span, 200)
+        joined += held
+    assert joined == documents
+
+
+@pytest.mark.parametrize("suffix", [".jsonl.gz", ".json", ".json.gz", ".jsonl.bz2"])
+def test_what_cannot_be_entered_is_not_cut(suffix: str, tmp_path: Path) -> None:
+    kind = next(kind for kind in KINDS if kind.suffix == suffix)
+    path = tmp_path / f"x{suffix}"
+    kind.write(path, ["a", "b"])
+    assert not format_of(path.name).can_be_cut(looked_at(path))
+    said = "no valid JSON" if suffix == ".json" else "cannot be entered in the middle"
+    with pytest.raises(SourceError, match=said):
+        list(format_of(path.name).read(path, TEXT, span=(0, 9)))
+
+
+def test_a_bad_line_is_named_with_its_byte(tmp_path: Path) -> None:
+    good = b'{"text": "good"}\n'
+    data = good * 4 + b'{"text": "half\n' + good
+    (tmp_path / "x.jsonl").write_bytes(data)
+    cut = len(good) + 3
+    with pytest.raises(SourceError, match=rf"line 3 from byte {cut} on, byte 77: no valid JSON"):
+        documents_of(tmp_path / "x.jsonl", (cut, len(data)), 2**20)
+    assert documents_of(tmp_path / "x.jsonl", (0, cut), 2**20) == (["good"] * 2, 2)
+
+
+def test_a_mark_in_the_middle_is_no_byte_order_mark(tmp_path: Path) -> None:
+    good, marked = b'{"text": "a"}\n', b'\xef\xbb\xbf{"text": "b"}\n'
+    (tmp_path / "x.jsonl").write_bytes(marked + good + marked)
+    span = (len(marked) + len(good), 2 * len(marked) + len(good))
+    assert documents_of(tmp_path / "x.jsonl", (0, span[0]), 2**20)[0] == ["b", "a"]
+    for piece in (None, span):
+        with pytest.raises(SourceError, match="BOM"):
+            documents_of(tmp_path / "x.jsonl", piece, 2**20)
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_arrow_dictionaries_go_with_each_piece(tmp_path: Path, as_file: bool) -> None:
+    path = tmp_path / "x.arrow"
+    texts = [f"text {row % 3}" for row in range(30)]
+    table = pa.table({"text": pa.array(texts).dictionary_encode(), "n": range(30)})
+    opened = pa.ipc.new_file if as_file else pa.ipc.new_stream
+    with pa.OSFile(str(path), "wb") as raw, opened(raw, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    with local_bytes(path, name="x") as file:
+        assert [m.has_rows for m in messages_of(file)[0]] == [False, False] + [True] * 8
+    size = path.stat().st_size
+    pieces = [documents_of(path, span, 2**20)[0] for span in pairwise([0, 500, size - 400, size])]
+    assert [text for piece in pieces for text in piece] == texts
+    assert all(pieces)
+
+
+def test_a_damaged_arrow_piece_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    table = pa.table({"text": ["a" * 100] * 30})
+    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_stream(raw, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    data = path.read_bytes()
+    path.write_bytes(data[:900])
+    with pytest.raises(SourceError, match=r"x\.arrow: no whole Arrow file or stream, or damaged"):
+        documents_of(path, (400, 900), 2**20)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(lines=LINES, place=st.floats(0, 1), batch=st.integers(1, 60))
+def test_rows_of_pieces_add_up(tmp_path: Path, lines: list[str], place: float, batch: int) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes("\n".join(lines).encode())
+    size = path.stat().st_size
+    cut = round(place * size)
+    whole = list(JsonLinesFormat().read(path, TEXT, batch_bytes=batch))
+    (first, rows), (second, _) = (
+        documents_of(path, span, batch) for span in ((0, cut), (cut, size))
+    )
+    assert len(first) == rows
+    texts = [text for part in whole for text in part.texts.to_pylist()]
+    assert [text for text in first + second if text is not None] == texts
+    assert len(first + second) == sum(part.num_rows for part in whole)
