@@ -37,7 +37,12 @@ class ShardSource:
 
     def __getstate__(self) -> dict[str, object]:
         """Threads stay in the process that started them."""
-        return self.__dict__ | {"_prefetchers": weakref.WeakSet()}
+        return {name: value for name, value in self.__dict__.items() if name != "_prefetchers"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """None runs in a new process."""
+        self.__dict__.update(state)
+        self._prefetchers = weakref.WeakSet()
 
     def bounds(self, length: int) -> list[Ints]:
         """See `TokenIndex.bounds`."""

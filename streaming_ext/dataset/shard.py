@@ -17,6 +17,11 @@ _HASH = re.compile(r"[0-9a-f]{32}")
 _SHARD_NAME = re.compile(r"\d{5,}/shard\.\d{5,}\.[a-z0-9]+(\.[a-z0-9]+)?")
 
 
+def is_shard_name(name: str) -> bool:
+    """Whether a stored file is named as shards here are."""
+    return _SHARD_NAME.fullmatch(name) is not None
+
+
 def token_dtype(vocab_size: int) -> TokenDtype:
     """The narrowest type that holds every id of a vocabulary of `vocab_size` ids."""
     return "uint16" if vocab_size <= 2**16 else "uint32"
@@ -49,7 +54,7 @@ class Shard:
         if self.samples < 1:
             raise CorruptDatasetError(f"{self.name!r}: a shard of {self.samples} samples")
         for name in (self.raw_name, self.zip_name):
-            if name is not None and not _SHARD_NAME.fullmatch(name):
+            if name is not None and not is_shard_name(name):
                 raise CorruptDatasetError(
                     f"{name!r} is no name of a shard: expected PART/shard.NUMBER.FORMAT"
                 )
@@ -58,6 +63,11 @@ class Shard:
     def name(self) -> str:
         """Name of the stored file."""
         return self.zip_name or self.raw_name
+
+    @property
+    def codec(self) -> str | None:
+        """How the stored file is compressed, None where it is raw."""
+        return None if self.zip_name is None else self.zip_name.rpartition(".")[2]
 
     @property
     def size(self) -> int:

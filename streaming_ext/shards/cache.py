@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from streaming_ext.dataset.compression import decompress
-from streaming_ext.dataset.foreign import flattened
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.errors import CorruptDatasetError, StorageError
@@ -54,7 +53,7 @@ class ShardCache:
         self.index = index
         self.source = source
         self.limit = limit
-        self.in_place = local is None and not any(index.codecs) and index.layout is None
+        self.in_place = local is None and not any(index.codecs) and index.rewriting is None
         root = source.path
         if self.in_place and root is not None:
             self.folder = root / index.split
@@ -170,10 +169,10 @@ class ShardCache:
             data = decompress(data, codec=codec, raw_size=int(index.stored_raw_sizes[shard]))
             if cause := _difference(data, len(data), index.stored_raw_hashes[shard]):
                 raise CorruptDatasetError(cause)
-        if index.layout is None:
+        if index.rewriting is None:
             return data
         samples = int(index.samples[shard])
-        data = flattened(index.layout, data, samples=samples, where=self.label(shard))
+        data = index.rewriting(data, samples=samples, where=self.label(shard))
         if len(data) != index.raw_sizes[shard]:
             raise CorruptDatasetError(
                 f"its samples have not the {index.sample_tokens} {index.dtype} ids of those of the "

@@ -186,7 +186,10 @@ class MappedShards:
         finally:
             os.close(descriptor)
         header = int(index.headers[number])
-        cause = _header_fault(data, int(index.samples[number]), header, index.sample_bytes)
+        cause = ""
+        if index.head_check is not None:
+            cause = index.head_check(data, samples=int(index.samples[number]), header=header,
+                                     sample_bytes=index.sample_bytes)  # fmt: skip
         digest = index.raw_hashes[number]
         if not cause and digest is not None:
             found_hash = xxhash.xxh3_128_hexdigest(data.data)
@@ -251,14 +254,3 @@ def _closer(shards: MappedShards, first: int) -> Callable[[int], None]:
             found.close(first + number)
 
     return close
-
-
-def _header_fault(data: Bytes, samples: int, header: int, sample_bytes: int) -> str:
-    """What is wrong with the head of a raw shard: its count and the place of each sample."""
-    count = int(data[:4].view("<u4")[0])
-    if count != samples:
-        return f"holds {count} samples, the index says {samples}"
-    offsets = data[4 : 4 + 4 * (samples + 1)].view("<u4").astype(np.int64)
-    if not (offsets == header + np.arange(samples + 1) * sample_bytes).all():
-        return "its samples do not lie where ids of one length lie"
-    return ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.dataset.index import parse_index
+from streaming_ext.dataset.formats.mds_index import read_table
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import from_json
@@ -91,7 +91,7 @@ class TestNewer:
 
     def test_an_index(self) -> None:
         with pytest.raises(NewerVersionError, match="x.json"):
-            parse_index(b'{"version": 3, "blocks": []}', split="train", where="x.json")
+            read_table(b'{"version": 3, "blocks": []}', where="x.json")
 
     def test_a_tokenizer(self, old: Path) -> None:
         changed(old / "tokenizer/tokenizer_spec.json", version="1.1", normalizer="x")

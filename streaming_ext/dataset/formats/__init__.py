@@ -3,10 +3,13 @@
 from typing import Protocol
 
 from streaming_ext.dataset.formats.contract import ShardFormat
-from streaming_ext.dataset.formats.mds import MAX_SHARD_BYTES, MdsFormat
+from streaming_ext.dataset.formats.mds import MdsFormat
+from streaming_ext.dataset.formats.mds_index import MAX_SHARD_BYTES
+from streaming_ext.dataset.formats.mds_index import read_table as foreign_table
 from streaming_ext.dataset.shard import TokenDtype
 
-__all__ = ["DEFAULT_FORMAT", "FORMATS", "MAX_SHARD_BYTES", "ShardFormat", "shard_format"]
+__all__ = ["DEFAULT_FORMAT", "FORMATS", "MAX_SHARD_BYTES", "ShardFormat", "foreign_table",
+           "shard_format"]  # fmt: skip
 
 DEFAULT_FORMAT = "mds"
 

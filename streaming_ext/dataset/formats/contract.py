@@ -1,9 +1,13 @@
 """What a format tells of the files that hold a split: names, sizes, index, and their token ids."""
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from streaming_ext.dataset.shard import Shard, TokenArray
+from streaming_ext.dataset.shard_table import ShardTable
+from streaming_ext.sampler.order import Ints
+
+Samples = TypeVar("Samples", int, Ints)  # of one shard, or of each
 
 
 class ShardFormat(Protocol):
@@ -27,8 +31,8 @@ class ShardFormat(Protocol):
         """Name of a raw shard relative to its split's folder, PART/shard.NUMBER.FORMAT."""
         ...
 
-    def raw_size(self, num_samples: int) -> int:
-        """Size of a raw shard of so many samples in bytes."""
+    def raw_size(self, num_samples: Samples) -> Samples:
+        """Size of a raw shard of so many samples in bytes; of several, where there are several."""
         ...
 
     def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
@@ -43,8 +47,8 @@ class ShardFormat(Protocol):
         """The bytes of a split's `index.json`, of the shards of all parts in order."""
         ...
 
-    def listed(self, index: bytes) -> list[tuple[str, int]]:
-        """Raw name and samples of each shard that an index lists.
+    def table(self, index: bytes, *, where: str) -> ShardTable:
+        """The shards that an index of this format lists; `where` names it in messages.
 
         Raises:
             CorruptDatasetError: it is damaged.

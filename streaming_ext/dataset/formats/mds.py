@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from streaming_ext.dataset.formats.contract import Samples
+from streaming_ext.dataset.formats.mds_foreign import COLUMN
+from streaming_ext.dataset.formats.mds_index import INDEX_VERSION, MAX_SHARD_BYTES, read_table
 from streaming_ext.dataset.hashing import HASH
 from streaming_ext.dataset.shard import Shard, TokenArray, TokenDtype
+from streaming_ext.dataset.shard_table import ShardTable
 from streaming_ext.errors import CorruptDatasetError, UsageError
-
-COLUMN = "tokens"
-INDEX_VERSION = 2
-MAX_SHARD_BYTES = 2**32 - 1  # offsets are u32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,8 +103,8 @@ class MdsFormat:
         offsets = first + np.arange(num_samples + 1, dtype=np.int64) * self.sample_bytes
         return np.uint32(num_samples).tobytes() + offsets.astype("<u4").tobytes() + config
 
-    def raw_size(self, num_samples: int) -> int:
-        """Size of a raw shard of `num_samples` samples in bytes."""
+    def raw_size(self, num_samples: Samples) -> Samples:
+        """Size of a raw shard of `num_samples` samples in bytes, or of several."""
         return 8 + 4 * num_samples + len(self._config_json()) + num_samples * self.sample_bytes
 
     def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
@@ -144,19 +144,9 @@ class MdsFormat:
         """The bytes of a split's `index.json`."""
         return index_json([self.index_entry(shard) for shard in shards])
 
-    def listed(self, index: bytes) -> list[tuple[str, int]]:
-        """Raw name and samples of each shard that an index lists.
-
-        Raises:
-            CorruptDatasetError: it is damaged.
-        """
-        try:
-            return [
-                (str(shard["raw_data"]["basename"]), int(shard["samples"]))
-                for shard in json.loads(index)["shards"]
-            ]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptDatasetError(f"no MDS index: {error!r}") from error
+    def table(self, index: bytes, *, where: str) -> ShardTable:
+        """What an `index.json` of ours tells."""
+        return read_table(index, where=where, empty=(self.dtype, self.sequence_length))
 
 
 def shard_name(part: int, number: int) -> str:

@@ -121,9 +121,9 @@ def _find(
     """Where samples lie, by the merged index."""
     index = manifest.splits[split].index
     try:
-        shards = manifest.spec.shard_format.listed(read_listed(files, index))
-        counts = [samples for _, samples in shards]
-        parts = [int(name.partition("/")[0]) for name, _ in shards]
+        table = manifest.spec.shard_format.table(read_listed(files, index), where=index.path)
+        counts = table.samples.tolist()
+        parts = [int(name.partition("/")[0]) for name in table.raw_names]
     except (ValueError, CorruptDatasetError) as error:
         raise damaged(files, index.path, error) from None
     # ends: (shards,), samples up to and with each

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming_ext.dataset.index import parse_index, read_index
+from streaming_ext.dataset.formats.mds_index import read_table
+from streaming_ext.dataset.index import read_index
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
 from streaming_ext.shards.remote import Remote
 from tests.streaming_ext.build import Built
@@ -22,7 +23,7 @@ def index(packed: Built) -> dict[str, Any]:
 
 
 def parse(index: dict[str, Any]) -> Any:
-    return parse_index(json.dumps(index).encode(), split="train", where="test/index.json")
+    return read_table(json.dumps(index).encode(), where="test/index.json")
 
 
 def test_a_published_split(packed: Built) -> None:
@@ -120,7 +121,7 @@ def test_an_entry_that_lies_is_refused(index, where, value) -> None:
 )
 def test_what_is_no_index_is_refused(data) -> None:
     with pytest.raises(CorruptDatasetError, match="x.json"):
-        parse_index(data, split="train", where="x.json")
+        read_table(data, where="x.json")
 
 
 def test_two_shards_of_one_name_are_refused(index) -> None:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.dataset.compression import Compression, decompress
-from streaming_ext.dataset.formats.mds import MAX_SHARD_BYTES, MdsFormat, index_json, shard_name
+from streaming_ext.dataset.formats.mds import MdsFormat, index_json, shard_name
+from streaming_ext.dataset.formats.mds_index import MAX_SHARD_BYTES
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.shard import Shard, TokenDtype, token_dtype
 from streaming_ext.errors import CorruptDatasetError, UsageError

@@ -3,6 +3,7 @@
 import ast
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.dataset.formats import FORMATS
+from streaming_ext.dataset.formats.contract import Samples
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.shard import Shard, TokenArray, TokenDtype
+from streaming_ext.dataset.shard_table import ShardTable
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from tasks.core.config import ShardConfig
 from tasks.core.inspect.decode import decode_samples
@@ -42,7 +46,7 @@ class FlatFormat:
     def shard_name(self, part: int, number: int) -> str:
         return f"{part:05}/shard.{number:05}.flat"
 
-    def raw_size(self, num_samples: int) -> int:
+    def raw_size(self, num_samples: Samples) -> Samples:
         return num_samples * self._length * self._dtype.itemsize
 
     def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
@@ -50,10 +54,11 @@ class FlatFormat:
         return found
 
     def index(self, shards: Iterable[Shard]) -> bytes:
-        return json.dumps([[shard.raw_name, shard.samples] for shard in shards]).encode()
+        return json.dumps([asdict(shard) for shard in shards]).encode()
 
-    def listed(self, index: bytes) -> list[tuple[str, int]]:
-        return [(name, samples) for name, samples in json.loads(index)]
+    def table(self, index: bytes, *, where: str) -> ShardTable:
+        shards = [Shard(**values) for values in json.loads(index)]
+        return ShardTable.of_shards(shards, sample_tokens=self._length, dtype=str(self._dtype))
 
 
 class FlatWriter:
@@ -109,7 +114,7 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("flat")
-def test_a_toy_output_is_written_published_verified_and_shown(
+def test_a_toy_output_is_written_published_verified_shown_and_read(
     tmp_path: Path, rank_path: Path
 ) -> None:
     texts = [text[:300] for text in make_documents(30, seed=3)]
@@ -136,6 +141,17 @@ def test_a_toy_output_is_written_published_verified_and_shown(
     assert report.checked.retokenized > 20
     (first,) = decode_samples(storage, "train", [0])
     assert texts[0].startswith(first.pieces[0].text)
+    dataset = StreamingTokenDataset(
+        local=root, batch_size=4, shuffle=True, extras=["sequence_ids"], dp_rank=0, dp_world_size=1
+    )
+    rows = {
+        int(number): ids.tolist()
+        for batch in StreamingTokenLoader(dataset)
+        for number, ids in zip(batch["sequence_ids"], batch["tokens"], strict=True)
+    }
+    ids = np.concatenate([np.fromfile(root / path, "<u2") for path in [*files][:2]])
+    assert rows == {n: row for n, row in enumerate(ids.reshape(-1, LENGTH).tolist()) if n in rows}
+    assert len(rows) == dataset.size // 4 * 4
 
 
 def test_the_usual_output_stands_in_no_file(tmp_path: Path, rank_path: Path) -> None:
@@ -145,11 +161,11 @@ def test_the_usual_output_stands_in_no_file(tmp_path: Path, rank_path: Path) -> 
     assert b"output_format" not in (root / "parts/00000.json").read_bytes()
 
 
-OWN = {  # what may know MDS: its two files, the lists that name it, and the sets of other tools
+OWN = {  # what may know MDS: its files, and the lists that name it
     "streaming_ext/dataset/formats/__init__.py",
     "streaming_ext/dataset/formats/mds.py",
-    "streaming_ext/dataset/foreign.py",
-    "streaming_ext/dataset/index.py",
+    "streaming_ext/dataset/formats/mds_foreign.py",
+    "streaming_ext/dataset/formats/mds_index.py",
     "tasks/core/outputs/__init__.py",
     "tasks/core/outputs/mds.py",
 }

@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.dataset.compression import decompress
-from streaming_ext.dataset.formats.mds import COLUMN
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.sampler.order import Ints
-from streaming_ext.shards.remote import Remote
 from streaming_ext.shards.windows import windows
 
 _TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
+COLUMN: Final = "tokens"
 ID_TYPES: Final = tuple(_TYPE_CODES.values())
 Bytes = npt.NDArray[np.uint8]
 
@@ -161,14 +160,12 @@ def flattened(layout: SampleLayout, raw: bytes, *, samples: int, where: str) -> 
 
 
 def first_sample(
-    layout: SampleLayout, remote: Remote, name: str, *, codec: str | None, size: int,
-    raw_size: int, samples: int,
-) -> tuple[str, int]:  # fmt: skip
-    """Type of an id and tokens a sample, from a published shard."""
-    data = remote.read(name, limit=size)
+    layout: SampleLayout, data: bytes, *, codec: str | None, raw_size: int, samples: int, where: str
+) -> tuple[str, int]:
+    """Type of an id and tokens a sample, from a stored shard."""
     if codec is not None:
         data = decompress(data, codec=codec, raw_size=raw_size)
-    ids = layout.token_ids(data, samples=samples, where=f"{remote.url}/{name}")
+    ids = layout.token_ids(data, samples=samples, where=where)
     return ids.dtype.name, ids.shape[1]
 
 
