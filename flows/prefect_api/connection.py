@@ -25,6 +25,7 @@ from streaming_ext.errors import ShardmillError
 from tasks.core.reporting.progress import RunProgress
 
 ANSWER_SECONDS = 10.0  # a server that was started a moment ago gets ready within this
+BUSY_SECONDS = 60.0  # one that takes a request and does not answer it is under load
 DRAIN_SECONDS = 60.0  # for what Prefect's threads still hold when the run is over
 DRAIN_SECONDS_GONE = 5.0  # where nobody answers any more
 DRAIN_SECONDS_STOPPED = 2.0  # after Ctrl+C nobody wants to wait
@@ -124,9 +125,18 @@ def answers(url: str, *, seconds: float = 5.0) -> bool:
 
 
 def _require_answer(url: str) -> None:
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while not answers(url):
-        if time.monotonic() > deadline:
+    """Wait until a server answers; longer for one that is there and has too much to do."""
+    began = time.monotonic()
+    while True:
+        try:
+            httpx.get(f"{url}/health", timeout=5)
+        except httpx.ReadTimeout:
+            patience = BUSY_SECONDS
+        except httpx.TransportError:
+            patience = ANSWER_SECONDS
+        else:
+            return
+        if time.monotonic() - began > patience:
             raise UnreachableError(url)
         time.sleep(0.2)
 

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -66,6 +67,29 @@ def test_a_server_that_is_not_there_is_one_line_with_a_way_out(
     assert url in str(raised.value)
     assert "prefect config unset PREFECT_API_URL" in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_server_under_load_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # takes requests, answers late
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
+
+        def answer_all_but_the_first() -> None:
+            busy, _ = listening.accept()
+            for _ in range(2):  # before the run, and after it
+                answering, _ = listening.accept()
+                with answering:
+                    answering.recv(65_536)
+                    answering.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue")
+            busy.close()
+
+        thread = threading.Thread(target=answer_all_but_the_first)
+        thread.start()
+        with temporary_settings({PREFECT_API_URL: url}), PrefectApi() as api:
+            began = time.monotonic()
+            with api.connected(RunProgress()):
+                assert time.monotonic() - began > 4
+        thread.join()
 
 
 def test_a_server_that_goes_away_for_good(
