@@ -33,9 +33,7 @@ ROUNDS = 3
 def write(folder: Path, texts: list[str]) -> None:
     """The same documents in each format."""
     chunked = pa.chunked_array([texts], pa.large_string())
-    format_of("x.parquet").write(
-        folder / "x.parquet", chunked, ReadOptions(column="text"), codec="zstd"
-    )
+    format_of("x.parquet").write(folder / "x.parquet", chunked, ReadOptions(), codec="zstd")
     lines = "".join(
         json.dumps({"id": row, "text": text}, ensure_ascii=False) + "\n"
         for row, text in enumerate(texts)

@@ -56,7 +56,7 @@ def main() -> None:
             for share in SHARES:
                 (source,) = list_sources([f"s3://{bucket}/{share}.parquet"])
                 line = f"{label:9} text {share:.0%} of {source.size / 1e6:.0f} MB:"
-                for options in (None, ReadOptions(column="text")):
+                for options in (None, ReadOptions()):
                     began = time.perf_counter()
                     path, fetched = fetch(source, folder / "scratch", options=options)
                     seconds = time.perf_counter() - began

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from flows.terminal.columns import show_facts, show_table
 from flows.terminal.visible import counted, visible
+from streaming_ext.dataset.spec import DatasetSpec
 from tasks.core.inspect.decode import DecodedSample, Piece
 from tasks.core.inspect.inspect import DatasetDescription
 from tasks.core.reporting.length_classes import Lengths
@@ -80,7 +81,7 @@ def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
             f"{dataset.documents:,} of {counted(len(dataset.parts), 'source file')}",
         ),
         ("tokens", f"{dataset.tokens:,}, one end-of-text id a document among them"),
-        ("text", f"{_size(dataset.text_bytes)} in column {visible(spec.text_column)!r}"),
+        ("text", f"{_size(dataset.text_bytes)} in {_columns(spec)}"),
         ("bytes a token", f"{dataset.bytes_per_token:.3f} of text, end-of-text ids left out"),
         ("tokenizer", f"{visible(tokenizer.name)} ({tokenizer.kind}), {ids}"),
         ("fingerprint", visible(tokenizer.fingerprint)),
@@ -88,6 +89,13 @@ def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
         ("shards", f"up to {_size(spec.shard_size)}, compression {visible(spec.compression)}"),
         ("holdout", holdout if spec.holdout_fraction else "none"),
     ]
+
+
+def _columns(spec: DatasetSpec) -> str:
+    names = [repr(visible(name)) for name in spec.read_options.columns]
+    if len(names) == 1:
+        return f"column {names[0]}"
+    return f"columns {', '.join(names)}, with {visible(spec.text_separator)!r} between them"
 
 
 def _show_splits(dataset: DatasetDescription, console: Console) -> None:

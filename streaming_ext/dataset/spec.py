@@ -9,8 +9,10 @@ from streaming_ext.dataset.layout import SPLITS, Split
 from streaming_ext.dataset.schema import Count, Value
 from streaming_ext.dataset.shard import TokenDtype, token_dtype
 from streaming_ext.errors import ConfigMismatchError
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.options import SEPARATOR, FormatName, OnBadDocument, ReadOptions
 from streaming_ext.units import size_text
+
+_CHOICES = ("output_format", "text_separator", "source_format", "on_bad_document")
 
 
 class TokenizerIdentity(Value):
@@ -29,10 +31,14 @@ class DatasetSpec(Value):
     """Everything but the sources that decides the bytes of a dataset.
 
     Attributes:
+        text_column: that holds the documents, or several that are joined.
         output_format: how samples lie in files; a name of `streaming_ext.dataset.formats`.
+        text_separator: between the texts of several columns.
+        source_format: of all source files, where their names do not tell it.
+        on_bad_document: whether one that cannot be read fails its file or is left out.
     """
 
-    text_column: str
+    text_column: str | Annotated[tuple[str, ...], Field(min_length=2)]
     sequence_length: Annotated[int, Field(gt=0)]
     holdout_fraction: Annotated[float, Field(ge=0, lt=1)]
     holdout_seed: Annotated[int, Field(ge=0, lt=2**64)]
@@ -40,6 +46,9 @@ class DatasetSpec(Value):
     compression: str
     tokenizer: TokenizerIdentity
     output_format: str = DEFAULT_FORMAT
+    text_separator: str = SEPARATOR
+    source_format: FormatName | None = None
+    on_bad_document: OnBadDocument = "fail"
 
     @field_validator("output_format")
     @classmethod
@@ -50,10 +59,11 @@ class DatasetSpec(Value):
 
     @model_serializer(mode="wrap")
     def _without_the_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out where it is the format that all datasets had before there was a choice.
+        # Left out is what all datasets had before there was a choice.
         values: dict[str, Any] = serialize(self)
-        if self.output_format == DEFAULT_FORMAT:
-            values.pop("output_format", None)
+        for name in _CHOICES:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                values.pop(name, None)
         return values
 
     @property
@@ -64,7 +74,13 @@ class DatasetSpec(Value):
     @property
     def read_options(self) -> ReadOptions:
         """What is read of the source files."""
-        return ReadOptions(column=self.text_column)
+        column = self.text_column
+        return ReadOptions(
+            columns=(column,) if isinstance(column, str) else column,
+            separator=self.text_separator,
+            source_format=self.source_format,
+            on_bad_document=self.on_bad_document,
+        )
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -89,7 +105,8 @@ class DatasetSpec(Value):
         """
 
         def flat(spec: DatasetSpec) -> dict[str, Any]:
-            values = spec.model_dump(exclude={"tokenizer"}) | {"output_format": spec.output_format}
+            values = spec.model_dump(exclude={"tokenizer"})
+            values |= {name: getattr(spec, name) for name in _CHOICES}
             values["shard_size"] = size_text(spec.shard_size)
             return values | {f"tokenizer.{k}": v for k, v in spec.tokenizer.model_dump().items()}
 

@@ -3,10 +3,11 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ByteSize,
     ConfigDict,
     Field,
@@ -20,9 +21,13 @@ from streaming_ext.dataset.formats import MAX_SHARD_BYTES
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.secrets import require_no_secret
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.options import SEPARATOR, FormatName, ReadOptions
 
 _URLS = ("sources", "output", "tokenizer", "scratch", "executor")  # what may be one
+Columns = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+]
 _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
 
 
@@ -65,7 +70,26 @@ class ShardConfig(BaseModel):
             "of an encoding (gpt2) or a regular expression."
         ),
     ] = None
-    text_column: Annotated[str, Field(description="Column that holds the documents.")] = "text"
+    text_column: Annotated[
+        Columns,
+        Field(
+            min_length=1,
+            validate_default=True,
+            description="Column that holds the documents, or a path such as meta.text; several "
+            "are joined, each given with the option again.",
+        ),
+    ] = cast("Columns", "text")
+    text_separator: Annotated[
+        str,
+        Field(
+            description=r"What stands between the texts of several columns; \n is a new line, \t a "
+            "tab."
+        ),
+    ] = r"\n\n"
+    format: Annotated[
+        FormatName | None,
+        Field(description="Format of all source files; default: as the name of each tells."),
+    ] = None
     sequence_length: Annotated[int, Field(gt=0, le=2**24, description="Tokens a sample.")] = 2048
     holdout_fraction: Annotated[
         float, Field(ge=0, lt=1, description="Share of the documents kept out of training.")
@@ -174,7 +198,11 @@ class ShardConfig(BaseModel):
     @property
     def read_options(self) -> ReadOptions:
         """What is read of the source files."""
-        return ReadOptions(column=self.text_column)
+        return ReadOptions(
+            columns=self.text_column,
+            separator=self.text_separator.replace(r"\n", "\n").replace(r"\t", "\t"),
+            source_format=self.format,
+        )
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
         """The part of the configuration that decides the bytes.
@@ -182,8 +210,12 @@ class ShardConfig(BaseModel):
         Raises:
             UsageError: a shard of this size holds no sample.
         """
+        read = self.read_options
+        joined = len(read.columns) > 1  # else a separator decides nothing
         spec = DatasetSpec(
-            text_column=self.text_column,
+            text_column=read.columns if joined else read.columns[0],
+            text_separator=read.separator if joined else SEPARATOR,
+            source_format=read.source_format,
             sequence_length=self.sequence_length,
             holdout_fraction=self.holdout_fraction,
             holdout_seed=self.holdout_seed,

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from streaming_ext.errors import SourceError, one_line
@@ -15,12 +14,13 @@ from streaming_ext.text.documents.arrow_messages import (
     needed_bytes,
     ranges_of,
 )
-from streaming_ext.text.documents.columns import check_column
+from streaming_ext.text.documents.columns import Path as ColumnPath
+from streaming_ext.text.documents.columns import column_at, find_columns, table_of, texts_at
+from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
-    MAX_TEXT_BYTES,
     Block,
     DocumentBatch,
     FileLook,
@@ -29,11 +29,8 @@ from streaming_ext.text.documents.source_format import (
     SourceFormat,
     Span,
 )
-from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 
-_LARGEST_GROWTH = 1000  # text for a byte of file, as buffers may be packed
-_ALWAYS_ALLOWED_BYTES = 2**30
 _REQUEST_BYTES = 2**18  # of a file that is not here
 _ROWS_A_BATCH = 1000  # of a file that is written for a sample
 _FAULTS = (pa.ArrowException, OSError, ValueError, KeyError)
@@ -71,9 +68,8 @@ class ArrowFormat(SourceFormat):
         except OSError as error:
             raise SourceError(f"{where}: cannot be read ({one_line(error)}).") from error
         with raw:
-            yield from _batches(
-                lambda: _all_of(raw), raw.size(), options, where=where, batch_bytes=batch_bytes
-            )
+            rows = DocumentRows(options, where=where, size=raw.size(), batch_bytes=batch_bytes)
+            yield from _batches(lambda: _all_of(raw), options, rows, where=where)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`: at record batches."""
@@ -90,7 +86,7 @@ class ArrowFormat(SourceFormat):
             schema = _open(raw).schema
         except _FAULTS as error:
             raise _damaged(file.name, 0, error) from error
-        check_column(schema, options.column, where=file.name)
+        find_columns(schema, options.columns, where=file.name)
         return FileLook(blocks=(Block(None, file.size),), plain=False)
 
     def read_blocks(
@@ -99,19 +95,14 @@ class ArrowFormat(SourceFormat):
         """See `SourceFormat.read_blocks`."""
         for block in blocks:
             raw = pa.PythonFile(SeekableBytes(file).buffered(_REQUEST_BYTES), mode="r")
-            yield (
-                block,
-                _batches(
-                    partial(_all_of, raw), file.size, options, where=file.name,
-                    batch_bytes=batch_bytes,
-                ),
-            )  # fmt: skip
+            rows = DocumentRows(options, where=file.name, size=file.size, batch_bytes=batch_bytes)
+            yield block, _batches(partial(_all_of, raw), options, rows, where=file.name)
 
     def write(
         self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
     ) -> None:
         """See `SourceFormat.write`."""
-        table = pa.table({options.column: texts})
+        table = table_of(texts, options)
         with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_stream(raw, table.schema) as writer:
             writer.write_table(table, max_chunksize=_ROWS_A_BATCH)
 
@@ -155,19 +146,16 @@ def _some_of(raw: JoinedRanges) -> tuple[pa.Schema, _Batches]:
 
 def _columns(
     opened: Callable[[], tuple[pa.Schema, _Batches]], options: ReadOptions, where: str
-) -> Iterator[tuple[pa.LargeStringArray, float]]:
-    """The column of each record batch, and how much of the file is read with it."""
+) -> Iterator[tuple[list[pa.LargeStringArray], float]]:
+    """The texts of each record batch, and how much of the file is read with it."""
     row = 0
     try:
         schema, batches = opened()
-        check_column(schema, options.column, where=where)
-        index = schema.get_field_index(options.column)
+        paths = find_columns(schema, options.columns, where=where)
         for batch, fraction in batches:
-            column = batch.column(index)
-            column.validate(full=True)  # offsets and UTF-8 are only as good as the file
-            texts = column.cast(pa.large_string())
-            yield texts, fraction
-            row += len(texts)
+            _require_sound(batch, paths)
+            yield texts_at(batch, paths), fraction
+            row += len(batch)
     except _FAULTS as error:
         raise _damaged(where, row, error) from error
     except MemoryError as error:
@@ -183,39 +171,33 @@ def _piece(
     """The rows of the record batches that begin in a span."""
     with local_bytes(path, name=where) as file:
         raw = JoinedRanges(file, ranges_of(file, span))
-        yield from _batches(
-            lambda: _some_of(raw), raw.size, options, where=where, batch_bytes=batch_bytes
+        rows = DocumentRows(
+            options, where=where, size=raw.size, batch_bytes=batch_bytes, begin=span[0]
         )
+        yield from _batches(lambda: _some_of(raw), options, rows, where=where)
+
+
+def _require_sound(batch: pa.RecordBatch, paths: Sequence[ColumnPath]) -> None:
+    """Refuse offsets that lead out of the file; texts that are no UTF-8 are left to their rows."""
+    for path in paths:
+        column = batch.column(batch.schema.get_field_index(path[0]))
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            column.validate()
+            texts = column_at(batch, path)
+            if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+                raise
+            large = pa.types.is_large_string(texts.type)
+            texts.view(pa.large_binary() if large else pa.binary()).validate(full=True)
 
 
 def _batches(
     opened: Callable[[], tuple[pa.Schema, _Batches]],
-    size: int,
     options: ReadOptions,
+    rows: DocumentRows,
     *,
     where: str,
-    batch_bytes: int,
 ) -> Iterator[DocumentBatch]:
-    row = 0
-    left = _LARGEST_GROWTH * size + _ALWAYS_ALLOWED_BYTES
     for texts, fraction in _columns(opened, options, where):
-        sizes = np.diff(text_buffers(texts)[1])
-        left -= int(sizes.sum())
-        if sizes.max(initial=0) > MAX_TEXT_BYTES:
-            raise SourceError(
-                f"{where}: row {row + int(sizes.argmax())} holds a text of {sizes.max()} bytes, at "
-                f"most {MAX_TEXT_BYTES} are read. Cut it, or leave the file out."
-            )
-        if left < 0:
-            raise SourceError(
-                f"{where}: its texts take more than {_LARGEST_GROWTH} times the bytes of the file, "
-                f"by row {row} already: it is made to fill a disk. Leave it out."
-            )
-        for start, end in cut_by_bytes(texts, batch_bytes):
-            piece = texts.slice(start, end - start)
-            rows = np.arange(row + start, row + end, dtype=np.int64)
-            if piece.null_count:
-                valid = piece.is_valid()
-                rows, piece = rows[np.asarray(valid)], piece.filter(valid)
-            yield DocumentBatch(rows, piece, end - start, fraction)
-        row += len(texts)
+        yield from rows.batches(texts, fraction)

@@ -1,8 +1,14 @@
-"""Columns of text in an Arrow schema."""
+"""Columns of text in an Arrow schema, and their texts, by name or by a path through structs."""
+
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streaming_ext.errors import UsageError
+from streaming_ext.text.documents.options import ReadOptions
+
+Path = tuple[str, ...]  # of a column: its name, or the names of structs and of a field
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -11,21 +17,84 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def check_column(schema: pa.Schema, column: str, *, where: str) -> None:
-    """Make sure that `column` is there and holds text.
+def find_column(schema: pa.Schema, column: str, *, where: str) -> Path:
+    """Where a column of text lies; one of just this name goes before a path.
 
     Raises:
-        UsageError: it is not, naming the columns that are.
+        UsageError: there is none, or it holds something else; names the columns that are there.
     """
     indices = schema.get_all_field_indices(column)
-    if len(indices) != 1:
-        problem = f"has no column {column!r}" if not indices else f"has {column!r} more than once"
-        raise UsageError(
-            f"{where} {problem}; its columns are {', '.join(schema.names)}. Pass --text-column."
-        )
-    kind = schema.field(indices[0]).type
+    if len(indices) > 1:
+        raise _missing(schema, f"has {column!r} more than once", where)
+    path = (column,) if indices else tuple(column.split("."))
+    kind = _kind_at(schema, path)
+    if kind is None:
+        raise _missing(schema, f"has no column {column!r}", where)
     if not _is_text(kind):
+        texts = [name for name, kind in _leaves(schema) if _is_text(kind)]
         raise UsageError(
             f"{where}: column {column!r} is of type {kind}, expected string. "
-            f"Columns of text: {', '.join(f.name for f in schema if _is_text(f.type)) or 'none'}."
+            f"Columns of text: {', '.join(texts) or 'none'}."
         )
+    return path
+
+
+def find_columns(schema: pa.Schema, columns: Sequence[str], *, where: str) -> list[Path]:
+    """Where each of some columns lies.
+
+    Raises:
+        UsageError: see `find_column`.
+    """
+    return [find_column(schema, column, where=where) for column in columns]
+
+
+def _missing(schema: pa.Schema, problem: str, where: str) -> UsageError:
+    names = ", ".join(name for name, _ in _leaves(schema))
+    return UsageError(f"{where} {problem}; its columns are {names}. Pass --text-column.")
+
+
+def _kind_at(schema: pa.Schema, path: Path) -> pa.DataType | None:
+    """The type at the end of a path, None where it leads nowhere."""
+    inside: pa.Schema | pa.DataType = schema
+    for step in path:
+        if isinstance(inside, pa.DataType) and not pa.types.is_struct(inside):
+            return None
+        index = inside.get_field_index(step)
+        if index < 0:
+            return None
+        inside = inside.field(index).type
+    return inside
+
+
+def _leaves(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+    """Names and types of all columns, a struct's fields as paths."""
+
+    def below(prefix: str, field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
+        if pa.types.is_struct(field.type) and field.type.num_fields:
+            for child in field.type:
+                yield from below(f"{prefix}{field.name}.", child)
+        else:
+            yield f"{prefix}{field.name}", field.type
+
+    for field in schema:
+        yield from below("", field)
+
+
+def column_at(batch: pa.RecordBatch, path: Path) -> pa.Array:
+    """The column at the end of a path; null where a struct on the way is."""
+    column = batch.column(batch.schema.get_field_index(path[0]))
+    for step in path[1:]:
+        column = pc.struct_field(column, step)
+    return column
+
+
+def texts_at(batch: pa.RecordBatch, paths: Sequence[Path]) -> list[pa.LargeStringArray]:
+    """The texts of some columns of a record batch."""
+    return [column_at(batch, path).cast(pa.large_string()) for path in paths]
+
+
+def table_of(texts: pa.ChunkedArray, options: ReadOptions) -> pa.Table:
+    """A table with these texts in the first of the columns that are read, the others empty."""
+    first, *others = options.columns
+    empty = pa.nulls(len(texts), pa.string())
+    return pa.table({first: texts, **dict.fromkeys(others, empty)})

@@ -3,14 +3,22 @@
 from streaming_ext.text.documents.arrow import ArrowFormat
 from streaming_ext.text.documents.json_array import JsonFormat
 from streaming_ext.text.documents.json_lines import JsonLinesFormat
+from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet import ParquetFormat
 from streaming_ext.text.documents.source_format import SourceFormat
 
 FORMATS: list[SourceFormat] = [ParquetFormat(), JsonLinesFormat(), JsonFormat(), ArrowFormat()]
 
 
-def format_of(name: str) -> SourceFormat:
-    """The format of a file: by the end of its name, the first one where that tells nothing."""
+def format_of(name: str, options: ReadOptions | None = None) -> SourceFormat:
+    """The format of a file: the one that is asked for, else by the end of the name.
+
+    The first one where that tells nothing.
+    """
+    named = None if options is None else options.source_format
+    for one in FORMATS:
+        if one.name == named:
+            return one
     for one in FORMATS:
         if name.endswith(one.suffixes):
             return one

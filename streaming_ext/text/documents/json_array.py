@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from streaming_ext.errors import SourceError
@@ -18,17 +17,18 @@ from streaming_ext.text.documents.compression import (
     pack,
     packed_suffixes,
 )
+from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.json_values import (
     BadValueError,
+    batches_of_values,
     check_fields,
     require_object,
-    text_at,
+    sample_of,
 )
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
-    MAX_BATCH_ROWS,
     MAX_TEXT_BYTES,
     Block,
     DocumentBatch,
@@ -70,8 +70,11 @@ class JsonFormat(SourceFormat):
         if span is None:
             with open_here(path, name=where) as stream:
                 if _is_array(stream):
+                    size = path.stat().st_size
                     with open_here(path, name=where) as again:
-                        yield from _batches(again, options, where=where, batch_bytes=batch_bytes)
+                        yield from _batches(
+                            again, options, where=where, size=size, batch_bytes=batch_bytes
+                        )
                     return
         yield from self._lines.read(path, options, name=where, span=span, batch_bytes=batch_bytes)
 
@@ -112,13 +115,18 @@ class JsonFormat(SourceFormat):
             return
         for block in blocks:
             with open_anywhere(file) as stream:
-                yield block, _batches(stream, options, where=file.name, batch_bytes=batch_bytes)
+                yield (
+                    block,
+                    _batches(
+                        stream, options, where=file.name, size=file.size, batch_bytes=batch_bytes
+                    ),
+                )
 
     def write(
         self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
     ) -> None:
         """See `SourceFormat.write`."""
-        documents = [{options.column: text.as_py()} for text in texts]
+        documents = list(sample_of(texts, options))
         pack(json.dumps(documents, ensure_ascii=False, indent=0).encode(), path, codec)
 
 
@@ -221,31 +229,13 @@ def _documents(stream: PlainStream, where: str) -> Iterator[tuple[object, int]]:
 
 
 def _batches(
-    stream: PlainStream, options: ReadOptions, *, where: str, batch_bytes: int
+    stream: PlainStream, options: ReadOptions, *, where: str, size: int, batch_bytes: int
 ) -> Iterator[DocumentBatch]:
-    rows: list[int] = []
-    texts: list[str] = []
-    first, size, row = 0, 0, -1
-
-    def batch(end: int) -> DocumentBatch:
-        array = pa.array(texts, pa.large_string())
-        return DocumentBatch(np.array(rows, np.int64), array, end - first, stream.fraction)
-
-    for row, (value, byte) in enumerate(_documents(stream, where)):
-        try:
-            text = text_at(value, options.column)
-        except BadValueError as error:
-            raise SourceError(
-                f"{where}: document {row + 1}, byte {byte}: {error}. Mend it, or leave the file "
-                "out."
-            ) from error
-        length = len(text.encode()) if text else 0
-        if row > first and (size + length > batch_bytes or row - first == MAX_BATCH_ROWS):
-            yield batch(row)
-            rows, texts, first, size = [], [], row, 0
-        if text is not None:
-            rows.append(row)
-            texts.append(text)
-            size += length
-    if row >= first:
-        yield batch(row + 1)
+    rows = DocumentRows(options, where=where, size=size, batch_bytes=batch_bytes)
+    values = (
+        (f"document {number + 1}, byte {byte}", value)
+        for number, (value, byte) in enumerate(_documents(stream, where))
+    )
+    yield from batches_of_values(
+        values, rows, options, fraction=lambda: stream.fraction, batch_bytes=batch_bytes
+    )

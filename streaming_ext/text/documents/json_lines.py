@@ -23,18 +23,23 @@ from streaming_ext.text.documents.compression import (
     pack,
     packed_suffixes,
 )
+from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.json_values import (
     BadValueError,
+    Texts,
     check_fields,
+    columns_of,
     require_object,
-    text_at,
+    sample_of,
+    texts_of,
 )
 from streaming_ext.text.documents.line_pieces import LinesOfPiece, bytes_of_lines
-from streaming_ext.text.documents.lines import LineBlock, line_blocks, line_text
+from streaming_ext.text.documents.lines import TOO_LONG, LineBlock, line_blocks, line_text
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
+    BadDocument,
     Block,
     DocumentBatch,
     FileLook,
@@ -66,14 +71,15 @@ class JsonLinesFormat(SourceFormat):
     ) -> Iterator[DocumentBatch]:
         """See `SourceFormat.read`; the message names line and byte."""
         where = name or str(path)
+        size = path.stat().st_size if path.is_file() else 0
+        rows = DocumentRows(options, where=where, size=size, batch_bytes=batch_bytes)
         if span is None:
             with open_here(path, name=where) as stream:
-                yield from _batches(stream, options, name=where, batch_bytes=batch_bytes)
+                yield from _batches(stream, rows)
             return
         _require_plain(where)
         with local_bytes(path, name=where) as file:
-            lines = LinesOfPiece(file, span, batch_bytes)
-            yield from _batches(lines, options, name=where, batch_bytes=batch_bytes)
+            yield from _batches(LinesOfPiece(file, span, batch_bytes), rows)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`: a packed file cannot be entered."""
@@ -101,45 +107,43 @@ class JsonLinesFormat(SourceFormat):
     ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
         """See `SourceFormat.read_blocks`: the lines that begin in a block."""
         for block in blocks:
+            rows = DocumentRows(options, where=file.name, size=file.size, batch_bytes=batch_bytes)
             if codec_of(file.name) == "none":
                 start = block * _BLOCK_BYTES
                 span = (start, min(start + _BLOCK_BYTES, file.size))
-                lines = LinesOfPiece(file, span, batch_bytes)
-                yield block, _batches(lines, options, name=file.name, batch_bytes=batch_bytes)
+                yield block, _batches(LinesOfPiece(file, span, batch_bytes), rows)
             else:
                 with open_anywhere(file) as stream:
-                    yield block, _batches(stream, options, name=file.name, batch_bytes=batch_bytes)
+                    yield block, _batches(stream, rows)
 
     def write(
         self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
     ) -> None:
         """See `SourceFormat.write`."""
         lines = (
-            json.dumps({options.column: text.as_py()}, ensure_ascii=False).encode() + b"\n"
-            for text in texts
+            json.dumps(document, ensure_ascii=False).encode() + b"\n"
+            for document in sample_of(texts, options)
         )
         pack(b"".join(lines), path, codec)
 
 
-def _batches(
-    stream: PlainStream | LinesOfPiece, options: ReadOptions, *, name: str, batch_bytes: int
-) -> Iterator[DocumentBatch]:
-    for block in line_blocks(stream, block_bytes=batch_bytes, name=name):
-        texts = _texts_at_once(block, options.column)
-        if texts is None:
-            texts = _texts_one_by_one(block, options.column, stream, name)
-        rows = np.arange(block.first_line, block.first_line + len(block), dtype=np.int64)
-        if texts.null_count:
-            valid = texts.is_valid()
-            rows, texts = rows[np.asarray(valid)], texts.filter(valid)
-        yield DocumentBatch(rows, texts, len(block), stream.fraction)
+def _batches(stream: PlainStream | LinesOfPiece, rows: DocumentRows) -> Iterator[DocumentBatch]:
+    options = rows.options
+    skip = options.on_bad_document == "skip"
+    for block in line_blocks(stream, block_bytes=rows.batch_bytes, name=rows.where, skip_long=skip):
+        columns = _texts_at_once(block, options.columns)
+        bad: list[BadDocument] = []
+        if columns is None:
+            columns, bad = _texts_one_by_one(block, stream, rows)
+        yield from rows.batches(columns, stream.fraction, bad)
 
 
-def _texts_at_once(block: LineBlock, column: str) -> pa.LargeStringArray | None:
-    """The text of each line, null where there is none; None where that is not as sure as it is."""
+def _texts_at_once(block: LineBlock, columns: Sequence[str]) -> list[pa.LargeStringArray] | None:
+    """The texts of each line, null where there is none; None where that is not as sure as it is."""
+    schema = _schema(columns)
     data = np.frombuffer(block.data, np.uint8)
     lasts = block.ends - 1
-    if (lasts < block.starts).any():
+    if schema is None or (lasts < block.starts).any():
         return None
     returns = data[lasts] == _RETURN
     lasts = lasts - returns
@@ -153,16 +157,21 @@ def _texts_at_once(block: LineBlock, column: str) -> pa.LargeStringArray | None:
             pa.BufferReader(buffer),
             read_options=pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
             parse_options=pa.json.ParseOptions(
-                explicit_schema=_schema(column), unexpected_field_behavior="ignore"
+                explicit_schema=schema, unexpected_field_behavior="ignore"
             ),
         )
     except pa.ArrowInvalid:
         return None
     if len(table) != len(block):
         return None
+    return [_column(table, column) for column in columns]
+
+
+def _column(table: pa.Table, column: str) -> pa.LargeStringArray:
+    """What stands under this name or, where nothing does, at the end of the path."""
     texts = table.column(column)
-    if table.num_columns > 1:
-        head, *path = column.split(".")
+    head, *path = column.split(".")
+    if path:
         nested = table.column(head)
         for step in path:
             nested = pc.struct_field(nested, step)
@@ -170,38 +179,52 @@ def _texts_at_once(block: LineBlock, column: str) -> pa.LargeStringArray | None:
     return texts.cast(pa.large_string()).combine_chunks()
 
 
-def _schema(column: str) -> pa.Schema:
-    """A field of this name and, where it is a path, the one at its end."""
-    head, *path = column.split(".")
-    fields = [pa.field(column, pa.string())]
-    if path:
-        kind: pa.DataType = pa.string()
-        for step in reversed(path):
-            kind = pa.struct([(step, kind)])
-        fields.append(pa.field(head, kind))
-    return pa.schema(fields)
+def _schema(columns: Sequence[str]) -> pa.Schema | None:
+    """A field of each name and, where it is a path, the one at its end; None for contradictions."""
+    fields: dict[str, Any] = {}
+    for column in columns:
+        fields[column] = None
+    for column in columns:
+        *path, last = column.split(".")
+        inside = fields
+        for step in path:
+            inside = inside.setdefault(step, {})
+            if inside is None:
+                return None  # a text, and a path that leads through it
+        if path and inside.setdefault(last, None) is not None:
+            return None
+    return pa.schema(_fields(fields))
+
+
+def _fields(fields: dict[str, Any]) -> list[pa.Field]:
+    return [
+        pa.field(name, pa.string() if inside is None else pa.struct(_fields(inside)))
+        for name, inside in fields.items()
+    ]
 
 
 def _texts_one_by_one(
-    block: LineBlock, column: str, stream: PlainStream | LinesOfPiece, name: str
-) -> pa.LargeStringArray:
-    texts = []
+    block: LineBlock, stream: PlainStream | LinesOfPiece, rows: DocumentRows
+) -> tuple[list[pa.LargeStringArray], list[BadDocument]]:
+    """The texts of each line, and the lines that are bad."""
+    options = rows.options
+    found: list[Texts] = []
+    bad: list[BadDocument] = []
+    nothing: Texts = (None,) * len(options.columns)
     for line, (start, end) in enumerate(zip(block.starts, block.ends, strict=True)):
         data = bytes(block.data[int(start) : int(end)])
         try:
-            texts.append(_text_of(data, column))
+            if line in block.too_long:
+                raise BadValueError(TOO_LONG)  # noqa: TRY301
+            found.append(texts_of(_object_of(data), options) if data.strip() else nothing)
         except BadValueError as error:
+            number = block.first_line + line
             at = stream.origin + block.offset + int(start) + error.byte
-            number = line_text(block.first_line + line, stream)
-            raise SourceError(
-                f"{name}: {number}, byte {at}: {error}. Mend the line, or leave the file out."
-            ) from error
-    return pa.array(texts, pa.large_string())
-
-
-def _text_of(data: bytes, column: str) -> str | None:
-    """The text of one line; None where it has none."""
-    return text_at(_object_of(data), column) if data.strip() else None
+            one = BadDocument(number, f"{line_text(number, stream)}, byte {at}", str(error))
+            rows.refuse(one)
+            bad.append(one)
+            found.append(nothing)
+    return columns_of(found, options), bad
 
 
 def _object_of(data: bytes) -> dict[str, Any]:

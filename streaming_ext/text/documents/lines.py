@@ -12,6 +12,7 @@ from streaming_ext.text.documents.source_format import MAX_BATCH_ROWS, MAX_TEXT_
 
 _NEWLINE = ord("\n")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+TOO_LONG = f"longer than {MAX_TEXT_BYTES} bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class LineBlock:
         starts, ends: of each line in `data`, its end left out: (lines,).
         first_line: number of the first one, from 0.
         offset: of `data` in the stream.
+        too_long: of the lines that are left out, since no text may be so long; empty here.
     """
 
     data: memoryview
@@ -30,19 +32,35 @@ class LineBlock:
     ends: npt.NDArray[np.int64]
     first_line: int
     offset: int
+    too_long: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.starts)
 
 
-def line_blocks(stream: Stream, *, block_bytes: int, name: str) -> Iterator[LineBlock]:
+def line_blocks(
+    stream: Stream, *, block_bytes: int, name: str, skip_long: bool = False
+) -> Iterator[LineBlock]:
     """All lines of a stream, in blocks of about so many bytes; a longer line stands in one alone.
 
+    Args:
+        stream: to read.
+        block_bytes: how many.
+        name: what messages call the file.
+        skip_long: leave out lines that are longer than any text may be.
+
     Raises:
-        SourceError: a line is longer than any text may be.
+        SourceError: there is such a line, and it is not to be left out.
     """
     line = offset = 0
-    for data in _whole_lines(stream, block_bytes, name):
+    for data, left_out in _whole_lines(stream, block_bytes, skip_long=skip_long):
+        if left_out:
+            if not skip_long:
+                raise _too_long(name, line, offset, stream)
+            nothing = np.zeros(1, np.int64)
+            yield LineBlock(memoryview(b""), nothing, nothing, line, offset, (0,))
+            line, offset = line + 1, offset + left_out
+            continue
         marked = not offset and not stream.start and data.startswith(_BYTE_ORDER_MARK)
         skipped = len(_BYTE_ORDER_MARK) if marked else 0
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
@@ -50,7 +68,10 @@ def line_blocks(stream: Stream, *, block_bytes: int, name: str) -> Iterator[Line
             ends = np.append(ends, len(data))
         starts = np.concatenate([[skipped], ends[:-1] + 1])
         if (too_long := np.flatnonzero(ends - starts > MAX_TEXT_BYTES)).size:
-            raise _too_long(name, line + int(too_long[0]), stream)
+            if not skip_long:
+                first = int(too_long[0])
+                raise _too_long(name, line + first, offset + int(starts[first]), stream)
+            ends[too_long] = starts[too_long]
         view = memoryview(data)
         for first in range(0, len(starts), MAX_BATCH_ROWS):
             own_starts = starts[first : first + MAX_BATCH_ROWS]
@@ -62,29 +83,45 @@ def line_blocks(stream: Stream, *, block_bytes: int, name: str) -> Iterator[Line
                 own_ends - begin,
                 line + first,
                 offset + begin,
+                tuple(n - first for n in too_long.tolist() if 0 <= n - first < MAX_BATCH_ROWS),
             )
         line += len(starts)
         offset += len(data)
 
 
-def _whole_lines(stream: Stream, block_bytes: int, name: str) -> Iterator[bytes]:
+def _whole_lines(
+    stream: Stream, block_bytes: int, *, skip_long: bool
+) -> Iterator[tuple[bytes, int]]:
+    """Blocks of lines; or nothing, and the bytes of a line that is too long to be kept."""
     rest: list[bytes] = []
-    waiting = lines = 0
+    waiting = left_out = 0
     while data := stream.read(block_bytes):
         cut = data.rfind(b"\n") + 1
-        if cut:
+        if left_out:
+            end = data.find(b"\n") + 1
+            left_out += end or len(data)
+            if end:
+                yield b"", left_out
+                left_out = 0
+                if end < cut:
+                    yield data[end:cut], 0
+                rest, waiting = [data[cut:]] if cut < len(data) else [], len(data) - cut
+        elif cut:
             rest.append(data[:cut] if cut < len(data) else data)
             block = b"".join(rest) if len(rest) > 1 else rest[0]
             rest, waiting = [data[cut:]] if cut < len(data) else [], len(data) - cut
-            lines += block.count(b"\n")
-            yield block
-            continue
-        rest.append(data)
-        waiting += len(data)
-        if waiting > MAX_TEXT_BYTES:
-            raise _too_long(name, lines, stream)
-    if rest:
-        yield b"".join(rest)
+            yield block, 0
+        else:
+            rest.append(data)
+            waiting += len(data)
+            if waiting > MAX_TEXT_BYTES:
+                if not skip_long:
+                    yield b"", waiting
+                rest, waiting, left_out = [], 0, waiting
+    if left_out:
+        yield b"", left_out
+    elif rest:
+        yield b"".join(rest), 0
 
 
 def line_text(line: int, stream: Stream) -> str:
@@ -92,8 +129,8 @@ def line_text(line: int, stream: Stream) -> str:
     return f"line {line + 1}" + (f" from byte {stream.start} on" if stream.start else "")
 
 
-def _too_long(name: str, line: int, stream: Stream) -> SourceError:
+def _too_long(name: str, line: int, byte: int, stream: Stream) -> SourceError:
     return SourceError(
-        f"{name}: {line_text(line, stream)} is longer than {MAX_TEXT_BYTES} bytes. Cut it, or "
-        "leave the file out."
+        f"{name}: {line_text(line, stream)}, byte {stream.origin + byte}: {TOO_LONG}. Cut it, "
+        "leave the file out, or pass --on-bad-document skip."
     )

@@ -1,6 +1,11 @@
 """What is read of a source file: part of the configuration that decides the bytes."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+FormatName = Literal["parquet", "jsonl", "json", "arrow"]
+OnBadDocument = Literal["fail", "skip"]
+SEPARATOR = "\n\n"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -8,7 +13,13 @@ class ReadOptions:
     """Which text a document is, in files of every format.
 
     Attributes:
-        column: that holds the text.
+        columns: that hold its text; each a name, or a path such as `meta.text`.
+        separator: what stands between the texts of several columns.
+        source_format: name of the format of all files; None where each one's name tells it.
+        on_bad_document: whether a document that cannot be read fails its file or is left out.
     """
 
-    column: str
+    columns: tuple[str, ...] = ("text",)
+    separator: str = SEPARATOR
+    source_format: FormatName | None = None
+    on_bad_document: OnBadDocument = "fail"

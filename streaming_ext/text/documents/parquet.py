@@ -4,17 +4,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError, one_line
-from streaming_ext.text.documents.columns import check_column
+from streaming_ext.text.documents.columns import Path as ColumnPath
+from streaming_ext.text.documents.columns import column_at, find_columns, table_of, texts_at
+from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet_footer import groups_of, needed_ranges, text_chunks
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
     MAX_BATCH_ROWS,
-    MAX_TEXT_BYTES,
     Block,
     DocumentBatch,
     FileLook,
@@ -23,12 +25,10 @@ from streaming_ext.text.documents.source_format import (
     SourceFormat,
     Span,
 )
-from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
+from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.text.memory import memory_limit
 
-_LARGEST_GROWTH = 1000  # text for a byte of file: real text gives 2 to 5, forms and logs 50
-_ALWAYS_ALLOWED_BYTES = 2**30
 _READ_BYTES = 2**18
 _ROWS_A_GROUP = 1000  # of a file that is written for a sample
 _CODECS = {"snappy", "gzip", "brotli", "zstd"}  # of those that read back what was written
@@ -50,7 +50,7 @@ class ParquetFormat(SourceFormat):
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[DocumentBatch]:
         """See `SourceFormat.read`; a piece is whole row groups."""
-        return read_documents(path, options.column, name=name, span=span, batch_bytes=batch_bytes)
+        return read_documents(path, options, name=name, span=span, batch_bytes=batch_bytes)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`: always; where it has one row group, one piece has it."""
@@ -70,12 +70,12 @@ class ParquetFormat(SourceFormat):
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         return FileLook(
             blocks=tuple(
-                Block(group.num_rows, chunk.total_uncompressed_size)
-                for group, chunk in zip(groups, chunks, strict=True)
+                Block(group.num_rows, sum(chunk.total_uncompressed_size for chunk in of_group))
+                for group, of_group in zip(groups, chunks, strict=True)
             ),
             plain=True,
             needed=needed_ranges(chunks, footer, file.size),
-            codec=chunks[0].compression.lower() if chunks else "zstd",
+            codec=chunks[0][0].compression.lower() if chunks else "zstd",
         )
 
     def read_blocks(
@@ -86,8 +86,12 @@ class ParquetFormat(SourceFormat):
             with pq.ParquetFile(
                 SeekableBytes(file), buffer_size=_READ_BYTES, pre_buffer=False
             ) as opened:
+                paths = find_columns(opened.schema_arrow, options.columns, where=file.name)
                 for block in blocks:
-                    yield block, _read_group(opened, options.column, block, batch_bytes)
+                    rows = DocumentRows(
+                        options, where=file.name, size=file.size, batch_bytes=batch_bytes
+                    )
+                    yield block, _read_group(opened, paths, block, rows, batch_bytes)
         except (pa.ArrowException, OSError, MemoryError) as error:
             raise SourceError(f"{file.name}: cannot be read: {error}") from error
 
@@ -96,7 +100,7 @@ class ParquetFormat(SourceFormat):
     ) -> None:
         """See `SourceFormat.write`."""
         pq.write_table(
-            pa.table({options.column: texts}),
+            table_of(texts, options),
             path,
             compression=codec
             if codec in _CODECS
@@ -108,13 +112,20 @@ class ParquetFormat(SourceFormat):
 
 
 def _read_group(
-    file: pq.ParquetFile, column: str, group: int, batch_bytes: int
+    file: pq.ParquetFile, paths: Sequence[ColumnPath], group: int, rows: DocumentRows, size: int
 ) -> Iterator[DocumentBatch]:
-    total, row = file.metadata.row_group(group).num_rows, 0
-    rows = _rows_a_batch(file.metadata, column, batch_bytes, [group])
-    for batch in file.iter_batches(rows, [group], [column], use_threads=False):
-        yield _without_nulls(batch.column(0).cast(pa.large_string()), row, total)
-        row += batch.num_rows
+    names = _names(paths)
+    total, at_once = (
+        file.metadata.row_group(group).num_rows,
+        _rows_a_batch(file, names, size, [group]),
+    )
+    for batch in file.iter_batches(at_once, [group], names, use_threads=False):
+        yield from rows.batches(texts_at(batch, paths), (rows.row + len(batch)) / total)
+
+
+def _names(paths: Sequence[ColumnPath]) -> list[str]:
+    """What columns are called by those who read them."""
+    return [".".join(path) for path in paths]
 
 
 def open_parquet(path: Path, *, name: str | None = None) -> pq.ParquetFile:
@@ -137,7 +148,7 @@ def open_parquet(path: Path, *, name: str | None = None) -> pq.ParquetFile:
 
 def read_documents(
     path: Path,
-    column: str,
+    options: ReadOptions,
     *,
     batch_bytes: int = BATCH_BYTES,
     name: str | None = None,
@@ -147,7 +158,7 @@ def read_documents(
 
     Args:
         path: a Parquet file.
-        column: name of a text column.
+        options: which text to read.
         batch_bytes: text a batch, in bytes; a longer document stands alone.
         name: what messages call the file; its path by default.
         span: row groups that begin in these bytes; all of them by default.
@@ -158,74 +169,57 @@ def read_documents(
     """
     where = name or str(path)
     with open_parquet(path, name=name) as file:
-        check_column(file.schema_arrow, column, where=where)
+        paths = find_columns(file.schema_arrow, options.columns, where=where)
         size = path.stat().st_size
         groups, first_row, end_row = groups_of(file.metadata, span, size)
-        row = first_row
-        left = _LARGEST_GROWTH * size + _ALWAYS_ALLOWED_BYTES
-        pieces = _read_texts(
-            file, path, column, groups=groups, row=row, batch_bytes=batch_bytes, where=where
+        total = end_row - first_row
+        rows = DocumentRows(
+            options, where=where, size=size, batch_bytes=batch_bytes, rows_before=first_row
         )
-        for texts in pieces:
-            sizes = np.diff(text_buffers(texts)[1])
-            left -= int(sizes.sum())
-            if sizes.max(initial=0) > MAX_TEXT_BYTES:
-                raise SourceError(
-                    f"{where}: row {row + int(sizes.argmax())} holds a text of {sizes.max()} "
-                    f"bytes, at most {MAX_TEXT_BYTES} are read. Cut it, or leave the file out."
-                )
-            if left < 0:
-                raise SourceError(
-                    f"{where}: its texts take more than {_LARGEST_GROWTH} times the bytes of the "
-                    f"file, by row {row} already: it is made to fill a disk. Leave it out."
-                )
-            for start, end in cut_by_bytes(texts, batch_bytes):
-                yield _without_nulls(
-                    texts.slice(start, end - start),
-                    row + start - first_row,
-                    end_row - first_row,
-                )
-            row += len(texts)
-        if row != end_row:
+        for texts in _read_texts(
+            file, path, paths, groups=groups, row=first_row, batch_bytes=batch_bytes, where=where
+        ):
+            yield from rows.batches(texts, (rows.row + len(texts[0])) / max(total, 1))
+        if rows.row != total:
             raise SourceError(
-                f"{where}: {row - first_row} rows could be read, its footer promises "
-                f"{end_row - first_row}."
+                f"{where}: {rows.row} rows could be read, its footer promises {total}."
             )
 
 
 def _read_texts(
     file: pq.ParquetFile,
     path: Path,
-    column: str,
+    paths: Sequence[ColumnPath],
     *,
     groups: list[int],
     row: int,
     batch_bytes: int,
     where: str,
-) -> Iterator[pa.LargeStringArray]:
-    """The column in pieces; the second way where the first takes more memory than there is.
+) -> Iterator[list[pa.LargeStringArray]]:
+    """The columns in pieces; the second way where the first takes more memory than there is.
 
     Args:
         file, path: the file.
-        column: its text column.
+        paths: its text columns.
         groups: row groups to read.
         row: the first of them in the file.
         batch_bytes: of text at once.
         where: what messages call the file.
     """
-    rows, first_row = _rows_a_batch(file.metadata, column, batch_bytes, groups), row
+    names = _names(paths)
+    rows, first_row = _rows_a_batch(file, names, batch_bytes, groups), row
     try:
         try:
-            for batch in file.iter_batches(rows, groups, [column], use_threads=False):
-                yield batch.column(0).cast(pa.large_string())
+            for batch in file.iter_batches(rows, groups, names, use_threads=False):
+                yield texts_at(batch, paths)
                 row += batch.num_rows
         except MemoryError:
             for texts in _read_repeated(
-                path, column, groups=groups, rows=rows, batch_bytes=batch_bytes,
+                path, paths, groups=groups, rows=rows, batch_bytes=batch_bytes,
                 skip=row - first_row,
             ):  # fmt: skip
                 yield texts
-                row += len(texts)
+                row += len(texts[0])
     except MemoryError as error:
         raise SourceError(
             f"{where}: what stands from row {row} on takes more memory than the "
@@ -240,59 +234,60 @@ def _read_texts(
 
 
 def _read_repeated(
-    path: Path, column: str, *, groups: list[int], rows: int, batch_bytes: int, skip: int
-) -> Iterator[pa.LargeStringArray]:
-    """The column as the file stores it, each repeated text once, and spelled out bit by bit.
+    path: Path,
+    paths: Sequence[ColumnPath],
+    *,
+    groups: list[int],
+    rows: int,
+    batch_bytes: int,
+    skip: int,
+) -> Iterator[list[pa.LargeStringArray]]:
+    """The columns as the file stores them, each repeated text once, and spelled out bit by bit.
 
     A page of some bytes may stand for a million copies of a large text. Slower where texts differ.
 
     Args:
         path: the file.
-        column: its text column.
+        paths: its text columns.
         groups: row groups to read.
         rows: to read at once.
         batch_bytes: of text to spell out at once.
         skip: rows to leave out at the beginning.
     """
+    names = _names(paths)
     with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False,
-                        read_dictionary=[column]) as file:  # fmt: skip
-        for batch in file.iter_batches(rows, groups, [column], use_threads=False):
-            stored = batch.column(0)
-            skipped = min(skip, len(stored))
+                        read_dictionary=names) as file:  # fmt: skip
+        for batch in file.iter_batches(rows, groups, names, use_threads=False):
+            skipped = min(skip, len(batch))
             skip -= skipped
-            stored = stored.slice(skipped)
-            words = np.diff(text_buffers(stored.dictionary.cast(pa.large_string()))[1])
-            # sizes: (rows,), null is nothing; ends: (rows + 1,)
-            sizes = words[np.asarray(stored.indices.fill_null(0))] if len(words) else []
-            ends = np.concatenate([[0], np.cumsum(sizes)])
-            start = 0
-            while start < len(stored):
-                end = len(stored)
-                if len(words):
-                    beyond = np.searchsorted(ends, ends[start] + batch_bytes, side="right")
-                    end = max(start + 1, int(beyond) - 1)
-                yield stored.slice(start, end - start).cast(pa.large_string())
+            stored = [column_at(batch, column).slice(skipped) for column in paths]
+            # ends: (rows + 1,), of all columns
+            ends = np.concatenate([[0], np.cumsum(sum(map(_sizes, stored)))])
+            start, length = 0, len(batch) - skipped
+            while start < length:
+                beyond = np.searchsorted(ends, ends[start] + batch_bytes, side="right")
+                end = max(start + 1, int(beyond) - 1)
+                yield [c.slice(start, end - start).cast(pa.large_string()) for c in stored]
                 start = end
 
 
+def _sizes(stored: pa.DictionaryArray) -> npt.NDArray[np.int64]:
+    """Bytes of each text, 0 where it is null."""
+    words = np.diff(text_buffers(stored.dictionary.cast(pa.large_string()))[1])
+    if not len(words):
+        return np.zeros(len(stored), np.int64)
+    sizes = words[np.asarray(stored.indices.fill_null(0))]
+    return np.where(np.asarray(stored.is_valid()), sizes, 0)
+
+
 def _rows_a_batch(
-    metadata: pq.FileMetaData, column: str, batch_bytes: int, groups: Sequence[int]
+    file: pq.ParquetFile, names: Sequence[str], batch_bytes: int, groups: Sequence[int]
 ) -> int:
     total = num_rows = 0
     for group in groups:
-        chunks = metadata.row_group(group)
+        chunks = file.metadata.row_group(group)
         num_rows += chunks.num_rows
         for index in range(chunks.num_columns):
-            if chunks.column(index).path_in_schema == column:
+            if chunks.column(index).path_in_schema in names:
                 total += chunks.column(index).total_uncompressed_size
     return int(np.clip(batch_bytes * num_rows // max(total, 1), 1, MAX_BATCH_ROWS))
-
-
-def _without_nulls(texts: pa.LargeStringArray, first_row: int, total_rows: int) -> DocumentBatch:
-    rows = np.arange(first_row, first_row + len(texts), dtype=np.int64)
-    fraction = (first_row + len(texts)) / total_rows
-    num_rows = len(texts)
-    if texts.null_count:
-        valid = texts.is_valid()
-        rows, texts = rows[np.asarray(valid)], texts.filter(valid)
-    return DocumentBatch(rows, texts, num_rows, fraction)

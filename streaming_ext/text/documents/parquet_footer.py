@@ -8,13 +8,14 @@ of uncompressed bytes. So pieces are even, and the footer alone tells them.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.columns import check_column
+from streaming_ext.text.documents.columns import Path as ColumnPath
+from streaming_ext.text.documents.columns import find_columns
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import SourceBytes, Span
 
@@ -23,7 +24,7 @@ _TAIL_BYTES = 2**16  # read at once for the footer: most are shorter
 
 def text_chunks(
     file: SourceBytes, options: ReadOptions
-) -> tuple[bytes, pq.FileMetaData, list[pq.ColumnChunkMetaData]]:
+) -> tuple[bytes, pq.FileMetaData, list[list[pq.ColumnChunkMetaData]]]:
     """The footer, as bytes and as read, and where the text of each row group lies."""
     footer = _footer(file)
     try:
@@ -31,9 +32,10 @@ def text_chunks(
         schema = metadata.schema.to_arrow_schema()
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{file.name}: not a whole Parquet file.") from error
-    check_column(schema, options.column, where=file.name)
+    paths = find_columns(schema, options.columns, where=file.name)
+    leaves = [_leaf(schema, path) for path in paths]
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return footer, metadata, [group.column(_leaf(schema, options.column)) for group in groups]
+    return footer, metadata, [[group.column(leaf) for leaf in leaves] for group in groups]
 
 
 def _footer(file: SourceBytes) -> bytes:
@@ -49,23 +51,27 @@ def _footer(file: SourceBytes) -> bytes:
     return tail[-length:]
 
 
-def _leaf(schema: pa.Schema, column: str) -> int:
+def _leaf(schema: pa.Schema, path: ColumnPath) -> int:
     """The number of a column among the leaves of the schema: a struct has one for each field."""
 
     def leaves(kind: pa.DataType) -> int:
         fields = [kind.field(number).type for number in range(kind.num_fields)]
         return sum(leaves(field) for field in fields) if fields else 1
 
-    before = schema.get_field_index(column)
-    return sum(leaves(schema.field(number).type) for number in range(before))
+    inside, before = schema, 0
+    for step in path:
+        index = inside.get_field_index(step)
+        before += sum(leaves(inside.field(number).type) for number in range(index))
+        inside = inside.field(index).type
+    return before
 
 
 def needed_ranges(
-    chunks: Sequence[pq.ColumnChunkMetaData], footer: bytes, size: int
+    chunks: Sequence[Sequence[pq.ColumnChunkMetaData]], footer: bytes, size: int
 ) -> tuple[Span, ...] | None:
     """The ranges that reading these chunks takes; None where the footer tells what cannot be."""
     ranges = [(0, 4), (size - len(footer), size)]
-    for chunk in chunks:
+    for chunk in chain.from_iterable(chunks):
         start = chunk.data_page_offset
         if chunk.has_dictionary_page:
             start = min(start, chunk.dictionary_page_offset)

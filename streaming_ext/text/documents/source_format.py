@@ -26,20 +26,42 @@ Span = tuple[int, int]  # [start, end)
 
 
 @dataclass(frozen=True, slots=True)
+class BadDocument:
+    """A row that cannot be read.
+
+    Attributes:
+        row: its number in the file.
+        place: where that is, for people.
+        reason: what is wrong there, one line.
+    """
+
+    row: int
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentBatch:
     """Some consecutive rows of a source file.
 
     Attributes:
         rows: row in the file of each text, int64 (num_texts,).
-        texts: the texts that are not null.
-        num_rows: rows read, nulls among them.
+        texts: the texts that are neither null nor bad.
+        num_rows: rows read, nulls and bad ones among them.
         fraction: of what is being read that is read with this batch, in [0, 1].
+        bad: rows left out since they cannot be read, in order.
     """
 
     rows: npt.NDArray[np.int64]
     texts: pa.LargeStringArray
     num_rows: int
     fraction: float
+    bad: tuple[BadDocument, ...] = ()
+
+    @property
+    def nulls(self) -> int:
+        """Rows that hold no text."""
+        return self.num_rows - len(self.texts) - len(self.bad)
 
 
 class SourceBytes(Protocol):

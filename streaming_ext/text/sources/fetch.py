@@ -142,11 +142,11 @@ def _fetch_needed(
 ) -> tuple[Path, int] | None:
     """Fetch what is needed of a file, where that is worth it; path and bytes, or None."""
     file = _Counted(source.url, source.size, reader)
-    look = format_of(source.url).look(file, options)
+    look = format_of(source.url, options).look(file, options)
     ranges = worth_fetching(source, None if look is None else look.needed)
     if ranges is None:
         return None
-    digest = hashlib.sha256(options.column.encode()).hexdigest()[:8]
+    digest = hashlib.sha256("\n".join(options.columns).encode()).hexdigest()[:8]
     target = folder / f"{local_name(source).partition('.')[0]}-{digest}.source"
     partial = target.with_suffix(".partial")
     fetched = fetch_ranges(reader, ranges, source.size, partial)

@@ -121,7 +121,7 @@ def look(
 
 
 def _footer(source: SourceFile, options: ReadOptions) -> Footer:
-    reads = format_of(source.url)
+    reads = format_of(source.url, options)
     look = reads.look(SourceFileBytes(source), options)
     if look is None:
         raise UsageError(f"{source.url}: files of the format {reads.name} cannot be looked into.")
@@ -172,7 +172,7 @@ def _read(
     footer: Footer, blocks: list[int], options: ReadOptions, text_bytes: int, seed: int
 ) -> list[Rows]:
     source, found = footer.source, []
-    for block, batches in format_of(source.url).read_blocks(
+    for block, batches in format_of(source.url, options).read_blocks(
         SourceFileBytes(source), options, blocks, batch_bytes=_BATCH_BYTES
     ):
         whole = footer.column_bytes[block] <= _READ_WHOLE_BYTES

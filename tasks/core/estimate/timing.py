@@ -94,7 +94,8 @@ def time_sample(
     files = [folder / f"{half}-{source.name[-64:]}" for half in ("warm", "timed")]
     for file, half in zip(files, halves, strict=True):
         texts = pa.chunked_array(half, pa.large_string())
-        format_of(source.url).write(file, texts, spec.read_options, codec=like.codec)
+        options = spec.read_options
+        format_of(source.url, options).write(file, texts, options, codec=like.codec)
     together = threading.Barrier(workers)
 
     with WorkerPool(workers) as pool:

@@ -38,7 +38,8 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
             them all.
         StorageError: a server refuses or does not answer.
     """
-    key = (config.sources, config.max_files, config.hub_config, config.read_options)
+    options = config.read_options
+    key = (config.sources, config.max_files, config.hub_config, options)
     listed, known = _listings.pop(key, (0.0, ()))
     if known and time.monotonic() - listed < _LISTING_SECONDS:
         return known, ()
@@ -46,7 +47,7 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
 
     def check(source: SourceFile) -> str | None:
         try:
-            format_of(source.url).look(SourceFileBytes(source), config.read_options)
+            format_of(source.url, options).look(SourceFileBytes(source), options)
         except SourceError:  # damaged: said when its turn comes
             return None
         except UsageError as error:

@@ -191,13 +191,18 @@ def _skipped(
             why="failed; the next run tries again",
         )
     if nulls := sum(part.null_documents for part in parts):
-        yield Skipped(what=_count(nulls, "row"), why=f"null in the column {spec.text_column}")
+        yield Skipped(what=_count(nulls, "row"), why=_without_text(spec))
     if empty := sum(part.empty_documents for part in parts):
         yield Skipped(what=_count(empty, "row"), why="their text gives no token")
     if not report.published:
         yield Skipped(
             what="the manifest", why="not written: the dataset is published when no file is missing"
         )
+
+
+def _without_text(spec: DatasetSpec) -> str:
+    names = spec.read_options.columns
+    return f"null in the column{'s' * (len(names) > 1)} {', '.join(names)}"
 
 
 def _count(number: int, what: str) -> str:

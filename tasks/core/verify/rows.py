@@ -44,7 +44,8 @@ def compare_rows(
     texts: dict[int, str] = {}
     rows = nulls = text_bytes = empty = 0
     url = record.source.url
-    for batch in format_of(url).read(local, record.spec.read_options, name=url):
+    options = record.spec.read_options
+    for batch in format_of(url, options).read(local, options, name=url):
         go_on()
         expected = held_out(
             document_hashes(batch.texts, seed=record.spec.holdout_seed),

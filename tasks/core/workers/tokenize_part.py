@@ -113,8 +113,9 @@ def _tokenize_batches(
     counts = _Counts()
     (piece,) = job.part.pieces
     where = piece.source.url
-    for batch in format_of(where).read(
-        Path(job.local_path), spec.read_options, name=where, span=piece.span
+    options = spec.read_options
+    for batch in format_of(where, options).read(
+        Path(job.local_path), options, name=where, span=piece.span
     ):
         hashes = document_hashes(batch.texts, seed=spec.holdout_seed)
         rows = _rows_to_audit(hashes, batch.texts)

@@ -131,6 +131,9 @@ def test_splits_follow_the_fraction() -> None:
 class TestDifferences:
     OTHER: dict[str, Any] = {  # noqa: RUF012
         "text_column": "body",
+        "text_separator": " ",
+        "source_format": "jsonl",
+        "on_bad_document": "skip",
         "sequence_length": 8,
         "holdout_fraction": 0.2,
         "holdout_seed": 8,

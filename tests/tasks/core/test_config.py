@@ -25,7 +25,9 @@ def test_defaults() -> None:
         "tokenizer": "gpt2",
         "eot_token": None,
         "pattern": None,
-        "text_column": "text",
+        "text_column": ("text",),
+        "text_separator": r"\n\n",
+        "format": None,
         "sequence_length": 2048,
         "holdout_fraction": 0.001,
         "holdout_seed": 0,
@@ -142,12 +144,26 @@ class TestSpec:
 
     @pytest.mark.parametrize(
         "change",
-        [{"text_column": "x"}, {"sequence_length": 4}, {"holdout_fraction": 0.5},
+        [{"text_column": "x"}, {"text_column": ("x", "y")},
+         {"sequence_length": 4}, {"holdout_fraction": 0.5},
          {"holdout_seed": 1}, {"shard_size": 10**6}, {"compression": "none"}],
     )  # fmt: skip
     def test_each_of_the_others_does(self, change: dict[str, Any]) -> None:
         [line] = make().spec(TOKENIZER).differences(make(**change).spec(TOKENIZER))
         assert line.startswith(next(iter(change)))
+
+    def test_a_separator_decides_where_it_stands_between_columns(self) -> None:
+        assert make(text_separator=" ").spec(TOKENIZER) == make().spec(TOKENIZER)
+        two = make(text_column=["a", "b"])
+        assert two.spec(TOKENIZER) != two.model_copy(update={"text_separator": " "}).spec(TOKENIZER)
+        assert two.spec(TOKENIZER).read_options == two.read_options
+        assert two.read_options.separator == "\n\n"
+
+    def test_the_format_of_files_is_in_it(self) -> None:
+        spec = make(format="jsonl").spec(TOKENIZER)
+        assert spec.read_options.source_format == "jsonl"
+        [line] = make().spec(TOKENIZER).differences(spec)
+        assert line.startswith("source_format")
 
     def test_a_shard_must_hold_a_sample(self) -> None:
         with pytest.raises(UsageError, match=r"1024 bytes cannot hold one sample of 500 tokens"):

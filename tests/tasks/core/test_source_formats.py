@@ -45,7 +45,7 @@ def write_lines(folder: Path, *suffixes: str) -> Path:
         if suffix == ".arrow":
             texts = pa.chunked_array([pa.array(documents, pa.large_string())])
             path = folder / f"{number:03}{suffix}"
-            ArrowFormat().write(path, texts, ReadOptions(column="text"), codec="none")
+            ArrowFormat().write(path, texts, ReadOptions(), codec="none")
             continue
         codec = CODECS.get(f".{suffix.rpartition('.')[2]}", "none")
         pack(lines(documents), folder / f"{number:03}{suffix}", codec)

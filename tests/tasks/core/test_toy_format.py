@@ -34,8 +34,9 @@ class ToyFormat(SourceFormat):
     suffixes = (".toy",)
 
     def look(self, file: SourceBytes, options: Any) -> FileLook | None:
-        if options.column not in file.read(0, file.size).decode().partition("\n")[0].split():
-            raise UsageError(f"{file.name}: no column {options.column!r}.")
+        (column,) = options.columns
+        if column not in file.read(0, file.size).decode().partition("\n")[0].split():
+            raise UsageError(f"{file.name}: no column {column!r}.")
         return None
 
     def read(self, path: Path, options: Any, *, name: str | None = None, **_: Any

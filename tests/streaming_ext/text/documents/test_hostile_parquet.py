@@ -90,7 +90,7 @@ def peak(pool: WorkerPool) -> int:
     ("name", "said"),
     [
         ("copies", "more than 1000 times the bytes of the file"),
-        ("long", f"row 0 holds a text of 270000000 bytes, at most {MAX_TEXT_BYTES}"),
+        ("long", f"row 0: a text of 270000000 bytes, at most {MAX_TEXT_BYTES}"),
         ("longest", "more memory than the 0.75 GiB that a worker may have"),
         ("lying", "its footer promises 1042112"),
     ],
@@ -115,10 +115,11 @@ def test_is_refused_and_the_worker_lives(
     if name == "copies":  # the tokens of a thousand million bytes take minutes
         code = f"""
 from pathlib import Path
+from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet import read_documents
 from streaming_ext.text.memory import limit_memory
 limit_memory()
-for batch in read_documents(Path({str(file)!r}), "text"):
+for batch in read_documents(Path({str(file)!r}), ReadOptions()):
     assert batch.texts.nbytes < 2**25
 """
         environment = os.environ | _MEMORY_SETTINGS | {"SHARDMILL_WORKER_MEMORY": str(LIMIT)}
@@ -144,12 +145,13 @@ def test_repeated_texts_are_read_where_memory_is_short(tmp_path: Path) -> None:
                    dictionary_pagesize_limit=2**28, **LAYOUT)  # fmt: skip
     code = f"""
 from pathlib import Path
+from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents import parquet as documents
 from streaming_ext.text.memory import limit_memory
 documents.read_documents  # loaded before the limit
 limit_memory()
 rows, sizes = [], 0
-for batch in documents.read_documents(Path({str(file)!r}), "text"):
+for batch in documents.read_documents(Path({str(file)!r}), ReadOptions()):
     rows += batch.rows.tolist()
     sizes += sum(map(len, batch.texts.to_pylist()))
     assert batch.texts[0].as_py() in ("first " * 3000, "other " * 4000)

@@ -16,7 +16,7 @@ def rows(path: Path, data: bytes, column: str = "text") -> list[tuple[int, str]]
     path.write_bytes(data)
     return [
         pair
-        for batch in JsonFormat().read(path, ReadOptions(column=column), batch_bytes=50)
+        for batch in JsonFormat().read(path, ReadOptions(columns=(column,)), batch_bytes=50)
         for pair in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
     ]
 

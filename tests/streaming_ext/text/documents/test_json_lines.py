@@ -24,7 +24,7 @@ def rows(
     return [
         pair
         for batch in JsonLinesFormat().read(
-            path, ReadOptions(column=column), batch_bytes=batch_bytes
+            path, ReadOptions(columns=(column,)), batch_bytes=batch_bytes
         )
         for pair in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
     ]
@@ -132,7 +132,7 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(lines, "MAX_TEXT_BYTES", 1000)
     long = b'{"text": "' + b"a" * 1000 + b'"}\n'
     for batch_bytes in (100, 10_000):
-        with pytest.raises(SourceError, match=r"x\.jsonl: line 3 is longer than 1000 bytes"):
+        with pytest.raises(SourceError, match=r"x\.jsonl: line 3, byte 34: longer than"):
             rows(tmp_path / "x.jsonl", GOOD * 2 + long + GOOD, batch_bytes=batch_bytes)
 
 
@@ -161,7 +161,7 @@ class TestLook:
     def look(self, path: Path, data: bytes, column: str = "text") -> None:
         path.write_bytes(data)
         source = SourceFile(url=str(path), size=len(data))
-        JsonLinesFormat().look(SourceFileBytes(source), ReadOptions(column=column))
+        JsonLinesFormat().look(SourceFileBytes(source), ReadOptions(columns=(column,)))
 
     def test_another_type(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"'id' is of type number.*of text: text\."):

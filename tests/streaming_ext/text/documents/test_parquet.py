@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents import parquet as documents
-from streaming_ext.text.documents.columns import check_column
+from streaming_ext.text.documents.columns import find_column
+from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet import (
     open_parquet,
     read_documents,
@@ -28,7 +29,7 @@ MIXED_READ = [(0, "one"), (2, ""), (3, "zwei\n"), (5, "\U0001f600 \x00"), (6, "o
 
 
 def batches(path: Path, batch_bytes: int = 2**20, column: str = "text") -> list[DocumentBatch]:
-    return list(read_documents(path, column, batch_bytes=batch_bytes))
+    return list(read_documents(path, ReadOptions(columns=(column,)), batch_bytes=batch_bytes))
 
 
 def read(path: Path, batch_bytes: int = 2**20, column: str = "text") -> list[tuple[int, str]]:
@@ -151,7 +152,7 @@ def test_a_piece_is_whole_row_groups(tmp_path: Path) -> None:
     }  # row group -> the shortest piece from 0 on that ends with it
 
     def rows(first: int, end: int) -> list[tuple[int, str]]:
-        found = list(read_documents(tmp_path / "x.parquet", "text", span=(first, end)))
+        found = list(read_documents(tmp_path / "x.parquet", ReadOptions(), span=(first, end)))
         assert not found or found[-1].fraction == 1.0
         return [
             pair
@@ -179,7 +180,7 @@ def test_other_columns_are_left_alone(tmp_path: Path) -> None:
     assert read(tmp_path / "x.parquet", column="a.b") == [(0, "dotted")]
 
 
-class TestCheckColumn:
+class TestFindColumn:
     SCHEMA = pa.schema(
         [("text", pa.string()), ("id", pa.int64()), ("blob", pa.binary()),
          ("words", pa.dictionary(pa.int32(), pa.string())), ("list", pa.list_(pa.string()))]
@@ -187,29 +188,29 @@ class TestCheckColumn:
 
     @pytest.mark.parametrize("column", ["text", "words"])
     def test_good(self, column: str) -> None:
-        check_column(self.SCHEMA, column, where="x.parquet")
+        find_column(self.SCHEMA, column, where="x.parquet")
 
     @pytest.mark.parametrize("column", ["id", "blob", "list"])
     def test_another_type(self, column: str) -> None:
         with pytest.raises(
             UsageError, match=rf"^x.parquet: column '{column}' is of type"
         ) as caught:
-            check_column(self.SCHEMA, column, where="x.parquet")
+            find_column(self.SCHEMA, column, where="x.parquet")
         assert "Columns of text: text, words." in str(caught.value)
 
     @pytest.mark.parametrize("column", ["Text", "", "tex", "text.x"])
     def test_missing(self, column: str) -> None:
         with pytest.raises(UsageError, match=f"no column '{column}'.*text, id, blob, words, list"):
-            check_column(self.SCHEMA, column, where="x.parquet")
+            find_column(self.SCHEMA, column, where="x.parquet")
 
     def test_twice(self) -> None:
         schema = pa.schema([("text", pa.string()), ("text", pa.string())])
         with pytest.raises(UsageError, match="has 'text' more than once"):
-            check_column(schema, "text", where="x.parquet")
+            find_column(schema, "text", where="x.parquet")
 
     def test_no_text_at_all(self) -> None:
         with pytest.raises(UsageError, match="Columns of text: none"):
-            check_column(pa.schema([("id", pa.int64())]), "id", where="x.parquet")
+            find_column(pa.schema([("id", pa.int64())]), "id", where="x.parquet")
 
     def test_the_reader_checks_too(self, tmp_path: Path) -> None:
         pq.write_table(pa.table({"n": [1]}), tmp_path / "x.parquet")
@@ -262,7 +263,7 @@ class TestDamage:
         file.write_bytes(data)
         found = []
         with pytest.raises(SourceError, match=r"x\.parquet: damaged from row \d+ on \(") as caught:
-            for batch in read_documents(file, "text", batch_bytes=1000):
+            for batch in read_documents(file, ReadOptions(), batch_bytes=1000):
                 found += batch.texts.to_pylist()
         row = int(str(caught.value).split("row ")[1].split()[0])
         # Arrow's batches begin at row groups here or within: never behind the damage.

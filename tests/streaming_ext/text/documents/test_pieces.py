@@ -24,7 +24,7 @@ from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tests.streaming_ext.text.documents.test_contract import KINDS, Kind
 from tests.tasks.core.doubles import write_source
 
-TEXT = ReadOptions(column="text")
+TEXT = ReadOptions()
 CUTTABLE = {".parquet", ".jsonl", ".ndjson", ".lines.json", ".stream.arrow", ".file.arrow"}
 ALL = pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if kind.suffix in CUTTABLE], ids=lambda kind: kind.suffix

@@ -132,10 +132,14 @@ class TestColumn:
         client.put_object(Bucket=bucket, Key="x.parquet", Body=file.read_bytes())
         client.close()
         (source,) = list_sources([f"s3://{bucket}/x.parquet"])
-        path, fetched = fetch(source, tmp_path / "scratch", options=ReadOptions(column="text"))
+        path, fetched = fetch(source, tmp_path / "scratch", options=ReadOptions())
         assert path.stat().st_size == source.size
         assert (fetched < source.size / 5) == saved
-        ours = [text for batch in read_documents(path, "text") for text in batch.texts.to_pylist()]
+        ours = [
+            text
+            for batch in read_documents(path, ReadOptions())
+            for text in batch.texts.to_pylist()
+        ]
         assert ours == [row["text"] for row in rows]
         assert (path.read_bytes() == file.read_bytes()) != saved
 
@@ -144,13 +148,13 @@ class TestColumn:
         (tmp_path / "x.parquet").write_bytes(content)
         (source,) = list_sources([str(tmp_path / "x.parquet")])
         with pytest.raises(SourceError, match=r"x\.parquet: (not a whole|9 bytes are no) Parquet"):
-            ParquetFormat().look(SourceFileBytes(source), ReadOptions(column="text"))
+            ParquetFormat().look(SourceFileBytes(source), ReadOptions())
 
     def test_only_the_column_is_needed(self, tmp_path: Path) -> None:
         table = pa.table({"s": [{"text": "no", "b": 1}] * 9, "a.b": ["x" * 99] * 9, "c": [1] * 9})
         pq.write_table(table, tmp_path / "x.parquet", row_group_size=3)
         (source,) = list_sources([str(tmp_path / "x.parquet")])
-        look = ParquetFormat().look(SourceFileBytes(source), ReadOptions(column="a.b"))
+        look = ParquetFormat().look(SourceFileBytes(source), ReadOptions(columns=("a.b",)))
         metadata = pq.read_metadata(tmp_path / "x.parquet")
         chunks = [metadata.row_group(group).column(2) for group in range(3)]
         assert [chunk.path_in_schema for chunk in chunks] == ["a.b"] * 3
@@ -164,7 +168,7 @@ class TestColumn:
             chunk.total_compressed_size for chunk in chunks
         ]
         with pytest.raises(UsageError, match="no column 'text'"):
-            ParquetFormat().look(SourceFileBytes(source), ReadOptions(column="text"))
+            ParquetFormat().look(SourceFileBytes(source), ReadOptions())
 
     def test_a_hash_is_given_up_only_for_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ranges, "SMALLEST_FILE", 100)
@@ -197,7 +201,7 @@ def test_json_lines_from_s3(
     with pytest.raises(UsageError, match="no column 'body'"):
         check_sources(config.model_copy(update={"text_column": "body"}))
     reads = format_of(source.url)
-    file, options = SourceFileBytes(source), ReadOptions(column="text")
+    file, options = SourceFileBytes(source), ReadOptions()
     look = reads.look(file, options)
     assert look is not None
     assert (len(look.blocks) > 5) == (not suffix)
