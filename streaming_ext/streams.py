@@ -1,5 +1,6 @@
 """One dataset among several that a run trains on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,19 @@ class TokenStream:
         for name, value in given.items():
             if not 0 < value < float("inf"):
                 raise UsageError(f"`{name}` of a stream must be above 0, got {value}.")
+
+
+def one_or_several(
+    streams: Sequence[TokenStream] | None, *, remote: str | None, local: str | Path | None
+) -> list[TokenStream]:
+    """The streams of a run, of which most have one.
+
+    Raises:
+        UsageError: both or neither of the two ways to name them were used.
+    """
+    if bool(streams) == bool(remote or local):
+        raise UsageError("Give either streams=[...], or remote= and local=, not both.")
+    return list(streams or [TokenStream(remote=remote, local=local)])
 
 
 def sequences_an_epoch(

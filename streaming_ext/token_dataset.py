@@ -11,7 +11,7 @@ from streaming_ext.batches.shard_source import ShardSource
 from streaming_ext.batches.tensors import to_tensors
 from streaming_ext.batches.token_reader import TokenReader
 from streaming_ext.checkpoint.position import TrainingPosition
-from streaming_ext.checkpoint.resume import Resume
+from streaming_ext.checkpoint.resume import resume_of
 from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.sampler.node_local import find_node_group, plan_of
@@ -19,9 +19,9 @@ from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import find_rank
 from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings
 from streaming_ext.shards.opening import open_streams
-from streaming_ext.shards.prefetch import THREADS
+from streaming_ext.shards.prefetch import sequences_ahead
 from streaming_ext.stock import streaming
-from streaming_ext.streams import TokenStream, sequences_an_epoch
+from streaming_ext.streams import TokenStream, one_or_several, sequences_an_epoch
 from streaming_ext.units import parse_bytes, parse_count
 
 
@@ -30,6 +30,46 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
     Arguments that mosaicml-streaming has too mean what they mean there. Its own start-up, shared
     memory, lock files and threads are not used.
+
+    Args:
+        streams: several datasets, in place of `remote` and `local`.
+        remote: where the dataset is published; None when it is all local.
+        local: cache for the raw shards; the dataset itself when `remote` is None.
+        split: `train`, `holdout`, or None where the folder is a plain MDS set itself.
+        sequence_length: tokens a sequence; the dataset's own unless given.
+        batch_size: sequences a rank and step: the DataLoader's batch size.
+        shuffle: shuffle units and windows, with a new order each pass.
+        shuffle_seed: any whole number from 0.
+        shuffle_block_size: sequences of a lane that are shuffled among each other.
+        num_canonical_nodes: lanes through the data: 8 when shuffled, else 1. A multiple of
+            the number of nodes lets each node fetch only its share.
+        epoch_size: sequences an epoch, all by default; further epochs go on from there.
+        drop_last: leave out the last step of an epoch that is less than a global batch. By
+            default so, except for the holdout split: there it is filled up, and `real` says
+            which rows count.
+        extras: what a batch holds besides `tokens`, see `EXTRAS`.
+        eot_id: the id that ends a document, where the dataset does not say.
+        token_dtype: type of an id, where a set of another tool stores them as bytes:
+            `uint16`, `uint32`, `int32` or `int64`.
+        predownload: sequences a rank fetches ahead of their use; by default half a shuffle
+            window of each lane, or three shards, and at least eight shards.
+        cache_limit: bytes that the cache may hold; what has no remote is never evicted.
+        download_retry: further attempts after a failure that may pass, and more within half a
+            minute; 0 for none.
+        download_timeout: seconds for one file, all attempts together.
+        storage_options: handed to fsspec.
+        replication: consecutive ranks of the environment that read the same.
+        dp_rank: data-parallel rank, with `dp_world_size`.
+        dp_world_size: number of data-parallel ranks.
+        device_mesh: one-dimensional mesh of the data-parallel ranks.
+        process_group: group of the data-parallel ranks.
+        node_local: each node holds its own share of the data, and its ranks read that one; by
+            default so where the manifest says that it is a share. A folder with every node's
+            manifest tells who holds what where there is no process group.
+
+    Raises:
+        UsageError: an argument is not allowed; the message says which and what is.
+        DatasetError: there is no dataset, or it is damaged.
     """
 
     def __init__(
@@ -62,52 +102,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         process_group: Any = None,
         node_local: bool | str | Path | None = None,
     ) -> None:
-        """Open the dataset; no shard is read yet.
-
-        Args:
-            streams: several datasets, in place of `remote` and `local`.
-            remote: where the dataset is published; None when it is all local.
-            local: cache for the raw shards; the dataset itself when `remote` is None.
-            split: `train`, `holdout`, or None where the folder is a plain MDS set itself.
-            sequence_length: tokens a sequence; the dataset's own unless given.
-            batch_size: sequences a rank and step: the DataLoader's batch size.
-            shuffle: shuffle units and windows, with a new order each pass.
-            shuffle_seed: any whole number from 0.
-            shuffle_block_size: sequences of a lane that are shuffled among each other.
-            num_canonical_nodes: lanes through the data: 8 when shuffled, else 1. A multiple of
-                the number of nodes lets each node fetch only its share.
-            epoch_size: sequences an epoch, all by default; further epochs go on from there.
-            drop_last: leave out the last step of an epoch that is less than a global batch. By
-                default so, except for the holdout split: there it is filled up, and `real` says
-                which rows count.
-            extras: what a batch holds besides `tokens`, see `EXTRAS`.
-            eot_id: the id that ends a document, where the dataset does not say.
-            token_dtype: type of an id, where a set of another tool stores them as bytes:
-                `uint16`, `uint32`, `int32` or `int64`.
-            predownload: sequences a rank fetches ahead of their use; by default half a shuffle
-                window of each lane, or three shards, and at least eight shards.
-            cache_limit: bytes that the cache may hold; what has no remote is never evicted.
-            download_retry: further attempts after a failure that may pass, and more within half a
-                minute; 0 for none.
-            download_timeout: seconds for one file, all attempts together.
-            storage_options: handed to fsspec.
-            replication: consecutive ranks of the environment that read the same.
-            dp_rank: data-parallel rank, with `dp_world_size`.
-            dp_world_size: number of data-parallel ranks.
-            device_mesh: one-dimensional mesh of the data-parallel ranks.
-            process_group: group of the data-parallel ranks.
-            node_local: each node holds its own share of the data, and its ranks read that one; by
-                default so where the manifest says that it is a share. A folder with every node's
-                manifest tells who holds what where there is no process group.
-
-        Raises:
-            UsageError: an argument is not allowed; the message says which and what is.
-            DatasetError: there is no dataset, or it is damaged.
-        """
-        if bool(streams) == bool(remote or local):
-            raise UsageError("Give either streams=[...], or remote= and local=, not both.")
-        if streams is None:
-            streams = [TokenStream(remote=remote, local=local)]
+        """Open the dataset; no shard is read yet."""
         order = OrderSettings(
             split=split, sequence_length=sequence_length, batch_size=batch_size, shuffle=shuffle,
             shuffle_seed=shuffle_seed, shuffle_block_size=shuffle_block_size,
@@ -115,15 +110,12 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         )  # fmt: skip
         rank = find_rank(dp_rank=dp_rank, dp_world_size=dp_world_size, device_mesh=device_mesh,
                          process_group=process_group, replication=replication)  # fmt: skip
-        self.streams = list(streams)
-        self.split = split
-        self.shuffle = shuffle
-        self.shuffle_seed = shuffle_seed
+        self.streams = one_or_several(streams, remote=remote, local=local)
+        self.split, self.batch_size = split, batch_size
+        self.shuffle, self.shuffle_seed = shuffle, shuffle_seed
         self.shuffle_block_size = shuffle_block_size
-        self.num_canonical_nodes = order.lanes
-        self.batch_size = batch_size
+        self.num_canonical_nodes, self.drop_last = order.lanes, order.drops_last
         self.dp_rank, self.dp_world_size = rank.rank, rank.size
-        self.drop_last = order.drops_last
         self.cache_limit = parse_bytes(cache_limit, name="cache_limit")
         caches = open_streams(self.streams, split=split, limit=self.cache_limit,
                               retries=download_retry, timeout=download_timeout,
@@ -135,49 +127,30 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self._bounds = [index.bounds(self.sequence_length) for index in indexes]
         sizes = [int(bounds[-1]) for bounds in self._bounds]
         self.epoch_size = parse_count(epoch_size, name="epoch_size")
-        settings = order.identity(self.sequence_length)
         self.node_group = find_node_group(
             indexes, node_local=node_local, rank=rank, sequences=sizes[0],
             whole_epochs=self.epoch_size is None, mesh=device_mesh, group=process_group,
-            settings={**settings, "batch_size": batch_size, "drop_last": self.drop_last,
-                      "num_canonical_nodes": self.num_canonical_nodes},
+            settings=order.of_group(self.sequence_length),
         )  # fmt: skip
         reading = rank if self.node_group is None else self.node_group.rank
-        self.reader = TokenReader(caches)
         self.plan = plan_of(
-            self.node_group,
-            order.spec,
-            bounds=self._bounds,
+            self.node_group, order.spec, bounds=self._bounds, drop_last=self.drop_last,
             choose=sequences_an_epoch(self.streams, sizes, epoch_size=self.epoch_size),
             slices=RankSlices(batch_size=batch_size or 1, lanes=self.num_canonical_nodes,
-                                rank=reading.rank, num_ranks=reading.size),
-            drop_last=self.drop_last,
+                              rank=reading.rank, num_ranks=reading.size),
         )  # fmt: skip
-        per_shard = -(-sum(sizes) // self.reader.num_shards)
-        window = min(shuffle_block_size, max(sizes)) if shuffle else 0
-        per_lane = max(window // 2, 3 * per_shard)
-        wanted = max(per_lane * self.num_canonical_nodes, THREADS * per_shard)
-        share = wanted // reading.size
-        self.predownload = (
-            max(share, 64 * (batch_size or 1)) if predownload is None else predownload
-        )
+        self.reader = TokenReader(caches)
+        ahead = sequences_ahead(order.spec, sizes=sizes, shards=self.reader.num_shards,
+                                ranks=reading.size, batch_size=batch_size or 1)  # fmt: skip
+        self.predownload = ahead if predownload is None else predownload
         self.batch_reader = BatchReader(
-            self.plan,
-            ShardSource(self.reader, cache_limit=self.cache_limit),
-            sequence_length=self.sequence_length,
-            extras=extras,
-            eot_id=self.eot_id,
+            self.plan, ShardSource(self.reader, cache_limit=self.cache_limit),
+            sequence_length=self.sequence_length, extras=extras, eot_id=self.eot_id,
             predownload=self.predownload,
-        )
-        self.resume = Resume(
-            plan=self.plan,
-            settings=settings
-            | ({"nodes": len(self.node_group.sequences)} if self.node_group else {}),
-            fingerprints=(self.node_group.fingerprint,)
-            if self.node_group
-            else tuple(index.index_hash for index in indexes),
-            lanes=self.num_canonical_nodes,
-        )
+        )  # fmt: skip
+        self.resume = resume_of(self.node_group, self.plan, indexes,
+                                settings=order.identity(self.sequence_length),
+                                lanes=self.num_canonical_nodes)  # fmt: skip
         self._progress = TrainingPosition(self.resume)
         # What stock StreamingDataLoader divides its count of samples by.
         world = streaming.base.world.World.detect().num_ranks

@@ -1,11 +1,37 @@
 """From a cursor to a state that can be saved, and back, with every check between."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from streaming_ext.checkpoint.state import LoaderState, StreamState
+from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
+from streaming_ext.sampler.node_local import NodeGroup
+
+
+def resume_of(
+    node_group: NodeGroup | None,
+    plan: EpochPlan,
+    indexes: Sequence[TokenIndex],
+    *,
+    settings: Mapping[str, Any],
+    lanes: int,
+) -> "Resume":
+    """What states are made of, whether a rank reads all the data or its node's share.
+
+    Args:
+        node_group: of the shares, None where there are none.
+        plan: the order.
+        indexes: of the streams.
+        settings: see `Resume`.
+        lanes: canonical nodes.
+    """
+    if node_group is None:
+        fingerprints = tuple(index.index_hash for index in indexes)
+        return Resume(plan=plan, settings=settings, fingerprints=fingerprints, lanes=lanes)
+    return Resume(plan=plan, settings={**settings, "nodes": len(node_group.sequences)},
+                  fingerprints=(node_group.fingerprint,), lanes=lanes)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,3 +56,12 @@ class OrderSettings:
             "shuffle_seed": self.shuffle_seed,
             "shuffle_block_size": self.shuffle_block_size,
         }
+
+    def of_group(self, sequence_length: int) -> dict[str, Any]:
+        """What all nodes of a group must have alike."""
+        return {
+            **self.identity(sequence_length),
+            "batch_size": self.batch_size,
+            "drop_last": self.drops_last,
+            "num_canonical_nodes": self.lanes,
+        }

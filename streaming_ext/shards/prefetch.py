@@ -1,13 +1,35 @@
 """Fetching and verifying the shards of coming steps in the background."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from streaming_ext.batches.token_reader import TokenReader
 from streaming_ext.errors import ShardmillError
+from streaming_ext.sampler.order import OrderSpec
 
 THREADS = 8  # twice as many as download at once: the others unpack and verify
 _PATIENCE = 0.05  # seconds between looks at how far training is
+
+
+def sequences_ahead(
+    order: OrderSpec, *, sizes: Sequence[int], shards: int, ranks: int, batch_size: int
+) -> int:
+    """How many sequences a rank fetches ahead where nobody says: its share of what keeps all busy.
+
+    Half a window of each lane, or three shards, and a shard for each thread; 64 steps at least.
+
+    Args:
+        order: within each stream.
+        sizes: sequences of each stream.
+        shards: of all streams.
+        ranks: that share them.
+        batch_size: sequences a step.
+    """
+    per_shard = -(-sum(sizes) // shards)
+    window = min(order.window, max(sizes)) if order.shuffle else 0
+    per_lane = max(window // 2, 3 * per_shard)
+    wanted = max(per_lane * order.lanes, THREADS * per_shard)
+    return max(wanted // ranks, 64 * batch_size)
 
 
 class Prefetcher:
