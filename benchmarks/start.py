@@ -28,7 +28,7 @@ def once(program: Path, file: Path, tokenizer: Path, env: dict[str, str]) -> tup
         subprocess.run(
             [program, "shard", file, "--output", Path(folder) / "out", "--tokenizer", tokenizer,
              "--pattern", "gpt2", "--holdout-fraction", "0.01"],
-            env=env, check=True, capture_output=True,
+            env=env, cwd=folder, check=True, capture_output=True,
         )  # fmt: skip
         seconds = time.monotonic() - began
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -145,6 +145,17 @@ def _run(config: ShardConfig, listen: Callable[[], None]) -> _Ended:
     return _Ended(output=str(storage), cancelled=cancelled, report=report, manifest=manifest)
 
 
+def _load_ahead() -> None:
+    """Load what a run needs when the API is ready, and at its end, while the API gets ready."""
+    import fastapi.encoders  # noqa: F401
+    import prefect.flow_engine
+    import prefect.task_engine  # noqa: F401
+
+    from flows.dashboard.charts import load_drawing
+
+    load_drawing()
+
+
 def _run_flow(
     config: ShardConfig, progress: "RunProgress", listen: Callable[[], None]
 ) -> "State[Any] | None":
@@ -154,7 +165,6 @@ def _run_flow(
     from flows.prefect_api.connection import PrefectApi, UnreachableError
 
     with PrefectApi() as api:  # it gets ready in a process of its own, from here on
-        from flows.dashboard.charts import load_drawing
         from flows.preparation import prepared_ahead
         from flows.shard_dataset import shard_dataset
         from flows.terminal.run_progress import shown
@@ -163,7 +173,7 @@ def _run_flow(
         gc.enable()
         listen()
         with shown(progress, err), prepared_ahead(config, progress):
-            threading.Thread(target=load_drawing, daemon=True).start()
+            threading.Thread(target=_load_ahead, daemon=True).start()
             try:
                 with api.connected(progress):
                     return shard_dataset(config, return_state=True)

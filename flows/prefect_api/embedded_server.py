@@ -1,0 +1,135 @@
+"""The process of the embedded API: Prefect's server, with what one run does not need left out."""
+
+import gc
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from flows.prefect_api.database import needs_no_migration, note_migrated
+
+STOP_SECONDS = 5.0
+READY = b"+"
+_MOST_WORDS = 2000  # bytes; a pipe takes them at once
+# Nobody looks at it or automates it while it lives: the states of runs are all that it records.
+# One at a time, it falls behind many small files; what makes no whole batch is written each second.
+_SETTINGS = {
+    "PREFECT_UI_ENABLED": "0",
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+    "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",  # it loads every collection to tell
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+    "PY_KEY_VALUE_DISABLE_BEARTYPE": "true",  # checks of types, compiled anew at each start
+}
+# What a run asks for. FastAPI builds a router when a request first looks through it, and a request
+# looks through all routers up to its own: of Prefect's thirty that takes seconds.
+USED = {
+    "/admin/storage",
+    "/admin/version",
+    "/artifacts/",
+    "/artifacts/{id:uuid}",
+    "/csrf-token",
+    "/events/in",
+    "/flow_runs/",
+    "/flow_runs/{id:uuid}",
+    "/flow_runs/{id:uuid}/set_state",
+    "/flows/",
+    "/flows/{id:uuid}",
+    "/task_runs/count",
+}
+
+
+def serve(listener: socket.socket, parent_lives: int, is_ready: int) -> NoReturn:
+    """Be the API's process, forked from the command, to its end."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.setpgid(0, 0)  # Ctrl+C is not for it; a session of its own would void its niceness
+        gc.disable()  # starting makes a million objects that stay
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(nothing, descriptor)
+        kept = {0, 1, 2, listener.fileno(), parent_lives, is_ready}
+        for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208  (numbers)
+            if descriptor not in kept:
+                with suppress(OSError):  # the one that listed them
+                    os.close(descriptor)
+        os.environ.update(_SETTINGS)
+        _run_server(listener, parent_lives, is_ready)
+        code = 0
+    except Exception as error:  # noqa: BLE001  it is told by who waits for it
+        with suppress(OSError):
+            os.write(is_ready, f"{type(error).__name__}: {error}".encode()[:_MOST_WORDS])
+    finally:
+        os._exit(code)  # never back into the command, whose process this is no more
+
+
+def _run_server(listener: socket.socket, parent_lives: int, is_ready: int) -> None:
+    import uvicorn
+    from prefect.context import refresh_global_settings_context
+
+    if needs_no_migration():
+        os.environ["PREFECT_API_DATABASE_MIGRATE_ON_START"] = "false"
+    refresh_global_settings_context()  # those of the command were read before the fork
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                gc.freeze()
+                gc.enable()
+                os.write(is_ready, READY)
+                note_migrated()
+                os.nice(19)  # from here on: records can wait for the work that they are of
+
+    server = Server(
+        uvicorn.Config(
+            _app,
+            factory=True,
+            log_level="error",
+            lifespan="on",
+            timeout_graceful_shutdown=2,
+        )
+    )
+
+    def end_with_parent() -> None:
+        while os.read(parent_lives, 1):
+            pass
+        server.should_exit = True
+        time.sleep(STOP_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    server.run(sockets=[listener])
+
+
+def used_routes(routers: Iterable[Any]) -> list[Any]:
+    """Those routes of the API's routers that a run asks for."""
+    return [
+        route
+        for router in routers
+        for route in router.routes
+        if getattr(route, "path", None) in USED
+    ]
+
+
+def _app() -> Any:
+    """Prefect's API, in which what a run asks for is found first."""
+    import prefect.settings
+    from fastapi import APIRouter
+    from prefect.server.api import server
+
+    first = APIRouter(routes=used_routes(server.API_ROUTERS))
+    server.API_ROUTERS = (first, *server.API_ROUTERS)  # type: ignore[assignment]
+    # A key under which apps are kept for others, made of all settings: 0.1 s each time.
+    setattr(prefect.settings.Settings, "hash_key", lambda _: "the only one")  # noqa: B010
+    return server.create_app()
