@@ -6,7 +6,7 @@ import shutil
 from prefect import task
 
 from tasks.core.planning.part import Part
-from tasks.core.reporting.report import PartTimes
+from tasks.core.reporting.report import MOST_BAD_SHOWN, PartTimes
 from tasks.core.workers.jobs import TokenizedPart, WriteJob
 from tasks.running.retrying import OURS, retry_pauses
 from tasks.running.run import Run
@@ -48,6 +48,8 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
         documents=tokenized.documents,
         null_documents=tokenized.null_documents,
         empty_documents=tokenized.empty_documents,
+        bad_documents=tokenized.bad_documents,
+        bad_listed=tokenized.bad_listed[:MOST_BAD_SHOWN],
         shard_bytes=written.shard_bytes,
         fetched_bytes=fetched.fetched_bytes if fetched else 0,
         fetch_seconds=fetched.seconds if fetched else 0.0,

@@ -143,6 +143,12 @@ def show_published(manifest: Manifest, where: str, console: Console) -> None:
             "of the bytes that were read is offered (docs/format.md).",
             soft_wrap=True,
         )
+    if bad := sum(part.bad_documents for part in manifest.parts):
+        console.print(
+            f"{counted(bad, 'document')} left out, for they cannot be read; `shardmill inspect` "
+            "says where they stand.",
+            soft_wrap=True,
+        )
     for split in manifest.spec.splits:
         if split not in manifest.splits:
             share = f"{manifest.spec.holdout_fraction:.4%} held out"

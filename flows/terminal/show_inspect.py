@@ -14,6 +14,7 @@ from tasks.core.inspect.inspect import DatasetDescription
 from tasks.core.reporting.length_classes import Lengths
 
 _FIRST_PARTS, _LAST_PARTS = 5, 3
+_MOST_BAD = 20
 _BAR = 40  # characters of the longest bar
 _PARTS_OF_A_BLOCK = " ▏▎▍▌▋▊▉█"
 
@@ -29,6 +30,9 @@ def show_dataset(dataset: DatasetDescription, console: Console) -> None:
         console.print(line, soft_wrap=not console.is_terminal)
     _heading(console, "parts")
     _show_parts(dataset, console)
+    if any(part.bad_documents for part in dataset.parts):
+        _heading(console, "left out, for they cannot be read")
+        _show_bad(dataset, console)
     if dataset.runs:
         _heading(console, "latest runs")
         _show_runs(dataset, console)
@@ -161,6 +165,16 @@ def _show_parts(dataset: DatasetDescription, console: Console) -> None:
         )
     columns = ("part", "documents", "null", "empty", "text", "tokens", "source")
     show_table(columns, rows, console, left=("source",))
+
+
+def _show_bad(dataset: DatasetDescription, console: Console) -> None:
+    total = sum(part.bad_documents for part in dataset.parts)
+    listed = [bad for part in dataset.parts for bad in part.bad_listed]
+    for bad in listed[:_MOST_BAD]:
+        console.print(Text(f"  {visible(str(bad))}"), soft_wrap=True)
+    if total > _MOST_BAD:
+        rest = f"{total - _MOST_BAD:,} more; parts/*.json list the first of each part"
+        console.print(Text(f"  and {rest}", style="dim"), soft_wrap=True)
 
 
 def _show_runs(dataset: DatasetDescription, console: Console) -> None:

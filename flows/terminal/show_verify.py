@@ -41,6 +41,9 @@ def show_report(report: Report, console: Console) -> None:
             f"{counted(checked.documents, 'document')}, {counted(checked.tokens, 'token')}"
         ),
     ]
+    if checked.bad_documents:
+        bad = counted(checked.bad_documents, "document")
+        lines.append(Text(f"  {bad} left out when it was made, for they cannot be read"))
     if report.deep:
         lines.append(Text(f"  {_compared(report)}"))
     for line in lines:

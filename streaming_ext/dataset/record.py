@@ -4,15 +4,16 @@ A part counts when its record exists. It is a function of the source bytes and t
 alone: no time and no host stands in it.
 """
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from streaming_ext.dataset.layout import Split, documents_path, record_path
 from streaming_ext.dataset.schema import Count, FileRecord, Value, to_json
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.dataset.spec import DatasetSpec
 
+MOST_BAD_LISTED = 100  # of a part: who has more needs another look at the file
 NOT_CHECKED: Literal["not checked"] = "not checked"
 
 
@@ -61,7 +62,44 @@ class SplitPart(Value):
         return sum(shard.samples for shard in self.shards)
 
 
-class PartSummary(Value):
+class BadDocument(Value):
+    """A row that could not be read and was left out.
+
+    Attributes:
+        file: URL of the source file.
+        row: its number there.
+        place: where that is, for people.
+        reason: what is wrong.
+    """
+
+    file: str
+    row: Count
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.place}: {self.reason}"
+
+
+class _WithBad(Value):
+    """What may count bad documents; nothing is said of them where there are none.
+
+    Attributes:
+        bad_documents: rows that cannot be read, left out since the configuration says so.
+    """
+
+    bad_documents: Count = 0
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        if not self.bad_documents:
+            for name in ("bad_documents", "bad_listed"):
+                values.pop(name, None)
+        return values
+
+
+class PartSummary(_WithBad):
     """One part in the manifest; see `PartRecord` for the words."""
 
     part: Count
@@ -73,14 +111,15 @@ class PartSummary(Value):
     text_bytes: Count
 
 
-class PartRecord(Value):
+class PartRecord(_WithBad):
     """What became of one source file, and every file that was made of it.
 
     Attributes:
-        rows: rows of the source file; each is a document of a split, null, or empty.
+        rows: rows of the source file; each is a document of a split, null, empty, or bad.
         null_documents: rows that hold no text.
         empty_documents: rows whose text gives no token.
         text_bytes: UTF-8 bytes of all texts.
+        bad_listed: the first of the bad ones.
     """
 
     format: Literal[1] = 1
@@ -93,15 +132,20 @@ class PartRecord(Value):
     text_bytes: Count
     splits: dict[Split, SplitPart]
     documents: FileRecord
+    bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
 
     @model_validator(mode="after")
     def _sums_agree(self) -> Self:
         if set(self.splits) != set(self.spec.splits):
             raise ValueError(f"splits {sorted(self.splits)}, expected {sorted(self.spec.splits)}")
         kept = sum(split.documents for split in self.splits.values())
-        if kept + self.null_documents + self.empty_documents != self.rows:
-            raise ValueError(f"{self.rows} rows, but {kept} documents kept and "
-                             f"{self.null_documents + self.empty_documents} skipped")  # fmt: skip
+        skipped = self.null_documents + self.empty_documents + self.bad_documents
+        if kept + skipped != self.rows:
+            raise ValueError(f"{self.rows} rows, but {kept} documents kept and {skipped} skipped")
+        if self.bad_documents and self.spec.on_bad_document == "fail":
+            raise ValueError(f"{self.bad_documents} bad documents, which were to fail the file")
+        if len(self.bad_listed) != min(self.bad_documents, MOST_BAD_LISTED):
+            raise ValueError(f"{len(self.bad_listed)} listed of {self.bad_documents} bad documents")
         if self.documents.path != documents_path(self.part):
             raise ValueError(f"documents at {self.documents.path!r} are not those of the part")
         form = self.spec.shard_format
@@ -140,5 +184,6 @@ class PartRecord(Value):
             rows=self.rows,
             null_documents=self.null_documents,
             empty_documents=self.empty_documents,
+            bad_documents=self.bad_documents,
             text_bytes=self.text_bytes,
         )

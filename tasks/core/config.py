@@ -21,7 +21,7 @@ from streaming_ext.dataset.formats import MAX_SHARD_BYTES
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.secrets import require_no_secret
-from streaming_ext.text.documents.options import SEPARATOR, FormatName, ReadOptions
+from streaming_ext.text.documents.options import SEPARATOR, FormatName, OnBadDocument, ReadOptions
 
 _URLS = ("sources", "output", "tokenizer", "scratch", "executor")  # what may be one
 Columns = Annotated[
@@ -90,6 +90,13 @@ class ShardConfig(BaseModel):
         FormatName | None,
         Field(description="Format of all source files; default: as the name of each tells."),
     ] = None
+    on_bad_document: Annotated[
+        OnBadDocument,
+        Field(
+            description="Whether a document that cannot be read fails its file, or is left out, "
+            "counted and listed."
+        ),
+    ] = "fail"
     sequence_length: Annotated[int, Field(gt=0, le=2**24, description="Tokens a sample.")] = 2048
     holdout_fraction: Annotated[
         float, Field(ge=0, lt=1, description="Share of the documents kept out of training.")
@@ -202,6 +209,7 @@ class ShardConfig(BaseModel):
             columns=self.text_column,
             separator=self.text_separator.replace(r"\n", "\n").replace(r"\t", "\t"),
             source_format=self.format,
+            on_bad_document=self.on_bad_document,
         )
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
@@ -216,6 +224,7 @@ class ShardConfig(BaseModel):
             text_column=read.columns if joined else read.columns[0],
             text_separator=read.separator if joined else SEPARATOR,
             source_format=read.source_format,
+            on_bad_document=read.on_bad_document,
             sequence_length=self.sequence_length,
             holdout_fraction=self.holdout_fraction,
             holdout_seed=self.holdout_seed,

@@ -41,7 +41,9 @@ from streaming_ext.text.documents.source_format import (
 _HEAD_BYTES = 2**12  # in which the first character stands
 _CHUNK_BYTES = 2**20
 _LOOK_DOCUMENTS = 50
+_KEEP_BAD = "surrogateescape"  # each byte that is no UTF-8 as a character that no text holds
 _SPACE = " \t\r\n"
+_decode = json.JSONDecoder(parse_int=float).raw_decode
 _CUT_OFF = 32  # characters before the end of what is here in which a fault may only mean more
 
 
@@ -138,8 +140,9 @@ def _is_array(stream: PlainStream) -> bool:
 class _Characters:
     """The characters of a stream that are not used yet, and where they stand in it."""
 
-    def __init__(self, stream: PlainStream, where: str) -> None:
-        self._stream, self._where = stream, where
+    def __init__(self, stream: PlainStream, where: str, *, skip_bad: bool) -> None:
+        self._stream, self.where, self._skip_bad = stream, where, skip_bad
+        self.has_bad = False
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self.text = ""
         self.at = 0  # of the next character, in `text`
@@ -152,7 +155,7 @@ class _Characters:
         at = self.at if at is None else at
         if at < self._counted:
             self._counted = self._counted_bytes = 0
-        self._counted_bytes += len(self.text[self._counted : at].encode())
+        self._counted_bytes += len(_bytes(self.text[self._counted : at]))
         self._counted = at
         return self._before + self._counted_bytes
 
@@ -166,10 +169,23 @@ class _Characters:
         try:
             self.text += self._decoder.decode(data, final=self.ended)
         except UnicodeDecodeError as error:
-            byte = self._before + len(self.text.encode()) + error.start
-            raise SourceError(
-                f"{self._where}: byte {byte}: no valid UTF-8. Mend the file, or leave it out."
-            ) from error
+            if not self._skip_bad:
+                byte = self._before + len(_bytes(self.text)) + error.start
+                raise SourceError(
+                    f"{self.where}: byte {byte}: no valid UTF-8. Mend the file, leave it out, or "
+                    "pass --on-bad-document skip."
+                ) from error
+            self.has_bad, self._decoder.errors = True, _KEEP_BAD
+            self.text += self._decoder.decode(data, final=self.ended)
+
+    def bad_byte(self, end: int) -> int | None:
+        """Where in the file the first byte stands that is no UTF-8, of the text up to `end`."""
+        if self.has_bad:
+            try:
+                self.text[self.at : end].encode()
+            except UnicodeEncodeError as error:
+                return self.byte(self.at + error.start)
+        return None
 
     def next(self) -> str:
         """The next character that is no white space, not used yet; none at the end."""
@@ -185,47 +201,61 @@ class _Characters:
                 self.more()
 
 
-def _documents(stream: PlainStream, where: str) -> Iterator[tuple[object, int]]:
-    """The values of the array, and the byte where each begins."""
-    here = _Characters(stream, where)
-    decode = json.JSONDecoder(parse_int=float).raw_decode
+def _bytes(text: str) -> bytes:
+    return text.encode(errors=_KEEP_BAD)
+
+
+def _documents(
+    stream: PlainStream, where: str, *, skip_bad: bool = False
+) -> Iterator[tuple[object, int]]:
+    """The values of the array, or what is wrong with one, and the byte where that stands."""
+    here = _Characters(stream, where, skip_bad=skip_bad)
     number = 0
-
-    def refuse(problem: str, at: int | None = None) -> SourceError:
-        return SourceError(
-            f"{where}: document {number + 1}, byte {here.byte(at)}: {problem}. Mend it, or leave "
-            "the file out."
-        )
-
     assert here.next() == "["  # noqa: S101  (else it is read as lines)
     here.at += 1
-    while (found := here.next()) != "]" or number:
+    while (found := here.next()) != "]":
         if number:
-            if found == "]":
-                break
             if found != ",":
-                raise refuse(f"expected ',' or ']', got {found or 'the end of the file'!r}")
+                problem = f"expected ',' or ']', got {found or 'the end of the file'!r}"
+                raise _refused(here, number, problem)
             here.at += 1
             here.next()
-        while True:
-            try:
-                value, end = decode(here.text, here.at)
-            except json.JSONDecodeError as error:
-                certain = error.pos < len(here.text) - _CUT_OFF and "Unterminated" not in error.msg
-                if certain or here.ended or len(here.text) - here.at > MAX_TEXT_BYTES:
-                    raise refuse(f"no valid JSON ({error.msg})", error.pos) from error
-            except RecursionError as error:
-                raise refuse("values nested too deep") from error
-            else:
-                if end < len(here.text) or here.ended:  # else a number may go on
-                    break
-            here.more()
-        yield value, here.byte()
+        value, end = _decoded(here, number)
+        bad_byte = here.bad_byte(end)
+        if bad_byte is None:
+            yield value, here.byte()
+        else:
+            yield BadValueError("no valid UTF-8"), bad_byte
         here.at = end
         number += 1
     here.at += 1
     if here.next():
-        raise refuse("something stands behind the end of the array")
+        raise _refused(here, number, "something stands behind the end of the array")
+
+
+def _decoded(here: _Characters, number: int) -> tuple[object, int]:
+    """The value that begins here, and where it ends."""
+    while True:
+        try:
+            value, end = _decode(here.text, here.at)
+        except json.JSONDecodeError as error:
+            certain = error.pos < len(here.text) - _CUT_OFF and "Unterminated" not in error.msg
+            if certain or here.ended or len(here.text) - here.at > MAX_TEXT_BYTES:
+                raise _refused(here, number, f"no valid JSON ({error.msg})", error.pos) from error
+        except RecursionError as error:
+            raise _refused(here, number, "values nested too deep") from error
+        else:
+            if end < len(here.text) or here.ended:  # else a number may go on
+                return value, end
+        here.more()
+
+
+def _refused(here: _Characters, number: int, problem: str, at: int | None = None) -> SourceError:
+    """A fault behind which nothing can be read."""
+    return SourceError(
+        f"{here.where}: document {number + 1}, byte {here.byte(at)}: {problem}. Mend it, or leave "
+        "the file out."
+    )
 
 
 def _batches(
@@ -234,7 +264,9 @@ def _batches(
     rows = DocumentRows(options, where=where, size=size, batch_bytes=batch_bytes)
     values = (
         (f"document {number + 1}, byte {byte}", value)
-        for number, (value, byte) in enumerate(_documents(stream, where))
+        for number, (value, byte) in enumerate(
+            _documents(stream, where, skip_bad=options.on_bad_document == "skip")
+        )
     )
     yield from batches_of_values(
         values, rows, options, fraction=lambda: stream.fraction, batch_bytes=batch_bytes

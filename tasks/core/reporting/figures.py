@@ -12,6 +12,7 @@ from streaming_ext.dataset.spec import DatasetSpec
 from tasks.core.reporting.length_classes import Lengths
 from tasks.core.reporting.report import PartCounts, PartTimes, RunReport
 
+_MOST_BAD = 5  # documents that are named
 _MOST_BINS = 60
 _MOST_HOSTS = 6  # that a picture tells apart
 _MOST_GROUPS = 96
@@ -192,6 +193,10 @@ def _skipped(
         )
     if nulls := sum(part.null_documents for part in parts):
         yield Skipped(what=_count(nulls, "row"), why=_without_text(spec))
+    if bad := sum(part.bad_documents for part in parts):
+        listed = [str(one) for part in parts for one in part.bad_listed][:_MOST_BAD]
+        more = f"; and {bad - len(listed):,} more" if bad > len(listed) else ""
+        yield Skipped(what=_count(bad, "row"), why=f"cannot be read: {'; '.join(listed)}{more}")
     if empty := sum(part.empty_documents for part in parts):
         yield Skipped(what=_count(empty, "row"), why="their text gives no token")
     if not report.published:

@@ -7,10 +7,11 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
-from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.record import BadDocument, PartRecord
 from streaming_ext.dataset.schema import to_json
 from tasks.core.storage import Storage
 
+MOST_BAD_SHOWN = 5  # of a part; its record lists more
 _PACKAGES = ("shardmill", "prefect", "gigatoken", "tiktoken", "tokenizers", "pyarrow", "zstd")
 
 
@@ -34,7 +35,8 @@ class PartCounts(BaseModel):
     """What a source file holds, whichever run did it; sizes in bytes.
 
     Attributes:
-        documents: rows that became documents; the others are null, or empty: without a token.
+        documents: rows that became documents; the others are null, bad, or empty: without a token.
+        bad_listed: the first of the bad ones.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -47,6 +49,8 @@ class PartCounts(BaseModel):
     documents: int = 0
     null_documents: int = 0
     empty_documents: int = 0
+    bad_documents: int = 0
+    bad_listed: tuple[BadDocument, ...] = ()
 
     @classmethod
     def of(cls, record: PartRecord) -> "PartCounts":
@@ -60,6 +64,8 @@ class PartCounts(BaseModel):
             documents=sum(split.documents for split in splits),
             null_documents=record.null_documents,
             empty_documents=record.empty_documents,
+            bad_documents=record.bad_documents,
+            bad_listed=record.bad_listed[:MOST_BAD_SHOWN],
         )
 
 

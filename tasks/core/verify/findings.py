@@ -29,6 +29,7 @@ class Checked:
         files: of the dataset, read whole and hashed.
         bytes: their sizes on storage.
         shards, samples, tokens, documents: whose ids were looked at, padding left out.
+        bad_documents: left out of the dataset, for they cannot be read.
         sources: source files read again, with `--deep`.
         unchecked: those of them whose bytes nothing was there to check by: their store offers no
             hash.
@@ -43,6 +44,7 @@ class Checked:
     samples: int = 0
     tokens: int = 0
     documents: int = 0
+    bad_documents: int = 0
     sources: int = 0
     unchecked: int = 0
     source_rows: int = 0

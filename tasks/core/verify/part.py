@@ -40,6 +40,7 @@ def verify_part(record: PartRecord, files: DatasetFiles, report: Callable[[int],
     out = Outcome()
     documents = _read_documents(record, files, out)
     report(record.documents.size)
+    out.count(bad_documents=record.bad_documents)
     listed = _check_rows(record, documents, out) if documents is not None else None
     for split, held in record.splits.items():
         counts = _Counts(held.documents, held.tokens)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from streaming_ext.dataset.layout import SPLITS, documents_path, record_path
 from streaming_ext.dataset.provenance import DocumentRows, read_provenance
-from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.record import MOST_BAD_LISTED, BadDocument, PartRecord
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.holdout import document_hashes, held_out
@@ -42,7 +42,8 @@ def compare_rows(
     listed = _Rows(read_provenance(provenance))
     findings = _Limited(documents_path(record.part), out)
     texts: dict[int, str] = {}
-    rows = nulls = text_bytes = empty = 0
+    rows = nulls = text_bytes = empty = bad = 0
+    bad_listed: list[BadDocument] = []
     url = record.source.url
     options = record.spec.read_options
     for batch in format_of(url, options).read(local, options, name=url):
@@ -66,18 +67,26 @@ def compare_rows(
         for row in wanted.intersection(ours.rows[there].tolist()):
             texts[row] = batch.texts[int(np.searchsorted(batch.rows, row))].as_py()
         rows += batch.num_rows
-        nulls += batch.num_rows - len(batch.texts)
+        nulls += batch.nulls
+        bad += len(batch.bad)
+        bad_listed += [
+            BadDocument(file=url, row=one.row, place=one.place, reason=one.reason)
+            for one in batch.bad[: MOST_BAD_LISTED - len(bad_listed)]
+        ]
         text_bytes += _num_bytes(batch)
     out.count(sources=1, source_rows=rows)
     counts = {
         "rows": (record.rows, rows),
         "null_documents": (record.null_documents, nulls),
         "empty_documents": (record.empty_documents, empty),
+        "bad_documents": (record.bad_documents, bad),
         "text_bytes": (record.text_bytes, text_bytes),
     }
     for name, (recorded, found) in counts.items():
         if recorded != found:
             out.found(record_path(record.part), f"{name} {recorded}, the source has {found}")
+    if record.bad_listed != tuple(bad_listed):
+        out.found(record_path(record.part), "lists other bad documents than the source has")
     return texts
 
 

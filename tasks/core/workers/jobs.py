@@ -8,7 +8,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from streaming_ext.dataset.layout import Split
-from streaming_ext.dataset.record import PartSummary, SourceIdentity, SplitPart
+from streaming_ext.dataset.record import BadDocument, PartSummary, SourceIdentity, SplitPart
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import SourceFile
@@ -62,6 +62,8 @@ class TokenizedPart(_Message):
     rows: int
     null_documents: int
     empty_documents: int
+    bad_documents: int = 0
+    bad_listed: tuple[BadDocument, ...] = ()
     text_bytes: int
     splits: dict[Split, SplitPart]
     audited_documents: int

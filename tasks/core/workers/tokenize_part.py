@@ -3,13 +3,14 @@
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streaming_ext.dataset.record import MOST_BAD_LISTED, BadDocument
 from streaming_ext.errors import EngineMismatchError, SourceError, StorageError, TokenizerError
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.source_format import DocumentBatch
@@ -31,6 +32,8 @@ class _Counts:
     rows: int = 0
     nulls: int = 0
     empty: int = 0
+    bad: int = 0
+    bad_listed: list[BadDocument] = field(default_factory=list)
     text_bytes: int = 0
     audited: int = 0
     tokens: int = 0
@@ -82,6 +85,8 @@ def tokenize_part(
         rows=counts.rows,
         null_documents=counts.nulls,
         empty_documents=counts.empty,
+        bad_documents=counts.bad,
+        bad_listed=tuple(counts.bad_listed),
         text_bytes=counts.text_bytes,
         splits=splits,
         audited_documents=counts.audited,
@@ -138,7 +143,12 @@ def _tokenize_batches(
         files.add(stream, batch.rows[kept], lengths[kept], in_holdout)
 
         counts.rows += batch.num_rows
-        counts.nulls += batch.num_rows - len(batch.texts)
+        counts.nulls += batch.nulls
+        counts.bad += len(batch.bad)
+        counts.bad_listed += [
+            BadDocument(file=where, row=bad.row, place=bad.place, reason=bad.reason)
+            for bad in batch.bad[: MOST_BAD_LISTED - len(counts.bad_listed)]
+        ]
         counts.empty += len(lengths) - int(kept.sum())
         counts.text_bytes += _num_bytes(batch.texts)
         counts.audited += len(rows)

@@ -40,6 +40,8 @@ def write_part(
         rows=part.rows,
         null_documents=part.null_documents,
         empty_documents=part.empty_documents,
+        bad_documents=part.bad_documents,
+        bad_listed=part.bad_listed,
         text_bytes=part.text_bytes,
         splits=part.splits,
         documents=FileRecord.of(documents, (scratch / documents).read_bytes()),

@@ -28,6 +28,7 @@ def test_defaults() -> None:
         "text_column": ("text",),
         "text_separator": r"\n\n",
         "format": None,
+        "on_bad_document": "fail",
         "sequence_length": 2048,
         "holdout_fraction": 0.001,
         "holdout_seed": 0,
@@ -144,7 +145,7 @@ class TestSpec:
 
     @pytest.mark.parametrize(
         "change",
-        [{"text_column": "x"}, {"text_column": ("x", "y")},
+        [{"text_column": "x"}, {"text_column": ("x", "y")}, {"on_bad_document": "skip"},
          {"sequence_length": 4}, {"holdout_fraction": 0.5},
          {"holdout_seed": 1}, {"shard_size": 10**6}, {"compression": "none"}],
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streaming_ext.dataset.record import BadDocument
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reporting import lengths as report_lengths
 from tasks.core.reporting.figures import Figures, group_by_source, make_figures, throughput
@@ -118,6 +119,17 @@ class TestFigures:
         assert [(entry.what, entry.why) for entry in found.skipped] == [
             ("1 source file", "done by an earlier run")
         ]
+
+    def test_bad_documents_are_named(self) -> None:
+        bad = tuple(
+            BadDocument(file="a.jsonl", row=row, place=f"line {row + 1}, byte {row}", reason="bad")
+            for row in range(3)
+        )
+        found = figures(part(0, bad_documents=2000, bad_listed=bad))
+        (entry,) = (entry for entry in found.skipped if "cannot be read" in entry.why)
+        assert entry.what == "2,000 rows"
+        assert "a.jsonl: line 2, byte 1: bad" in entry.why
+        assert "1,997 more" in entry.why
 
     def test_what_was_skipped_and_why(self) -> None:
         failed = FailedFile(part=3, source="/x", step="write", reason="full")
