@@ -8,12 +8,13 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
 from streaming_ext.storage.dialects import Dialect, ObjectInfo, OpenUpload, dialect_of
+from streaming_ext.storage.digests import Digest
 from streaming_ext.storage.faults import client_errors, explained, is_beyond_end, is_missing
 from streaming_ext.storage.patience import Retry, insist, timeout_seconds
 
@@ -22,6 +23,7 @@ Result = TypeVar("Result")
 _SLOWEST_BYTES_PER_SECOND = 2**18  # a transfer that is slower than this is given up
 _GRACE_SECONDS = 5.0  # beyond a deadline, which who set it tells of
 _UNKNOWN_BYTES = 64 * 2**20  # to expect of an object that is read whole, such as a shard
+_HEADS_AT_ONCE = 16
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -162,9 +164,21 @@ class ObjectClient:
 
         return self.ask(what, read, size=limit, deadline=deadline, failures=failures)
 
-    def digest(self, key: str, *, what: str) -> tuple[str, str] | None:
-        """What a whole object can be checked by, kind and hexadecimal; None where nothing can."""
-        return self.ask(what, lambda fs: self.dialect.digest(fs, self.bucket, key))
+    def digest(self, key: str, size: int, *, what: str) -> Digest | None:
+        """What a whole object of `size` bytes can be checked by; None where nothing can."""
+        found = self.ask(what, lambda fs: self.dialect.digest(fs, self.bucket, key))
+        if found is None or not found.count:
+            return found
+        sizes: list[int] = []
+        for first in range(1, found.count + 1, _HEADS_AT_ONCE):
+            numbers = range(first, min(first + _HEADS_AT_ONCE, found.count + 1))
+            sizes += self._piece_sizes(key, numbers, what=what)
+            if sum(sizes) > size:  # it tells of the whole, whatever piece is asked for
+                break
+        return replace(found, sizes=tuple(sizes)) if sum(sizes) == size else None
+
+    def _piece_sizes(self, key: str, numbers: range, *, what: str) -> list[int]:
+        return self.ask(what, lambda fs: self.dialect.piece_sizes(fs, self.bucket, key, numbers))
 
     def put(self, key: str, data: bytes, *, what: str, new: bool = False) -> None:
         """Put an object; where `new`, `FileExistsError` where there is one."""

@@ -152,7 +152,7 @@ def _told(error: BaseException, code: str, status: int, kinds: set[str]) -> tupl
         told = f"{_ADVICE[code]} ({code})"
     elif kinds & _NO_CREDENTIALS or ("ClientAuthenticationError" in kinds and not status):
         told = _NO_CREDENTIALS_ADVICE
-    elif code in _PASSING or status >= 500 or status == 429:
+    elif code in _PASSING or (status >= 500 and status != 501) or status == 429:
         passing, told = True, f"the server answers {code or status}: {said}."
     elif isinstance(error, PermissionError) or said.startswith("Forbidden: "):  # as gcsfs says it
         told = f"{_ADVICE['AccessDenied']} ({said})"

@@ -1,10 +1,11 @@
 """Azure Blob Storage; a bucket is a container there."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streaming_ext.storage.dialects.base import ObjectInfo, OpenUpload
+from streaming_ext.storage.digests import Digest
 
 
 class Azure:
@@ -61,12 +62,18 @@ class Azure:
         async with fs.service_client.get_blob_client(bucket, key) as blob:
             return bytes(await (await blob.download_blob(**options)).readall())
 
-    async def digest(self, fs: Any, bucket: str, key: str) -> tuple[str, str] | None:
+    async def digest(self, fs: Any, bucket: str, key: str) -> Digest | None:
         """Get Blob Properties: the MD5, where the blob was put in one piece or its writer told."""
         async with fs.service_client.get_blob_client(bucket, key) as blob:
             properties = await blob.get_blob_properties(**fs.of_each_request)
         digest = properties.content_settings.content_md5
-        return ("md5", bytes(digest).hex()) if digest else None
+        return Digest(kind="md5", value=bytes(digest).hex()) if digest else None
+
+    async def piece_sizes(
+        self, fs: Any, bucket: str, key: str, numbers: Sequence[int]
+    ) -> list[int]:
+        """None: what it tells is of the content."""
+        return []
 
     async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
         """Put Blob, or blocks and a list of them; where `new` with `If-None-Match: *`."""

@@ -1,8 +1,10 @@
 """The few requests that a dataset needs of an object store."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from streaming_ext.storage.digests import Digest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,10 +83,19 @@ class Dialect(Protocol):
         """
         ...
 
-    async def digest(self, fs: Any, bucket: str, key: str) -> tuple[str, str] | None:
-        """What the store offers to check a whole object by: md5, sha256, ... and hexadecimal.
+    async def digest(self, fs: Any, bucket: str, key: str) -> Digest | None:
+        """What the store offers to check a whole object by, without the sizes of its pieces.
 
         None where it offers nothing that can be compared here.
+        """
+        ...
+
+    async def piece_sizes(
+        self, fs: Any, bucket: str, key: str, numbers: Sequence[int]
+    ) -> list[int]:
+        """The sizes of some of the pieces that an object was put in, by number from 1.
+
+        As many bytes as the object has where the store does not tell them apart.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 import base64
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MethodType
 from typing import Any
 
@@ -12,6 +12,7 @@ from streaming_ext.storage.dialects.base import (
     ObjectInfo,
     OpenUpload,
 )
+from streaming_ext.storage.digests import Digest
 
 
 class Google:
@@ -68,11 +69,19 @@ class Google:
             raise ConnectionError(f"asked for the bytes from {span[0]} on, the answer has {begins}")
         return bytes(data)
 
-    async def digest(self, fs: Any, bucket: str, key: str) -> tuple[str, str] | None:
-        """Objects: get, without the content; composed objects have no MD5."""
+    async def digest(self, fs: Any, bucket: str, key: str) -> Digest | None:
+        """Objects: get, without the content; composed objects have no MD5, but a CRC-32C."""
         entry = await fs._call("GET", "b/{}/o/{}", bucket, key, json_out=True)
-        text = entry.get("md5Hash", "")
-        return ("md5", base64.b64decode(text).hex()) if text else None
+        for kind, name in (("md5", "md5Hash"), ("crc32c", "crc32c")):
+            if text := entry.get(name, ""):
+                return Digest(kind=kind, value=base64.b64decode(text).hex())
+        return None
+
+    async def piece_sizes(
+        self, fs: Any, bucket: str, key: str, numbers: Sequence[int]
+    ) -> list[int]:
+        """None: what it tells is of the content."""
+        return []
 
     async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
         """Objects: insert, where `new` with `ifGenerationMatch=0`; its MD5 is compared."""

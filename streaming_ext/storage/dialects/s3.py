@@ -5,13 +5,14 @@ import base64
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.base import ObjectInfo, OpenUpload, require_no_page
+from streaming_ext.storage.digests import KINDS, Digest
 
 # Up to twice this an object goes in one request: nothing is left behind, whatever happens.
 PIECE_BYTES = 64 * 2**20
@@ -22,7 +23,9 @@ _BOTO_NAMES = {
 }  # fmt: skip
 _MORE = "client_kwargs"
 NO_MD5 = "SHARDMILL_ETAG_IS_NO_MD5"  # "1" for a store whose ETags look like one
-_MD5 = re.compile(r"[0-9a-f]{32}")
+# Of an object that was put in pieces it has their number, and is the MD5 of their MD5s.
+_MD5 = re.compile(r"(?P<value>[0-9a-f]{32})(-(?P<count>[1-9]\d{0,4}))?")
+_CHECKSUM = re.compile(r"(?P<value>[A-Za-z0-9+/]+=*)(-(?P<count>[1-9]\d{0,4}))?")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _LISTINGS = {"list_objects_v2", "list_multipart_uploads"}
 
@@ -125,6 +128,16 @@ def _require_span(answer: Mapping[str, Any], span: tuple[int, int] | None) -> No
         raise ConnectionError(f"asked for the bytes from {span[0]} on, the answer holds {came}")
 
 
+def _of_etag(head: Mapping[str, Any]) -> Digest | None:
+    """What an ETag tells of the content: nothing where a key of KMS or of the customer is used."""
+    if str(head.get("ServerSideEncryption", "")).startswith("aws:kms"):
+        return None
+    if head.get("SSECustomerAlgorithm") or os.environ.get(NO_MD5) == "1":
+        return None
+    match = _MD5.fullmatch(head.get("ETag", "").strip('"'))
+    return match and Digest(kind="md5", value=match["value"], count=int(match["count"] or 0))
+
+
 class S3:
     """Through s3fs; its own wrappers ask for the size first, where errors have no codes."""
 
@@ -186,20 +199,26 @@ class S3:
             _require_span(answer, span)
             return bytes(await body.read())
 
-    async def digest(self, fs: Any, bucket: str, key: str) -> tuple[str, str] | None:
-        """HeadObject in checksum mode: an ETag that is an MD5, or a checksum of it all."""
+    async def digest(self, fs: Any, bucket: str, key: str) -> Digest | None:
+        """HeadObject in checksum mode; what is of the content before what is of its pieces."""
         head = await _call(fs, "head_object", Bucket=bucket, Key=key, ChecksumMode="ENABLED")
-        etag = head.get("ETag", "").strip('"')
-        # With keys of KMS or of the customer an ETag is no MD5, and of pieces it has a number.
-        by_key = str(head.get("ServerSideEncryption", "")).startswith("aws:kms")
-        by_key |= bool(head.get("SSECustomerAlgorithm")) or os.environ.get(NO_MD5) == "1"
-        if _MD5.fullmatch(etag) and not by_key:
-            return "md5", etag
-        for kind in ("sha256", "sha1", "crc32"):
-            text = head.get(f"Checksum{kind.upper()}", "")
-            if text and "-" not in text and head.get("ChecksumType") != "COMPOSITE":
-                return kind, base64.b64decode(text).hex()
-        return None
+        found = [of_etag] if (of_etag := _of_etag(head)) else []
+        for kind in KINDS:
+            match = _CHECKSUM.fullmatch(head.get(f"Checksum{kind.upper()}", ""))
+            if match is None or (head.get("ChecksumType") == "COMPOSITE" and not match["count"]):
+                continue
+            value = base64.b64decode(match["value"]).hex()
+            found.append(Digest(kind=kind, value=value, count=int(match["count"] or 0)))
+        return min(found, key=lambda digest: digest.count > 0, default=None)
+
+    async def piece_sizes(
+        self, fs: Any, bucket: str, key: str, numbers: Sequence[int]
+    ) -> list[int]:
+        """HeadObject of each."""
+        heads = await asyncio.gather(
+            *(_call(fs, "head_object", Bucket=bucket, Key=key, PartNumber=n) for n in numbers)
+        )
+        return [int(head["ContentLength"]) for head in heads]
 
     async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
         """PutObject, or a multipart upload of pieces; with `If-None-Match: *`."""

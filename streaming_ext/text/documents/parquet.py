@@ -14,6 +14,7 @@ from streaming_ext.text.documents.columns import column_at, find_columns, table_
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet_footer import groups_of, needed_ranges, text_chunks
+from streaming_ext.text.documents.parquet_pages import text_is_checked
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
     MAX_BATCH_ROWS,
@@ -77,6 +78,12 @@ class ParquetFormat(SourceFormat):
             needed=needed_ranges(chunks, footer, file.size),
             codec=chunks[0][0].compression.lower() if chunks else "zstd",
         )
+
+    def own_checksums(
+        self, file: SourceBytes, options: ReadOptions, span: Span | None = None
+    ) -> bool:
+        """See `SourceFormat.own_checksums`: a page may have one, footer and headers have none."""
+        return text_is_checked(file, options, span)
 
     def read_blocks(
         self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int

@@ -71,14 +71,18 @@ def needed_ranges(
 ) -> tuple[Span, ...] | None:
     """The ranges that reading these chunks takes; None where the footer tells what cannot be."""
     ranges = [(0, 4), (size - len(footer), size)]
-    for chunk in chain.from_iterable(chunks):
-        start = chunk.data_page_offset
-        if chunk.has_dictionary_page:
-            start = min(start, chunk.dictionary_page_offset)
-        ranges.append((start, start + chunk.total_compressed_size))
+    ranges += [span_of(chunk) for chunk in chain.from_iterable(chunks)]
     if any(not 0 <= start <= end <= size for start, end in ranges):
         return None
     return tuple(sorted(ranges))
+
+
+def span_of(chunk: pq.ColumnChunkMetaData) -> Span:
+    """Where a chunk begins and ends in the file."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page:
+        start = min(start, chunk.dictionary_page_offset)
+    return start, start + chunk.total_compressed_size
 
 
 def groups_of(

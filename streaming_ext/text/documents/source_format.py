@@ -180,6 +180,24 @@ class SourceFormat(ABC):
         """
         return None
 
+    def own_checksums(
+        self, file: SourceBytes, options: ReadOptions, span: Span | None = None
+    ) -> bool:
+        """Compare the text of a file with checksums in it.
+
+        Args:
+            file: its bytes, at least those that are needed of it.
+            options: which text is read.
+            span: of the piece that is read; all of it by default.
+
+        Returns:
+            Whether all of the text has checksums.
+
+        Raises:
+            SourceError: it is not what they say.
+        """
+        return False
+
     def read_blocks(
         self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
     ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:

@@ -1,21 +1,26 @@
 """Bringing a remote source file to scratch: resumed where it was cut, checked before it counts."""
 
 import hashlib
-import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from streaming_ext.dataset.record import NOT_CHECKED, SourceIdentity
 from streaming_ext.errors import SourceError, StorageError, UsageError
+from streaming_ext.storage.digests import Digest
 from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources.local import identify
 from streaming_ext.text.sources.ranges import SMALLEST_FILE, fetch_ranges, worth_fetching
 from streaming_ext.text.sources.source_file import SourceFile
 
-_HASH_BYTES = 2**22
 _UNCHECKED = ".unchecked"  # beside a file that came whole by its size alone
+
+
+class DamagedSourceError(SourceError):
+    """The bytes that came are not those that were listed, or that the server tells of."""
 
 
 class Reader(Protocol):
@@ -29,8 +34,8 @@ class Reader(Protocol):
         """All bytes from `start` on."""
         ...
 
-    def digest(self) -> tuple[str, str] | None:
-        """What the whole file can be checked by, kind and hexadecimal; None where nothing can."""
+    def digest(self) -> Digest | None:
+        """What the whole file can be checked by; None where nothing can."""
         ...
 
     def check(self) -> None:
@@ -89,34 +94,59 @@ def fetch(
             check_content(source, cached)
             return cached, 0
     target = folder / local_name(source)
-    partial = target.with_suffix(".partial")
     if target.is_file() and target.stat().st_size == source.size:
         return target, 0
     reader = open_reader(source)
-    fetched = 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if options is not None and source.size >= SMALLEST_FILE and not partial.exists():
-            found = _fetch_needed(source, reader, folder, options)
-            if found is not None:
-                reader.check()
-                note_unchecked(source, found[0])
-                return found
-        for last in (False, True):
-            fetched += _fetch_whole(source, reader, partial, report)
-            reader.check()
-            try:
-                if not check_content(source, partial, reader.digest):
-                    note_unchecked(source, target)
-                break
-            except SourceError:
-                partial.unlink()  # or it would be taken up again for ever
-                if last:
-                    raise
+        try:
+            return _fetch_checked(source, reader, target, report, options)
+        except DamagedSourceError:  # once more: it may have changed on the way
+            return _fetch_checked(source, reader, target, report, options)
     except OSError as error:
         raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+
+
+def _fetch_checked(
+    source: SourceFile,
+    reader: Reader,
+    target: Path,
+    report: Callable[[int], None],
+    options: ReadOptions | None,
+) -> tuple[Path, int]:
+    """Bring a file to `target`, or what is needed of it beside that, and compare what came.
+
+    Raises:
+        DamagedSourceError: it is another one.
+    """
+    partial = target.with_suffix(".partial")
+    needed = None
+    if options is not None and source.size >= SMALLEST_FILE and not partial.exists():
+        needed = _fetch_needed(source, reader, target.parent, options)
+    if needed is not None:
+        partial, target, fetched = needed
+    else:
+        fetched = _fetch_whole(source, reader, partial, report)
+    reader.check()
+    try:
+        checked = needed is None and check_content(source, partial, reader.digest)
+        checked = checked or (options is not None and _own_checksums(source, partial, options))
+    except DamagedSourceError:
+        partial.unlink()  # or it would be taken up again for ever
+        raise
+    if not checked:
+        note_unchecked(target)
     partial.replace(target)
     return target, fetched
+
+
+def _own_checksums(source: SourceFile, path: Path, options: ReadOptions) -> bool:
+    """Compare a file with the checksums in it; whether all that is read of it has some."""
+    try:
+        with local_bytes(path, name=source.url) as file:
+            return format_of(source.url, options).own_checksums(file, options)
+    except SourceError as error:
+        raise DamagedSourceError(f"{error} It changed on the way or where it lies.") from error
 
 
 def _fetch_whole(
@@ -139,8 +169,12 @@ def _fetch_whole(
 
 def _fetch_needed(
     source: SourceFile, reader: Reader, folder: Path, options: ReadOptions
-) -> tuple[Path, int] | None:
-    """Fetch what is needed of a file, where that is worth it; path and bytes, or None."""
+) -> tuple[Path, Path, int] | None:
+    """Fetch what is needed of a file, where that is worth it.
+
+    Returns:
+        Where it is, what to call it when it counts, and how many bytes came; or None.
+    """
     file = _Counted(source.url, source.size, reader)
     look = format_of(source.url, options).look(file, options)
     ranges = worth_fetching(source, None if look is None else look.needed)
@@ -150,8 +184,7 @@ def _fetch_needed(
     target = folder / f"{local_name(source).partition('.')[0]}-{digest}.source"
     partial = target.with_suffix(".partial")
     fetched = fetch_ranges(reader, ranges, source.size, partial)
-    partial.replace(target)
-    return target, fetched + file.fetched
+    return partial, target, fetched + file.fetched
 
 
 class _Counted:
@@ -170,60 +203,40 @@ class _Counted:
 def check_content(
     source: SourceFile,
     path: Path,
-    offered: Callable[[], tuple[str, str] | None] = lambda: None,
+    offered: Callable[[], Digest | None] = lambda: None,
 ) -> bool:
     """Compare a fetched file with its listing, or with what its store offers.
 
     Args:
         source: as it was listed, with its size and perhaps a hash.
         path: where its bytes lie.
-        offered: asks the store for a kind of hash and its hexadecimal, where the listing has none.
+        offered: asks the store for a hash, where the listing has none.
 
     Returns:
         Whether there was anything to compare with, beside the size.
 
     Raises:
-        SourceError: it is another one.
+        DamagedSourceError: it is another one.
     """
     size = path.stat().st_size
     if size != source.size:
-        raise SourceError(f"{source.url}: {size} bytes came, {source.size} were listed.")
-    kind, _, expected = (source.version or "").partition(":")
-    if kind not in {"sha256", "git"}:
-        found = offered()
-        if found is None:
-            return False
-        kind, expected = found
-    came = _digest(path, kind)
-    if came != expected:
-        raise SourceError(
-            f"{source.url}: the content that came has the {kind} {came}, its server says "
-            f"{expected}; it changed on the way or where it lies. Run again."
+        raise DamagedSourceError(f"{source.url}: {size} bytes came, {source.size} were listed.")
+    kind, _, listed = (source.version or "").partition(":")
+    expected = Digest(kind=kind, value=listed) if kind in {"sha256", "git"} else offered()
+    if expected is None:
+        return False
+    came = expected.of(path)
+    if came != expected.value:
+        raise DamagedSourceError(
+            f"{source.url}: the content that came has the {replace(expected, value=came)}, its "
+            f"server says {expected.value}; it changed on the way or where it lies. Run again."
         )
     return True
 
 
-def _digest(path: Path, kind: str) -> str:
-    """A file's hash of some kind, in hexadecimal."""
-    if kind == "crc32":
-        crc = 0
-        with path.open("rb") as file:
-            while data := file.read(_HASH_BYTES):
-                crc = zlib.crc32(data, crc)
-        return f"{crc:08x}"
-    digest = hashlib.new("sha1" if kind == "git" else kind, usedforsecurity=False)
-    if kind == "git":
-        digest.update(f"blob {path.stat().st_size}\0".encode())
-    with path.open("rb") as file:
-        while data := file.read(_HASH_BYTES):
-            digest.update(data)
-    return digest.hexdigest()
-
-
-def note_unchecked(source: SourceFile, path: Path) -> None:
+def note_unchecked(path: Path) -> None:
     """Leave word beside a file on scratch that nothing was there to check its bytes by."""
-    if not (source.version or "").startswith(("sha256:", "git:")):
-        path.with_suffix(_UNCHECKED).touch()
+    path.with_suffix(_UNCHECKED).touch()
 
 
 def came_unchecked(path: Path) -> bool:

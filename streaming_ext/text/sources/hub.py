@@ -21,6 +21,7 @@ _URL = re.compile(
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_SAMPLE = re.compile(r"sample-(?P<folder>\w[\w.-]*)")
 
 
 class _NoEntryError(UsageError):
@@ -91,10 +92,10 @@ def list_configuration(name: str, config: str | None) -> list[SourceFile]:
     patterns = _card_patterns(card, wanted)
     if not patterns:
         # The layout of FineWeb and FineWeb-Edu, whose card may not be at hand.
-        sample = wanted.removeprefix("sample-")
-        patterns = [f"sample/{sample}/"] if sample != wanted else ["data/"]
-        if config is not None and sample == wanted and config != "default":
-            patterns = []
+        sample = _SAMPLE.fullmatch(wanted)
+        patterns = ["data/"] if wanted == "default" else []
+        if sample is not None:
+            patterns = [f"sample/{sample['folder']}/"]
     try:
         found = _list(repository, patterns) if patterns else []
     except _NoEntryError:

@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from streaming_ext.errors import SourceError, StorageError, TransientStorageError
 from streaming_ext.storage.client import ObjectClient, split_url
+from streaming_ext.storage.digests import Digest
 from streaming_ext.text.sources.patterns import folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
 
@@ -76,10 +77,11 @@ class ObjectReader:
             while coming:
                 yield coming.popleft().result()
 
-    def digest(self) -> tuple[str, str] | None:
+    def digest(self) -> Digest | None:
         """What the store offers to check the whole object by."""
+        what = f"look at {self._source.url}"
         try:
-            return self._client.digest(self._key, what=f"look at {self._source.url}")
+            return self._client.digest(self._key, self._source.size, what=what)
         except FileNotFoundError as error:
             raise SourceError(f"{self._source.url}: gone since the run began.") from error
         except TransientStorageError:

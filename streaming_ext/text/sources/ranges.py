@@ -19,8 +19,8 @@ SMALLEST_FILE = 32 * 2**20
 # check is given up only for a large saving.
 WORTH_IT = 0.8
 WORTH_A_HASH = 0.3
-# The Hub's hashes, and an ETag that may be an MD5.
-_HASHED = re.compile(r"sha256:|git:|etag:[0-9a-f]{32}$")
+# The Hub's hashes, an ETag that may be an MD5, and Google's objects, of which it tells one.
+_HASHED = re.compile(r"sha256:|git:|generation:|etag:[0-9a-f]{32}(-\d+)?$")
 _MERGE_BYTES = 2**20
 _PIECE_BYTES = 8 * 2**20
 _AT_ONCE = 4

@@ -9,6 +9,7 @@ import bracex
 import httpx
 
 from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
+from streaming_ext.storage.digests import Digest, digest_in
 from streaming_ext.storage.patience import (
     MAX_WAIT_SECONDS,
     Retry,
@@ -60,6 +61,14 @@ def patiently(what: str, request: Callable[[], Result]) -> Result:
             return request()
         except (httpx.HTTPError, _LaterError) as error:
             attempt = _pause_or_raise(what, error, attempt)
+
+
+# Asks for what stores and other servers tell of a file where they are asked.
+_WANTED = {
+    "Accept-Encoding": "identity",
+    "Want-Repr-Digest": "sha-256=1, md5=1",
+    "x-amz-checksum-mode": "ENABLED",
+}
 
 
 def require_ok(response: httpx.Response, explain: Explain) -> None:
@@ -154,9 +163,17 @@ class WebReader:
                 "Run again."
             )
 
-    def digest(self) -> tuple[str, str] | None:
-        """Nothing: servers tell no hash, and the Hub's stands in the version."""
-        return None
+    def digest(self) -> Digest | None:
+        """What a web server tells of the whole file; most tell nothing."""
+
+        def request() -> Digest | None:
+            headers = self._headers | _WANTED
+            response = client().head(self._url, headers=headers)
+            if not response.is_success or "Content-Encoding" in response.headers:
+                return None
+            return digest_in({name.lower(): text for name, text in response.headers.items()})
+
+        return patiently(f"look at {self._source.url}", request)
 
     def check(self) -> None:
         """Every answer was compared."""

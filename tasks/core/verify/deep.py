@@ -2,7 +2,7 @@
 
 import random
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,17 +40,31 @@ class _Chosen:
     tokens: int
 
 
-def choose_parts(
-    records: Collection[int] | Mapping[int, PartRecord], sample: int, seed: int
-) -> dict[int, int]:
-    """How many documents to take of which part: as evenly as can be, the parts drawn by seed."""
-    parts = list(records)
+def choose_parts(documents: Mapping[int, int], sample: int, seed: int) -> dict[int, int]:
+    """How many documents to take of which part: as evenly as can be, the parts drawn by seed.
+
+    Args:
+        documents: of each part.
+        sample: documents in all; fewer only where there are no more.
+        seed: decides which parts they are of.
+    """
+    parts = list(documents)
     random.Random(seed).shuffle(parts)  # noqa: S311
-    shares = {
-        part: (index + 1) * sample // len(parts) - index * sample // len(parts)
+    chosen = {
+        part: min(
+            documents[part], (index + 1) * sample // len(parts) - index * sample // len(parts)
+        )
         for index, part in enumerate(parts)
     }
-    return {part: share for part, share in sorted(shares.items()) if share}
+    # What small parts lack of their share, others have more of.
+    left = sample - sum(chosen.values())
+    while left and (others := [part for part in parts if chosen[part] < documents[part]]):
+        each = max(1, left // len(others))
+        for part in others:
+            more = min(each, left, documents[part] - chosen[part])
+            chosen[part] += more
+            left -= more
+    return {part: share for part, share in sorted(chosen.items()) if share}
 
 
 def verify_source(

@@ -82,7 +82,11 @@ def verify(
     sound = {
         part: record for part, record in sorted(records.items()) if not spec_problems(record.spec)
     }
-    chosen = choose_parts(sound, deep_sample, seed) if deep and tokenizer else {}
+    documents = {
+        part: sum(split.documents for split in record.splits.values())
+        for part, record in sound.items()
+    }
+    chosen = choose_parts(documents, deep_sample, seed) if deep and tokenizer else {}
     work = _Work(workers, _total_bytes(sound.values(), chosen), on_progress)
     for part, record in sound.items():
         work.submit(

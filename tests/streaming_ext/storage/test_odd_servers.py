@@ -53,6 +53,16 @@ class TestEndpoint:
                 assert not told.value.transient
 
 
+def test_what_a_store_never_does_is_not_tried_again() -> None:
+    """It may ask for the size of one piece of an object, which not every store tells."""
+    body = BUSY.replace(b"SlowDown", b"NotImplemented")
+    with scripted(lambda *_: Answer(501, body, {"Content-Type": "text/xml"})) as server:
+        with pytest.raises(StorageError, match="NotImplemented") as told:
+            client(server.url).read("x", what="read it")
+        assert not told.value.transient
+        assert len(server.asked) == 1
+
+
 class TestRetryAfter:
     @pytest.mark.parametrize("status", [503, 429])
     def test_is_honoured(self, status: int) -> None:

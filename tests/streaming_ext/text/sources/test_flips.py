@@ -2,15 +2,18 @@
 
 import base64
 import hashlib
+import itertools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from streaming_ext.dataset.record import NOT_CHECKED, SourceIdentity
 from streaming_ext.errors import SourceError
+from streaming_ext.storage.crc import Crc
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import came_unchecked, fetch, identity_of, remove_fetched
 from tests.servers.scripted import Answer, scripted
@@ -19,6 +22,24 @@ DATA = bytes(range(256)) * 64
 MD5 = hashlib.md5(DATA, usedforsecurity=False).hexdigest()
 SHA256 = base64.b64encode(hashlib.sha256(DATA).digest()).decode()
 CRC32 = base64.b64encode(zlib.crc32(DATA).to_bytes(4, "big")).decode()
+CRC32C = base64.b64encode(google_crc32c.value(DATA).to_bytes(4, "big")).decode()
+SIZES = [5000, 3000, len(DATA) - 8000]
+
+
+def crc64nvme(data: bytes) -> str:
+    crc = Crc("crc64nvme")
+    crc.update(data)
+    return base64.b64encode(crc.digest()).decode()
+
+
+def of_pieces(hashed: Callable[[bytes], bytes]) -> bytes:
+    """What a store tells of an object that was put in pieces of `SIZES`."""
+    ends = list(itertools.accumulate(SIZES, initial=0))
+    return hashed(b"".join(hashed(DATA[a:b]) for a, b in itertools.pairwise(ends)))
+
+
+MD5_OF_PIECES = f"{of_pieces(lambda d: hashlib.md5(d, usedforsecurity=False).digest()).hex()}-3"
+SHA256_OF_PIECES = base64.b64encode(of_pieces(lambda d: hashlib.sha256(d).digest())).decode() + "-3"
 
 
 @dataclass
@@ -29,12 +50,15 @@ class Store:
     offers: Mapping[str, str] = field(default_factory=dict)
     flips: int = 0
     gets: int = 0
+    tells_pieces: bool = True
 
-    def answer(self, method: str, _: str, headers: Mapping[str, str]) -> Answer:
+    def answer(self, method: str, path: str, headers: Mapping[str, str]) -> Answer:
         told = {"ETag": f'"{self.etag}"', "Last-Modified": "Sat, 21 Nov 2026 00:00:00 GMT"}
         if method == "HEAD":
             offered = self.offers if headers.get("x-amz-checksum-mode") == "ENABLED" else {}
-            return Answer(200, DATA, told | dict(offered))
+            number = int(path.partition("partNumber=")[2] or 0)
+            body = DATA[: SIZES[number - 1]] if number and self.tells_pieces else DATA
+            return Answer(206 if number else 200, body, told | dict(offered))
         self.gets += 1
         body = DATA if self.gets > self.flips else DATA[:500] + bytes([DATA[500] ^ 1]) + DATA[501:]
         told["Content-Range"] = f"bytes 0-{len(DATA) - 1}/{len(DATA)}"
@@ -52,16 +76,23 @@ class Store:
 
 
 PIECES = "9b2cf535f27731c974343645a3985328-3"
+WHOLE = {"x-amz-checksum-type": "FULL_OBJECT"}
+BY_KEY = {"x-amz-server-side-encryption": "aws:kms"}
+COMPOSED = {"x-amz-checksum-sha256": SHA256_OF_PIECES, "x-amz-checksum-type": "COMPOSITE"}
 OFFERED = [
     (MD5, {}),
-    (PIECES, {"x-amz-checksum-sha256": SHA256, "x-amz-checksum-type": "FULL_OBJECT"}),
-    (PIECES, {"x-amz-checksum-crc32": CRC32, "x-amz-checksum-type": "FULL_OBJECT"}),
-    ("0" * 32, {"x-amz-server-side-encryption": "aws:kms", "x-amz-checksum-sha256": SHA256}),
+    (PIECES, {"x-amz-checksum-sha256": SHA256} | WHOLE),
+    (PIECES, {"x-amz-checksum-crc32": CRC32} | WHOLE),
+    (PIECES, {"x-amz-checksum-crc32c": CRC32C} | WHOLE),
+    (PIECES, {"x-amz-checksum-crc64nvme": crc64nvme(DATA)} | WHOLE),
+    ("0" * 32, {"x-amz-checksum-sha256": SHA256} | BY_KEY),
+    (MD5_OF_PIECES, {}),
+    ("0" * 32, COMPOSED | BY_KEY),
 ]
 NOT_OFFERED = [
-    (PIECES, {}),
-    (PIECES, {"x-amz-checksum-sha256": f"{SHA256}-3"}),
-    ("0" * 32, {"x-amz-server-side-encryption": "aws:kms"}),
+    ("0" * 32, BY_KEY),
+    (MD5_OF_PIECES, BY_KEY),
+    ("0x8DCBE", {}),
 ]
 
 
@@ -92,6 +123,45 @@ def test_is_said_where_nothing_is_offered(
     assert SourceIdentity.model_validate_json(identity.model_dump_json()) == identity
     remove_fetched(path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_is_said_where_the_pieces_are_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(MD5_OF_PIECES, flips=1, tells_pieces=False)
+    path, _ = store.fetched(tmp_path, monkeypatch)
+    assert came_unchecked(path)
+
+
+SAID = {
+    "Repr-Digest": f"unixsum=:AAAA:, sha-256=:{SHA256}:",
+    "x-goog-hash": f"crc32c={CRC32C}",
+    "Content-MD5": base64.b64encode(bytes.fromhex(MD5)).decode(),
+    "x-amz-checksum-crc64nvme": crc64nvme(DATA),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [*SAID.items(), ("x-amz-checksum-sha256", f"{SHA256}-3")]
+)
+def test_over_https(tmp_path: Path, name: str, text: str) -> None:
+    """Most servers tell nothing; stores and some others do."""
+    came: list[str] = []
+
+    def answer(method: str, _: str, headers: Mapping[str, str]) -> Answer:
+        told = {"ETag": '"e"'}
+        if method == "HEAD":
+            return Answer(200, DATA, told | {name: text})
+        came.append(method)
+        body = DATA if len(came) > 1 else DATA[:-1] + b"?"
+        return Answer(206, body, told | {"Content-Range": f"bytes 0-{len(DATA) - 1}/{len(DATA)}"})
+
+    with scripted(answer) as server:
+        source = SourceFile(url=f"{server.url}/x.parquet", size=len(DATA), version='etag:"e"')
+        path, _ = fetch(source, tmp_path)
+    assert came_unchecked(path) == (name not in SAID)
+    assert (path.read_bytes() == DATA) == (name in SAID)
+    assert len(came) == (2 if name in SAID else 1)
 
 
 def test_records_of_local_files_stay_as_they_are() -> None:

@@ -1,12 +1,16 @@
 """Listing and fetching from a Hub: pinned, resumed, checked, and each refusal told apart."""
 
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
+from streaming_ext.dataset.record import NOT_CHECKED
 from streaming_ext.errors import (
     ShardmillError,
     SourceError,
@@ -15,8 +19,10 @@ from streaming_ext.errors import (
     UsageError,
 )
 from streaming_ext.storage.patience import Retry
-from streaming_ext.text.sources import SourceFile, list_sources, web
-from streaming_ext.text.sources.fetch import fetch
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.sources import SourceFile, list_sources, ranges, web
+from streaming_ext.text.sources import fetch as fetch_module
+from streaming_ext.text.sources.fetch import fetch, identity_of
 from tests.servers.hub import Dataset, Hub, hub_server
 
 FILES = {
@@ -121,6 +127,27 @@ class TestListing:
         assert paths(one, hub) == ["sample/10BT/000_00000.parquet"]
         with pytest.raises(UsageError, match="'three'; its card names two, one.*hf://datasets"):
             list_sources(["org/text"], hub_config="three")
+
+    @pytest.mark.parametrize("config", ["sample-10BTT", "sample-", "sample-../data", "sampl-10BT"])
+    def test_a_typo_is_told_with_the_configurations_that_there_are(
+        self, hub: Hub, config: str
+    ) -> None:
+        """Whether the name leads to a folder that is not there, or nowhere."""
+        hub.datasets["org/text"].card = {"configs": [
+            {"config_name": "default", "data_files": "data/**"},
+            {"config_name": "sample-10BT", "data_files": "sample/10BT/*"},
+        ]}  # fmt: skip
+        names = "its card names default, sample-10BT. Pass --hub-config, or name the files"
+        with pytest.raises(UsageError, match=f"no files of configuration '{config}'; {names}"):
+            list_sources(["org/text"], hub_config=config)
+
+    @pytest.mark.parametrize("config", [None, "default"])
+    def test_a_repository_without_a_card_and_without_data(
+        self, hub: Hub, config: str | None
+    ) -> None:
+        hub.datasets["org/text"].commit({"train-00000.parquet": b"x"})
+        with pytest.raises(UsageError, match="'default'; its card names none. Pass --hub-config"):
+            list_sources(["org/text"], hub_config=config)
 
     def test_a_folder_of_that_name_goes_first(
         self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -272,6 +299,38 @@ class TestFetch:
         assert not list(tmp_path.glob("*.parquet*"))
         hub.flip = False
         fetch(source, tmp_path)  # nothing of the damaged one is taken up again
+
+    @pytest.mark.parametrize("checksums", [True, False])
+    def test_only_a_column(
+        self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, checksums: bool
+    ) -> None:
+        """The Hub's hash is of the whole file: the pages' are compared, or it is said."""
+        for module in (fetch_module, ranges):
+            monkeypatch.setattr(module, "SMALLEST_FILE", 1000)
+        monkeypatch.setattr(ranges, "_MERGE_BYTES", 100)
+        rng = random.Random(1)
+        rows = {name: [rng.randbytes(size).hex() for _ in range(40)]
+                for name, size in (("a", 4000), ("text", 1000), ("b", 4000))}  # fmt: skip
+        pq.write_table(
+            pa.table(rows), tmp_path / "x", compression="none", write_page_checksum=checksums
+        )
+        hub.datasets["org/text"].commit({"data/x.parquet": (tmp_path / "x").read_bytes()})
+        (source,) = list_sources(["org/text"])
+        options = ReadOptions()
+        path, fetched = fetch(source, tmp_path / "scratch", options=options)
+        assert fetched < source.size / 3
+        identity = identity_of(source, path)
+        assert identity.content == (None if checksums else NOT_CHECKED)
+        hub.flip = True  # the middle byte, which is one of the text
+        if checksums:
+            with pytest.raises(SourceError, match=r"x\.parquet: the page at byte .* on the way"):
+                fetch(source, tmp_path / "flipped", options=options)
+            assert list((tmp_path / "flipped").iterdir()) == []
+        else:
+            path, _ = fetch(source, tmp_path / "flipped", options=options)
+            assert identity_of(source, path).content == NOT_CHECKED
+        with pytest.raises(SourceError, match="has the sha256"):  # as `verify --deep` fetches it
+            fetch(source, tmp_path / "whole")
 
     def test_small_files_outside_of_lfs_too(self, hub: Hub, tmp_path: Path) -> None:
         (source,) = list_sources(["hf://datasets/org/text/plain/small.parquet"])

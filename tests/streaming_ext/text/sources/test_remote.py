@@ -25,7 +25,7 @@ from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet import ParquetFormat, read_documents
 from streaming_ext.text.sources import SourceFile, list_sources, objects, ranges, web
 from streaming_ext.text.sources import fetch as fetch_module
-from streaming_ext.text.sources.fetch import fetch
+from streaming_ext.text.sources.fetch import fetch, identity_of
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.config import ShardConfig
 from tasks.core.planning.sources import check_sources
@@ -104,6 +104,34 @@ class TestS3:
                 path, _ = fetch(source, tmp_path / str(number))
                 assert path.read_bytes() == data
                 assert proxy.struck == 2
+
+
+def test_of_pieces_that_a_store_tells_of(
+    bucket: str, s3: SwiftServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object that was put in pieces has no MD5 of its own; that of its pieces' is compared."""
+    data = random.Random(3).randbytes(5 * 2**20 + 10_000)
+    client = s3_client(s3.url)
+    place = {"Bucket": bucket, "Key": "x.jsonl"}
+    upload = client.create_multipart_upload(**place)["UploadId"]
+    parts = []
+    for number, piece in enumerate((data[: 5 * 2**20], data[5 * 2**20 :]), start=1):
+        etag = client.upload_part(**place, UploadId=upload, PartNumber=number, Body=piece)["ETag"]
+        parts.append({"PartNumber": number, "ETag": etag})
+    client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload={"Parts": parts})
+    client.close()
+    (source,) = list_sources([f"s3://{bucket}/x.jsonl"])
+    assert (source.version or "").endswith("-2")
+    path, _ = fetch(source, tmp_path / "one")
+    assert path.read_bytes() == data
+    assert identity_of(source, path).content is None
+    with fault_proxy(s3.port) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        proxy.inflict(Faults(flip=True, times=1))
+        path, _ = fetch(source, tmp_path / "two")
+        assert proxy.struck == 1
+    assert path.read_bytes() == data
+    assert identity_of(source, path).content is None
 
 
 class TestColumn:
