@@ -1,10 +1,10 @@
 """The source formats that there are, chosen by a file's name."""
 
-from streaming_ext.text.documents.arrow import ArrowFormat
-from streaming_ext.text.documents.json_array import JsonFormat
-from streaming_ext.text.documents.json_lines import JsonLinesFormat
+from streaming_ext.text.documents.arrow.arrow import ArrowFormat
+from streaming_ext.text.documents.json.json_array import JsonFormat
+from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet import ParquetFormat
+from streaming_ext.text.documents.parquet.parquet import ParquetFormat
 from streaming_ext.text.documents.source_format import SourceFormat
 
 FORMATS: list[SourceFormat] = [ParquetFormat(), JsonLinesFormat(), JsonFormat(), ArrowFormat()]

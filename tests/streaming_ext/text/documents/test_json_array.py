@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents import json_array
-from streaming_ext.text.documents.json_array import JsonFormat
+from streaming_ext.text.documents.json import json_array
+from streaming_ext.text.documents.json.json_array import JsonFormat
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import list_sources
 

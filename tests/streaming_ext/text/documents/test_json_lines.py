@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents import compression, json_lines, lines
-from streaming_ext.text.documents.json_lines import JsonLinesFormat
+from streaming_ext.text.documents import compression
+from streaming_ext.text.documents.json import json_lines, lines
+from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents import parquet as documents
 from streaming_ext.text.documents.columns import find_column
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet import (
+from streaming_ext.text.documents.parquet import parquet as documents
+from streaming_ext.text.documents.parquet.footer import groups_of
+from streaming_ext.text.documents.parquet.parquet import (
     open_parquet,
     read_documents,
 )
-from streaming_ext.text.documents.parquet_footer import groups_of
 from streaming_ext.text.documents.source_format import DocumentBatch
 from tests.tasks.core.doubles import write_source
 

@@ -18,7 +18,7 @@ from streaming_ext.errors import (
     StorageError,
     TokenizerError,
 )
-from streaming_ext.text.documents import parquet as documents
+from streaming_ext.text.documents.parquet import parquet as documents
 from streaming_ext.text.holdout import document_hashes, held_out
 from streaming_ext.text.sources import SourceFile, hash_file
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
@@ -62,6 +62,8 @@ def test_by_hand(tmp_path: Path) -> None:
         "empty_documents": 1,
         "text_bytes": 6,
         "audited_documents": 4,
+        "bad_documents": 0,
+        "bad_listed": (),
     }
     assert set(part.splits) == {"train"}
     packed = part.splits["train"]

@@ -18,8 +18,8 @@ from streaming_ext.text.documents.compression import (
     packed_suffixes,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
-from streaming_ext.text.documents.json_lines import JsonLinesFormat
-from streaming_ext.text.documents.json_values import (
+from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
+from streaming_ext.text.documents.json.values import (
     BadValueError,
     batches_of_values,
     check_fields,

@@ -13,8 +13,8 @@ from streaming_ext.text.documents.columns import Path as ColumnPath
 from streaming_ext.text.documents.columns import column_at, find_columns, table_of, texts_at
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet_footer import groups_of, needed_ranges, text_chunks
-from streaming_ext.text.documents.parquet_pages import text_is_checked
+from streaming_ext.text.documents.parquet.footer import groups_of, needed_ranges, text_chunks
+from streaming_ext.text.documents.parquet.pages import text_is_checked
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
     MAX_BATCH_ROWS,

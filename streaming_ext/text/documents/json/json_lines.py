@@ -24,7 +24,9 @@ from streaming_ext.text.documents.compression import (
     packed_suffixes,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
-from streaming_ext.text.documents.json_values import (
+from streaming_ext.text.documents.json.line_pieces import LinesOfPiece, bytes_of_lines
+from streaming_ext.text.documents.json.lines import TOO_LONG, LineBlock, line_blocks, line_text
+from streaming_ext.text.documents.json.values import (
     BadValueError,
     Texts,
     check_fields,
@@ -33,8 +35,6 @@ from streaming_ext.text.documents.json_values import (
     sample_of,
     texts_of,
 )
-from streaming_ext.text.documents.line_pieces import LinesOfPiece, bytes_of_lines
-from streaming_ext.text.documents.lines import TOO_LONG, LineBlock, line_blocks, line_text
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet_footer import groups_of, span_of, text_chunks
+from streaming_ext.text.documents.parquet.footer import groups_of, span_of, text_chunks
 from streaming_ext.text.documents.source_format import SeekableBytes, SourceBytes, Span
 
 _PACKED_SIZE, _CRC = 3, 4  # fields of a header

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from streaming_ext.errors import SourceError, one_line
-from streaming_ext.text.documents.arrow_messages import (
+from streaming_ext.text.documents.arrow.messages import (
     END_OF_STREAM,
     MAGIC,
     JoinedRanges,

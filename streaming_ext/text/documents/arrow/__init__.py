@@ -1,0 +1,1 @@
+"""Arrow IPC: files, and streams as Hugging Face `datasets` saves them."""

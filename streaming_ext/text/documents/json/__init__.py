@@ -1,0 +1,1 @@
+"""JSON: an object a line, or one array of objects."""

@@ -1,0 +1,1 @@
+"""Parquet: rows, row groups, and the pages that checksums are of."""
