@@ -1,13 +1,19 @@
 """The source formats that there are, chosen by a file's name."""
 
 from streaming_ext.text.documents.arrow.arrow import ArrowFormat
+from streaming_ext.text.documents.cbor.cbor import CborFormat
 from streaming_ext.text.documents.json.json_array import JsonFormat
 from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet.parquet import ParquetFormat
+from streaming_ext.text.documents.plain_text import PlainTextFormat
 from streaming_ext.text.documents.source_format import SourceFormat
+from streaming_ext.text.documents.webdataset.webdataset import WebDatasetFormat
 
-FORMATS: list[SourceFormat] = [ParquetFormat(), JsonLinesFormat(), JsonFormat(), ArrowFormat()]
+FORMATS: list[SourceFormat] = [
+    ParquetFormat(), JsonLinesFormat(), JsonFormat(), CborFormat(), ArrowFormat(),
+    WebDatasetFormat(), PlainTextFormat(),
+]  # fmt: skip
 
 
 def format_of(name: str, options: ReadOptions | None = None) -> SourceFormat:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-FormatName = Literal["parquet", "jsonl", "json", "arrow"]
+FormatName = Literal["parquet", "jsonl", "json", "cbor", "arrow", "webdataset", "text"]
 OnBadDocument = Literal["fail", "skip"]
 SEPARATOR = "\n\n"
 

@@ -123,6 +123,7 @@ class SourceFormat(ABC):
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
+    sample_suffix: ClassVar[str] = ""  # behind names of what `write` makes, if of another format
 
     @abstractmethod
     def read(

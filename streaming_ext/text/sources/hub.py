@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 
 from streaming_ext.errors import SourceError, StorageError, UsageError
-from streaming_ext.text.sources.patterns import folder_of, is_pattern, matching
+from streaming_ext.text.documents.formats import has_known_suffix
+from streaming_ext.text.sources.patterns import Takes, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
 from streaming_ext.text.sources.web import WebReader, client, json_of, patiently, require_ok
 
@@ -63,7 +64,7 @@ def _headers() -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def list_files(url: str) -> list[SourceFile]:
+def list_files(url: str, takes: Takes = has_known_suffix) -> list[SourceFile]:
     """The files that an hf:// URL with or without wildcards names.
 
     Raises:
@@ -76,10 +77,12 @@ def list_files(url: str) -> list[SourceFile]:
             f"{url}: expected hf://datasets/ORG/NAME[@REVISION]/PATH, wildcards allowed in PATH."
         )
     repository, _ = _pin(match["repo"], match["revision"] or "main")
-    return _list(repository, [match["path"] or ""])
+    return _list(repository, [match["path"] or ""], takes)
 
 
-def list_configuration(name: str, config: str | None) -> list[SourceFile]:
+def list_configuration(
+    name: str, config: str | None, takes: Takes = has_known_suffix
+) -> list[SourceFile]:
     """The files of one configuration of a dataset, as its card says.
 
     Raises:
@@ -97,7 +100,7 @@ def list_configuration(name: str, config: str | None) -> list[SourceFile]:
         if sample is not None:
             patterns = [f"sample/{sample['folder']}/"]
     try:
-        found = _list(repository, patterns) if patterns else []
+        found = _list(repository, patterns, takes) if patterns else []
     except _NoEntryError:
         found = []
     if not found:
@@ -151,14 +154,14 @@ def _pin(name: str, revision: str) -> tuple[_Repository, dict[str, Any]]:
     return _Repository(name, commit), card if isinstance(card, dict) else {}
 
 
-def _list(repository: _Repository, patterns: list[str]) -> list[SourceFile]:
+def _list(repository: _Repository, patterns: list[str], takes: Takes) -> list[SourceFile]:
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
         if _offline():
             files = _cached_files(repository)
         else:
             files = {file["path"]: file for file in _tree(repository, pattern)}
-        for path in matching(files, pattern):
+        for path in matching(files, pattern, takes):
             if path.endswith((".md", ".gitattributes")):
                 continue
             entry = files[path]

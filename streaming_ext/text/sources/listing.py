@@ -7,8 +7,9 @@ from pathlib import Path
 
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
-from streaming_ext.text.documents.formats import known_suffixes
+from streaming_ext.text.documents.formats import has_known_suffix, known_suffixes
 from streaming_ext.text.sources.local import match_local, why_nothing
+from streaming_ext.text.sources.patterns import Takes
 from streaming_ext.text.sources.source_file import SourceFile
 
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # what would steer a terminal or a log
@@ -17,7 +18,11 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
 
 
 def list_sources(
-    patterns: Iterable[str], *, max_files: int | None = None, hub_config: str | None = None
+    patterns: Iterable[str],
+    *,
+    max_files: int | None = None,
+    hub_config: str | None = None,
+    any_name: bool = False,
 ) -> list[SourceFile]:
     """Find the source files, each once, sorted by URL.
 
@@ -26,12 +31,14 @@ def list_sources(
             patterns; on disk or as s3://, gs://, az://, https:// or hf:// URLs; or a dataset of
             the Hub, `ORG/NAME`.
         max_files: keep only the first so many.
+        any_name: take all files of folders, not only those of known formats.
         hub_config: which configuration of such a dataset.
 
     Raises:
         UsageError: a pattern matches nothing, or a scheme is not supported.
         StorageError: a server refuses, or does not answer (`TransientStorageError`).
     """
+    takes: Takes = (lambda _: True) if any_name else has_known_suffix
     found: dict[str, SourceFile] = {}
     used_config = False
     for pattern in patterns:
@@ -39,12 +46,12 @@ def list_sources(
             from streaming_ext.text.sources.hub import list_configuration
 
             matches, reason = (
-                list_configuration(pattern, hub_config),
+                list_configuration(pattern, hub_config, takes),
                 f"no {known_suffixes()} file in it.",
             )
             used_config = True
         else:
-            matches, reason = _match(pattern)
+            matches, reason = _match(pattern, takes)
         if not matches:
             raise UsageError(f"{pattern}: {reason}")
         for source in matches:
@@ -79,22 +86,22 @@ def _is_repository(pattern: str, hub_config: str | None) -> bool:
     return hub_config is not None or not Path(pattern.partition("/")[0]).exists()
 
 
-def _match(pattern: str) -> tuple[list[SourceFile], str]:
+def _match(pattern: str, takes: Takes) -> tuple[list[SourceFile], str]:
     """The files of one pattern, and what to say where there are none."""
     scheme, separator, rest = pattern.partition("://")
     nothing = f"no file there matches, and no folder of this name holds a {known_suffixes()} file."
     if not separator:
-        return match_local(pattern), why_nothing(pattern)
+        return match_local(pattern, takes), why_nothing(pattern)
     if scheme == "file":
-        return match_local(rest), why_nothing(rest)
+        return match_local(rest, takes), why_nothing(rest)
     if scheme in OBJECT_STORES:
         from streaming_ext.text.sources.objects import list_objects
 
-        return list_objects(pattern), nothing
+        return list_objects(pattern, takes), nothing
     if scheme == "hf":
         from streaming_ext.text.sources.hub import list_files
 
-        return list_files(pattern), nothing
+        return list_files(pattern, takes), nothing
     if scheme in {"http", "https"}:
         from streaming_ext.text.sources.web import list_url
 

@@ -11,53 +11,53 @@ import xxhash
 from streaming_ext.dataset.record import SourceIdentity
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.formats import has_known_suffix, known_suffixes
-from streaming_ext.text.sources.patterns import is_pattern
+from streaming_ext.text.sources.patterns import Takes, is_pattern
 from streaming_ext.text.sources.source_file import SourceFile
 
 _READ_BYTES = 2**18  # stays in the cache of a core
 _MAX_BRACES = 1_000_000
 
 
-def match_local(pattern: str) -> list[SourceFile]:
+def match_local(pattern: str, takes: Takes = has_known_suffix) -> list[SourceFile]:
     """The files that a path or pattern names.
 
     Raises:
         UsageError: one of them cannot be looked at.
     """
-    return [SourceFile(url=str(path), size=path.stat().st_size) for path in _match(pattern)]
+    return [SourceFile(url=str(path), size=path.stat().st_size) for path in _match(pattern, takes)]
 
 
-def _match(pattern: str) -> list[Path]:
+def _match(pattern: str, takes: Takes) -> list[Path]:
     try:
         plain = Path(pattern).expanduser().absolute()
         if plain.is_file():  # also a file whose name looks like a pattern
             return [plain]
         if plain.is_dir():
-            return _source_files_in(plain)
+            return _source_files_in(plain, takes)
         if not is_pattern(pattern):
             return []
-        return list(_expand(pattern))
+        return list(_expand(pattern, takes))
     except bracex.ExpansionLimitException as error:
         raise UsageError(f"{pattern}: braces for more than {_MAX_BRACES:,} names.") from error
     except (OSError, RuntimeError) as error:  # a dangling link, no permission, an unknown user
         raise UsageError(f"{pattern}: {error}.") from error
 
 
-def _expand(pattern: str) -> Iterator[Path]:
+def _expand(pattern: str, takes: Takes) -> Iterator[Path]:
     here = Path.cwd()  # never part of the pattern: its name may hold brackets
     home = Path(pattern).expanduser()
     for expanded in bracex.iexpand(str(home), limit=_MAX_BRACES):
         for name in sorted(glob.glob(expanded, root_dir=here, recursive=True)):  # noqa: PTH207
             path = here / name
             if path.is_dir():
-                yield from _source_files_in(path)
+                yield from _source_files_in(path, takes)
             else:
                 path.stat()  # a link that leads nowhere is an error, not a file less
                 yield path
 
 
-def _source_files_in(folder: Path) -> list[Path]:
-    """The files of known formats below a folder, links followed, hidden ones left out."""
+def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
+    """The files below a folder that are sources, links followed, hidden ones left out."""
     found, seen = [], set()
 
     def refuse(error: OSError) -> None:
@@ -71,7 +71,7 @@ def _source_files_in(folder: Path) -> list[Path]:
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
-            if has_known_suffix(name) and not name.startswith("."):
+            if takes(name) and not name.startswith("."):
                 file = Path(place, name)
                 file.stat()
                 found.append(file)

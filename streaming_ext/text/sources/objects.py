@@ -7,7 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from streaming_ext.errors import SourceError, StorageError, TransientStorageError
 from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.storage.digests import Digest
-from streaming_ext.text.sources.patterns import folder_of, is_pattern, matching
+from streaming_ext.text.documents.formats import has_known_suffix
+from streaming_ext.text.sources.patterns import Takes, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
 
 _PIECE_BYTES = 8 * 2**20
@@ -18,7 +19,7 @@ def _client(scheme: str, bucket: str) -> ObjectClient:
     return ObjectClient(scheme=scheme, bucket=bucket)
 
 
-def list_objects(pattern: str) -> list[SourceFile]:
+def list_objects(pattern: str, takes: Takes = has_known_suffix) -> list[SourceFile]:
     """The objects that a URL with or without wildcards names; one listing."""
     scheme, bucket, key = _split(pattern)
     # Without wildcards it may be a file or a folder: its own folder's listing would tell, but may
@@ -30,7 +31,7 @@ def list_objects(pattern: str) -> list[SourceFile]:
         SourceFile(
             url=f"{scheme}://{bucket}/{name}", size=found[name].size, version=found[name].version
         )
-        for name in matching(found, key)
+        for name in matching(found, key, takes)
     ]
 
 

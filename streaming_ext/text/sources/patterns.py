@@ -1,7 +1,7 @@
 """Glob and brace patterns over names that a server lists."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import bracex
 
@@ -22,7 +22,10 @@ def folder_of(pattern: str) -> str:
     return fixed.rpartition("/")[0]
 
 
-def matching(names: Iterable[str], pattern: str) -> list[str]:
+Takes = Callable[[str], bool]  # whether a file of this name, in a folder, is a source
+
+
+def matching(names: Iterable[str], pattern: str, takes: Takes = has_known_suffix) -> list[str]:
     """The names that a pattern means: itself, a folder's source files, or what it matches."""
     names = list(names)
     if pattern in names:
@@ -33,7 +36,7 @@ def matching(names: Iterable[str], pattern: str) -> list[str]:
             name
             for name in names
             if name.startswith(folder)
-            and has_known_suffix(name)
+            and takes(name)
             and not any(part.startswith(".") for part in name[len(folder) :].split("/"))
         ]
     expressions = [re.compile(_translate(one)) for one in bracex.iexpand(pattern)]

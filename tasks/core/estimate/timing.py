@@ -90,12 +90,15 @@ def time_sample(
     storage.create()
     halves = [[piece.texts[: len(piece.texts) // 2] for piece in sample],
               [piece.texts[len(piece.texts) // 2 :] for piece in sample]]  # fmt: skip
-    source = like.source
-    files = [folder / f"{half}-{source.name[-64:]}" for half in ("warm", "timed")]
+    source, options = like.source, spec.read_options
+    reads = format_of(source.url, options)
+    suffix = reads.sample_suffix
+    files = [folder / f"{half}-{source.name[-64:]}{suffix}" for half in ("warm", "timed")]
+    if suffix:
+        spec = spec.model_copy(update={"source_format": None})
     for file, half in zip(files, halves, strict=True):
         texts = pa.chunked_array(half, pa.large_string())
-        options = spec.read_options
-        format_of(source.url, options).write(file, texts, options, codec=like.codec)
+        reads.write(file, texts, options, codec=like.codec)
     together = threading.Barrier(workers)
 
     with WorkerPool(workers) as pool:

@@ -43,7 +43,12 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
     listed, known = _listings.pop(key, (0.0, ()))
     if known and time.monotonic() - listed < _LISTING_SECONDS:
         return known, ()
-    sources = list_sources(config.sources, max_files=config.max_files, hub_config=config.hub_config)
+    sources = list_sources(
+        config.sources,
+        max_files=config.max_files,
+        hub_config=config.hub_config,
+        any_name=options.source_format is not None,
+    )
 
     def check(source: SourceFile) -> str | None:
         try:

@@ -65,7 +65,7 @@ def build_from(
     made = kind(sources=(str(sources),), output=str(root), **settings)
     storage = LocalStorage(root)
     storage.create()
-    sources = tuple(list_sources(made.sources))
+    sources = tuple(list_sources(made.sources, any_name=made.format is not None))
     plan = take_up(look(made, storage, sources), storage, sources)
     tokenizer = open_saved(plan.tokenizer_folder)
     for part in plan.todo:

@@ -1,11 +1,14 @@
 """The same documents make the same dataset in whatever format they come, from plan to estimate."""
 
 import gzip
+import io
 import json
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import cbor2
 import pyarrow as pa
 import pytest
 
@@ -37,6 +40,26 @@ def lines(documents: Sequence[str | None]) -> bytes:
     )
 
 
+def tar(documents: Sequence[str | None]) -> bytes:
+    """The documents as `.txt` and `.json` in turns; one that is null has neither."""
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as file:
+        for number, text in enumerate(documents):
+            ending, data = "cls", b"0"
+            if text is not None:
+                ending, data = "txt", text.encode()
+                if number % 2:
+                    ending, data = "json", json.dumps({"text": text}).encode()
+            member = tarfile.TarInfo(f"{number:04}.{ending}")
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    return whole.getvalue()
+
+
+def cbor(documents: Sequence[str | None]) -> bytes:
+    return b"".join(cbor2.dumps({"id": row, "text": text}) for row, text in enumerate(documents))
+
+
 def write_lines(folder: Path, *suffixes: str) -> Path:
     """`FILES` in a folder, each with the next of the suffixes."""
     folder.mkdir()
@@ -48,7 +71,8 @@ def write_lines(folder: Path, *suffixes: str) -> Path:
             ArrowFormat().write(path, texts, ReadOptions(), codec="none")
             continue
         codec = CODECS.get(f".{suffix.rpartition('.')[2]}", "none")
-        pack(lines(documents), folder / f"{number:03}{suffix}", codec)
+        made = {".cbor": cbor, ".tar": tar}.get(f".{suffix.split('.')[1]}", lines)
+        pack(made(documents), folder / f"{number:03}{suffix}", codec)
     return folder
 
 
@@ -72,6 +96,8 @@ def as_parquet(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Pa
         (".jsonl",),
         (".jsonl.gz", ".jsonl.zst", ".ndjson.bz2"),
         (".jsonl.xz", ".jsonl.lz4", ".arrow"),
+        (".cbor", ".cbor.gz", ".cbor.zst"),
+        (".tar", ".tar.gz", ".cbor"),
     ],
 )
 def test_the_same_stream(
@@ -128,7 +154,7 @@ def test_a_bad_line_fails_its_part(tmp_path: Path, vocabulary: Path) -> None:
         build_from(sources, tmp_path / "dataset", tokenizer=str(vocabulary))
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".arrow"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".arrow", ".cbor", ".tar"])
 def test_the_estimate_is_what_a_run_makes(
     as_parquet: Path, tmp_path: Path, vocabulary: Path, suffix: str
 ) -> None:
@@ -160,3 +186,40 @@ def test_json_arrays(as_parquet: Path, tmp_path: Path, vocabulary: Path) -> None
     found = estimate(EstimateConfig(sources=(str(pattern),), workers=1, pattern="gpt2", **options))
     manifest = Manifest.model_validate_json((as_parquet / "manifest.json").read_bytes())
     assert found.tokens.value == pytest.approx(manifest.tokens, abs=0.5)
+
+
+def test_plain_text(tmp_path: Path, vocabulary: Path) -> None:
+    (tmp_path / "sources").mkdir()
+    for number, text in enumerate(DOCUMENTS[:4]):
+        name, codec = [("a.py", "none"), ("b", "none"), ("c.txt.gz", "gzip"), ("d.x", "none")][
+            number
+        ]
+        pack(text.encode(), tmp_path / "sources" / name, codec)
+    options: dict[str, Any] = {"tokenizer": str(vocabulary), "format": "text"}
+    root = build_from(tmp_path / "sources", tmp_path / "dataset", **options)
+    same = [[text] for text in DOCUMENTS[:4]]
+    as_rows = build_dataset(tmp_path / "rows", same, tokenizer=str(vocabulary))
+    assert made(root) == made(as_rows)
+    assert verify(LocalStorage(root), deep=True).findings == ()
+    sources = (str(tmp_path / "sources"),)
+    found = estimate(EstimateConfig(sources=sources, workers=1, pattern="gpt2", **options))
+    manifest = Manifest.model_validate_json((root / "manifest.json").read_bytes())
+    assert found.tokens.value == pytest.approx(manifest.tokens, abs=0.5)
+
+
+def test_several_columns(as_parquet: Path, tmp_path: Path, vocabulary: Path) -> None:
+    """A title and a body, joined, are the text that stands in one column elsewhere."""
+    (tmp_path / "sources").mkdir()
+    for number, documents in enumerate(FILES):
+        rows = []
+        for text in documents:
+            title, found, body = (text or "").partition("\n\n")
+            story = {"title": title or None, "meta": {"text": body}} if found and body else None
+            rows.append(story or {"title": None, "meta": {"text": text}})
+        data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        (tmp_path / "sources" / f"{number:03}.jsonl").write_bytes(data)
+    assert b'"title": "' in data
+    options: dict[str, Any] = {"text_column": ("title", "meta.text"), "tokenizer": str(vocabulary)}
+    root = build_from(tmp_path / "sources", tmp_path / "dataset", **options)
+    assert made(root) == made(as_parquet)
+    assert verify(LocalStorage(root), deep=True).findings == ()

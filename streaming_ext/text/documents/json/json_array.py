@@ -73,10 +73,9 @@ class JsonFormat(SourceFormat):
             with open_here(path, name=where) as stream:
                 if _is_array(stream):
                     size = path.stat().st_size
+                    rows = DocumentRows(options, where=where, size=size, batch_bytes=batch_bytes)
                     with open_here(path, name=where) as again:
-                        yield from _batches(
-                            again, options, where=where, size=size, batch_bytes=batch_bytes
-                        )
+                        yield from _batches(again, rows)
                     return
         yield from self._lines.read(path, options, name=where, span=span, batch_bytes=batch_bytes)
 
@@ -101,7 +100,7 @@ class JsonFormat(SourceFormat):
                 values = [require_object(value) for value, _ in first]
             except BadValueError as error:
                 raise SourceError(f"{file.name}: {error}.") from error
-        check_fields(values, options, where=file.name)
+        check_fields(values, options.columns, where=file.name)
         return FileLook(
             blocks=(Block(None, file.size),), plain=False, codec=codec_of(file.name)
         )  # fmt: skip
@@ -116,13 +115,9 @@ class JsonFormat(SourceFormat):
             yield from self._lines.read_blocks(file, options, blocks, batch_bytes=batch_bytes)
             return
         for block in blocks:
+            rows = DocumentRows(options, where=file.name, size=file.size, batch_bytes=batch_bytes)
             with open_anywhere(file) as stream:
-                yield (
-                    block,
-                    _batches(
-                        stream, options, where=file.name, size=file.size, batch_bytes=batch_bytes
-                    ),
-                )
+                yield block, _batches(stream, rows)
 
     def write(
         self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
@@ -258,16 +253,12 @@ def _refused(here: _Characters, number: int, problem: str, at: int | None = None
     )
 
 
-def _batches(
-    stream: PlainStream, options: ReadOptions, *, where: str, size: int, batch_bytes: int
-) -> Iterator[DocumentBatch]:
-    rows = DocumentRows(options, where=where, size=size, batch_bytes=batch_bytes)
+def _batches(stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
+    where, options = rows.where, rows.options
     values = (
         (f"document {number + 1}, byte {byte}", value)
         for number, (value, byte) in enumerate(
             _documents(stream, where, skip_bad=options.on_bad_document == "skip")
         )
     )
-    yield from batches_of_values(
-        values, rows, options, fraction=lambda: stream.fraction, batch_bytes=batch_bytes
-    )
+    yield from batches_of_values(values, rows, fraction=lambda: stream.fraction)

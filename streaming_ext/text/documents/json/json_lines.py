@@ -25,13 +25,14 @@ from streaming_ext.text.documents.compression import (
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.json.line_pieces import LinesOfPiece, bytes_of_lines
-from streaming_ext.text.documents.json.lines import TOO_LONG, LineBlock, line_blocks, line_text
+from streaming_ext.text.documents.json.lines import LineBlock, line_blocks, line_text
 from streaming_ext.text.documents.json.values import (
+    TOO_LONG,
     BadValueError,
     Texts,
     check_fields,
     columns_of,
-    require_object,
+    object_of,
     sample_of,
     texts_of,
 )
@@ -216,7 +217,7 @@ def _texts_one_by_one(
         try:
             if line in block.too_long:
                 raise BadValueError(TOO_LONG)  # noqa: TRY301
-            found.append(texts_of(_object_of(data), options) if data.strip() else nothing)
+            found.append(texts_of(object_of(data), options) if data.strip() else nothing)
         except BadValueError as error:
             number = block.first_line + line
             at = stream.origin + block.offset + int(start) + error.byte
@@ -225,21 +226,6 @@ def _texts_one_by_one(
             bad.append(one)
             found.append(nothing)
     return columns_of(found, options), bad
-
-
-def _object_of(data: bytes) -> dict[str, Any]:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise BadValueError("no valid UTF-8", error.start) from error
-    try:
-        value = json.loads(text, parse_int=float)  # an int of 5,000 digits would be an error
-    except json.JSONDecodeError as error:
-        at = len(text[: error.pos].encode())
-        raise BadValueError(f"no valid JSON ({error.msg})", at) from error
-    except RecursionError as error:
-        raise BadValueError("values nested too deep") from error
-    return require_object(value)
 
 
 def _require_plain(name: str) -> None:
@@ -254,9 +240,9 @@ def _check_head(head: bytes, options: ReadOptions, *, where: str) -> None:
         lines.append(last)
     try:
         values = [
-            _object_of(line.removeprefix(b"\xef\xbb\xbf"))
+            object_of(line.removeprefix(b"\xef\xbb\xbf"))
             for line in [line for line in lines if line.strip()][:_LOOK_LINES]
         ]
     except BadValueError as error:
         raise SourceError(f"{where}: {error}.") from error
-    check_fields(values, options, where=where)
+    check_fields(values, options.columns, where=where)

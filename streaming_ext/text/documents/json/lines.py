@@ -12,7 +12,6 @@ from streaming_ext.text.documents.source_format import MAX_BATCH_ROWS, MAX_TEXT_
 
 _NEWLINE = ord("\n")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-TOO_LONG = f"longer than {MAX_TEXT_BYTES} bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,8 @@ def line_text(line: int, stream: Stream) -> str:
 
 
 def _too_long(name: str, line: int, byte: int, stream: Stream) -> SourceError:
+    place = f"{line_text(line, stream)}, byte {stream.origin + byte}"
     return SourceError(
-        f"{name}: {line_text(line, stream)}, byte {stream.origin + byte}: {TOO_LONG}. Cut it, "
-        "leave the file out, or pass --on-bad-document skip."
+        f"{name}: {place}: longer than {MAX_TEXT_BYTES} bytes. Cut it, leave the file out, or pass "
+        "--on-bad-document skip."
     )

@@ -1,5 +1,6 @@
 """What a JSON value says of a document: its texts at fields or paths, or what is wrong with it."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from streaming_ext.text.documents.source_format import (
     DocumentBatch,
 )
 
+TOO_LONG = f"longer than {MAX_TEXT_BYTES} bytes"
 Texts = tuple[str | None, ...]  # of a document, a column each
 
 _KINDS = {bool: "boolean", int: "number", float: "number", list: "array", dict: "object",
@@ -36,10 +38,15 @@ def texts_of(value: object, options: ReadOptions) -> Texts:
         BadValueError: it is no object, or what stands in a column is no text.
     """
     document = require_object(value)
-    return tuple(_text(value_at(document, column), column) for column in options.columns)
+    return tuple(text_of(value_at(document, column), column) for column in options.columns)
 
 
-def _text(found: Any, column: str) -> str | None:
+def text_of(found: Any, column: str) -> str | None:
+    """What stands in a column, which must be text.
+
+    Raises:
+        BadValueError: it is none.
+    """
     if found is None:
         return None
     if not isinstance(found, str):
@@ -51,6 +58,26 @@ def _text(found: Any, column: str) -> str | None:
     if size > MAX_TEXT_BYTES:
         raise BadValueError(f"a text of {size} bytes, at most {MAX_TEXT_BYTES} are read")
     return found
+
+
+def object_of(data: bytes) -> dict[str, Any]:
+    """The object that some bytes spell.
+
+    Raises:
+        BadValueError: they spell none.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise BadValueError("no valid UTF-8", error.start) from error
+    try:
+        value = json.loads(text, parse_int=float)  # an int of 5,000 digits would be an error
+    except json.JSONDecodeError as error:
+        at = len(text[: error.pos].encode())
+        raise BadValueError(f"no valid JSON ({error.msg})", at) from error
+    except RecursionError as error:
+        raise BadValueError("values nested too deep") from error
+    return require_object(value)
 
 
 def require_object(value: object) -> dict[str, Any]:
@@ -78,13 +105,13 @@ def _kind(value: object) -> str:
     return _KINDS.get(type(value), "string")
 
 
-def check_fields(values: Sequence[dict[str, Any]], options: ReadOptions, *, where: str) -> None:
+def check_fields(values: Sequence[dict[str, Any]], columns: Sequence[str], *, where: str) -> None:
     """Look for the text in the first documents of a file.
 
     Raises:
         UsageError: none of them has a column, or the first that has it holds no string there.
     """
-    for column in options.columns:
+    for column in columns:
         _check_field(values, column, where)
 
 
@@ -127,22 +154,19 @@ def sample_of(texts: pa.ChunkedArray, options: ReadOptions) -> Iterator[dict[str
 def batches_of_values(
     values: Iterable[tuple[str, object]],
     rows: DocumentRows,
-    options: ReadOptions,
     *,
     texts_of: Callable[[object, ReadOptions], Texts] = texts_of,
     fraction: Callable[[], float],
-    batch_bytes: int,
 ) -> Iterator[DocumentBatch]:
     """The documents of values that come one by one.
 
     Args:
         values: each with its place in the file; in its place may stand what is wrong with it.
         rows: of the file.
-        options: which text to read.
         texts_of: of a value, where the usual is not what is wanted.
         fraction: of the file that is read so far.
-        batch_bytes: text a batch.
     """
+    options, batch_bytes = rows.options, rows.batch_bytes
     found: list[Texts] = []
     bad: list[BadDocument] = []
     nothing: Texts = (None,) * len(options.columns)

@@ -2,14 +2,17 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import random
+import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cbor2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -55,6 +58,21 @@ def arrow_packed(codec: str) -> Callable[[bytes], bytes]:
         return packed
 
     return pack
+
+
+def cbor_sequence(rows: Sequence[Row]) -> bytes:
+    return b"".join(map(cbor2.dumps, rows))
+
+
+def tar(rows: Sequence[Row]) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as file:
+        for number, row in enumerate(rows):
+            for ending, data in (("cls", b"7"), ("json", json.dumps(row).encode())):
+                member = tarfile.TarInfo(f"some/{number:05}.{ending}")
+                member.size = len(data)
+                file.addfile(member, io.BytesIO(data))
+    return whole.getvalue()
 
 
 def bytes_as(
@@ -108,6 +126,11 @@ KINDS = [
     Kind(".json", bytes_as(json_array), "document 8, byte [0-9]+: no valid JSON"),
     Kind(".lines.json", lines_as(bytes), "line 8, byte [0-9]+: no valid JSON"),
     Kind(".json.gz", bytes_as(json_array, gzip.compress), "damaged or cut short"),
+    Kind(".cbor", bytes_as(cbor_sequence), "document 8, byte [0-9]+: cut short"),
+    Kind(".array.cbor", bytes_as(cbor2.dumps), "document 8, byte [0-9]+: cut short"),
+    Kind(".cbor.zst", bytes_as(cbor_sequence, PACKED[".zst"]), "damaged or cut short"),
+    Kind(".tar", bytes_as(tar), "byte [0-9]+: cut short"),
+    Kind(".tar.gz", bytes_as(tar, gzip.compress), "damaged or cut short"),
     Kind(".stream.arrow", arrow_stream, "no whole Arrow file or stream"),
     Kind(".file.arrow", arrow_file, "no whole Arrow file or stream"),
 ]  # fmt: skip
@@ -130,7 +153,8 @@ def read(
 
 
 def test_every_format_is_here() -> None:
-    assert {format_of(f"x{kind.suffix}").name for kind in KINDS} == {one.name for one in FORMATS}
+    names = {format_of(f"x{kind.suffix}").name for kind in KINDS}
+    assert names | {"text"} == {one.name for one in FORMATS}  # a file of text is one document
 
 
 @ALL

@@ -1,0 +1,1 @@
+"""CBOR: where its items lie, and the documents that they are."""

@@ -1,0 +1,142 @@
+"""Where the items of a CBOR stream lie, found without decoding them (RFC 8949).
+
+An item that is damaged inside, or longer than any text may be, so costs no other one.
+"""
+
+from collections.abc import Iterator
+
+from streaming_ext.errors import SourceError
+from streaming_ext.text.documents.compression import Stream
+from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
+
+_CHUNK_BYTES = 2**20
+_MOST_ITEM_BYTES = MAX_TEXT_BYTES + 2**20  # a text, and what stands beside it
+_MOST_DEPTH = 400
+_SELF_DESCRIBED = b"\xd9\xd9\xf7"  # a tag that a file may begin with
+_BYTES, _TEXT, _ARRAY, _MAP, _TAG, _OTHER = range(2, 8)  # major types
+_OPEN_ENDED, _BREAK = 31, 0xFF
+_UNTIL_BREAK = -1
+
+
+class CborItems:
+    """The items of a sequence, or of the one array that a file is.
+
+    Attributes:
+        number: of the item in hand, from 0.
+        start: its first byte.
+    """
+
+    def __init__(self, stream: Stream, where: str) -> None:
+        self._stream, self._where = stream, where
+        self._data = b""
+        self._at = 0  # in `_data`
+        self._before = 0  # bytes dropped before `_data`
+        self._kept: int | None = None  # where the item in hand begins in `_data`; None: not kept
+        self.number = self.start = 0
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        """The bytes of each item; None for one that is too long to be kept.
+
+        Raises:
+            SourceError: the file is damaged or cut short; names item and byte.
+        """
+        if self._has(3) and self._data[self._at :].startswith(_SELF_DESCRIBED):
+            self._at += 3
+        left = None
+        if self._has(1) and self._data[self._at] >> 5 == _ARRAY:
+            left = self._head()[1]
+        while left != 0 if left is not None else self._has(1):
+            if left == _UNTIL_BREAK and self._byte() == _BREAK:
+                self._at += 1
+                break
+            yield self._item()
+            self.number += 1
+            if left is not None and left > 0:
+                left -= 1
+        if left is not None and self._has(1):
+            raise self._damaged("something stands behind the end of the array")
+
+    def _item(self) -> bytes | None:
+        self.start, self._kept = self._before + self._at, self._at
+        waiting = [1]  # items to come, of what is open; the innermost last
+        while waiting:
+            if waiting[-1] == 0:
+                waiting.pop()
+            elif waiting[-1] == _UNTIL_BREAK and self._byte() == _BREAK:
+                self._at += 1
+                waiting.pop()
+            else:
+                if waiting[-1] > 0:
+                    waiting[-1] -= 1
+                kind, length = self._head()
+                if kind in {_BYTES, _TEXT} and length != _UNTIL_BREAK:
+                    self._skip(length)
+                elif kind in {_BYTES, _TEXT, _ARRAY}:
+                    waiting.append(length)
+                elif kind == _MAP:
+                    waiting.append(2 * length if length > 0 else length)
+                elif kind == _TAG:
+                    waiting.append(1)
+                if len(waiting) > _MOST_DEPTH:
+                    raise self._damaged("values nested too deep")
+        return None if self._kept is None else self._data[self._kept : self._at]
+
+    def _head(self) -> tuple[int, int]:
+        """Major type and argument of the next head; `_UNTIL_BREAK` where no length is told."""
+        first = self._byte()
+        kind, info = first >> 5, first & 31
+        self._at += 1
+        if info < 24:
+            return kind, info
+        if info == _OPEN_ENDED and kind in {_BYTES, _TEXT, _ARRAY, _MAP}:
+            return kind, _UNTIL_BREAK
+        if info > 27:
+            raise self._damaged(f"no CBOR (byte 0x{first:02x})")
+        size = 1 << (info - 24)
+        if not self._has(size):
+            raise self._damaged("cut short")
+        value = int.from_bytes(self._data[self._at : self._at + size])
+        self._at += size
+        return kind, value
+
+    def _byte(self) -> int:
+        if not self._has(1):
+            raise self._damaged("cut short")
+        return self._data[self._at]
+
+    def _skip(self, count: int) -> None:
+        if self._kept is not None and self._at - self._kept + count <= _MOST_ITEM_BYTES:
+            if not self._has(count):
+                raise self._damaged("cut short")
+        else:
+            self._kept = None
+        while count > len(self._data) - self._at:
+            count -= len(self._data) - self._at
+            self._at = len(self._data)
+            if not self._has(1):
+                raise self._damaged("cut short")
+        self._at += count
+
+    def _has(self, count: int) -> bool:
+        """Whether so many bytes come; reads on, and drops what is not needed any more."""
+        if len(self._data) - self._at >= count:
+            return True
+        keep = self._at if self._kept is None else self._kept
+        if self._at + count - keep > _MOST_ITEM_BYTES:
+            keep, self._kept = self._at, None
+        pieces = [self._data[keep:]]
+        have = len(self._data) - self._at
+        while have < count and (data := self._stream.read(max(_CHUNK_BYTES, count - have))):
+            pieces.append(data)
+            have += len(data)
+        self._data = b"".join(pieces)
+        self._before, self._at = self._before + keep, self._at - keep
+        if self._kept is not None:
+            self._kept = 0
+        return have >= count
+
+    def _damaged(self, problem: str) -> SourceError:
+        return SourceError(
+            f"{self._where}: document {self.number + 1}, byte {self._before + self._at}: "
+            f"{problem}. Fetch the file again, or leave it out."
+        )

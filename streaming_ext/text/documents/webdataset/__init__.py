@@ -1,0 +1,1 @@
+"""WebDataset: the members of a tar, and the samples that they are."""

@@ -1,0 +1,197 @@
+"""WebDataset: tars of samples; a document is a sample's `.txt`, or a field of its `.json`.
+
+A sample is the members next to each other whose paths are the same up to the first dot of the name.
+"""
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.compression import (
+    PlainStream,
+    codec_of,
+    open_anywhere,
+    open_here,
+    pack,
+    packed_suffixes,
+)
+from streaming_ext.text.documents.document_rows import DocumentRows
+from streaming_ext.text.documents.json.values import (
+    BadValueError,
+    Texts,
+    batches_of_values,
+    check_fields,
+    object_of,
+    text_of,
+    value_at,
+)
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.source_format import (
+    BATCH_BYTES,
+    Block,
+    DocumentBatch,
+    FileLook,
+    SourceBytes,
+    SourceFormat,
+    Span,
+)
+from streaming_ext.text.documents.webdataset.tar_members import Member, TarMembers
+
+_LOOK_SAMPLES = 20
+_TEXT_ENDINGS = ("txt", "json")
+_MOST_OTHERS = 20  # endings of a sample that are remembered for a message
+_TXT = ("text", "txt")  # columns that are the `.txt` of a sample, where it has one
+
+
+@dataclass(slots=True)
+class _Sample:
+    """The members of one key: those of text by their endings, and the endings of others."""
+
+    key: str
+    byte: int
+    members: dict[str, Member] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+    problem: str = ""
+
+
+class WebDatasetFormat(SourceFormat):
+    """Tars of samples, packed or not."""
+
+    name = "webdataset"
+    suffixes = packed_suffixes(".tar")
+
+    def read(
+        self,
+        path: Path,
+        options: ReadOptions,
+        *,
+        name: str | None = None,
+        span: Span | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[DocumentBatch]:
+        """See `SourceFormat.read`; the message names the sample."""
+        where = name or str(path)
+        if span is not None:
+            raise SourceError(f"{where}: a tar cannot be entered in the middle.")
+        with open_here(path, name=where) as stream:
+            size = path.stat().st_size
+            rows = DocumentRows(options, where=where, size=size, batch_bytes=batch_bytes)
+            yield from _batches(stream, rows)
+
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
+        """See `SourceFormat.look`: the first samples tell what there is."""
+        with open_anywhere(file) as stream:
+            samples = list(islice(_samples(stream, file.name), _LOOK_SAMPLES))
+        _check(samples, options, where=file.name)
+        blocks = (Block(None, file.size),)
+        return FileLook(blocks=blocks, plain=False, codec=codec_of(file.name))
+
+    def read_blocks(
+        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
+    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
+        """See `SourceFormat.read_blocks`."""
+        for block in blocks:
+            rows = DocumentRows(options, where=file.name, size=file.size, batch_bytes=batch_bytes)
+            with open_anywhere(file) as stream:
+                yield block, _batches(stream, rows)
+
+    def write(
+        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
+    ) -> None:
+        """See `SourceFormat.write`."""
+        column = options.columns[0]
+        whole = io.BytesIO()
+        with tarfile.open(fileobj=whole, mode="w") as tar:
+            for number, text in enumerate(texts):
+                ending, data = "txt", text.as_py()
+                if column not in _TXT:
+                    ending, data = "json", json.dumps({column: data}, ensure_ascii=False)
+                member = tarfile.TarInfo(f"{number:09}.{ending}")
+                member.size = len(data.encode())
+                tar.addfile(member, io.BytesIO(data.encode()))
+        pack(whole.getvalue(), path, codec)
+
+
+def _batches(stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
+    values = (
+        (f"sample {sample.key!r}, byte {sample.byte}", sample)
+        for sample in _samples(stream, rows.where)
+    )
+    yield from batches_of_values(values, rows, texts_of=_texts, fraction=lambda: stream.fraction)
+
+
+def _samples(stream: PlainStream, where: str) -> Iterator[_Sample]:
+    sample: _Sample | None = None
+    for member in TarMembers(stream, where):
+        folder, slash, base = member.name.rpartition("/")
+        stem, dot, ending = base.partition(".")
+        if not dot or (base.startswith("__") and stem.endswith("__")):
+            continue
+        key, ending = f"{folder}{slash}{stem}", ending.lower()
+        if sample is None or sample.key != key:
+            if sample is not None:
+                yield sample
+            sample = _Sample(key, member.byte)
+        if ending in _TEXT_ENDINGS:
+            if ending in sample.members:
+                sample.problem = f"more than one .{ending}"
+            if member.problem:
+                sample.problem = f".{ending}: {member.problem}"
+            sample.members[ending] = member
+        elif len(sample.others) < _MOST_OTHERS:
+            sample.others.add(ending)
+    if sample is not None:
+        yield sample
+
+
+def _texts(value: object, options: ReadOptions) -> Texts:
+    """The texts of a sample."""
+    sample = value
+    assert isinstance(sample, _Sample)  # noqa: S101
+    if sample.problem:
+        raise BadValueError(sample.problem)
+    fields: dict[str, Any] | None = None
+    found: list[str | None] = []
+    for column in options.columns:
+        if column in _TXT and (txt := sample.members.get("txt")) is not None:
+            found.append(_decoded(txt.data or b""))
+        elif (described := sample.members.get("json")) is not None:
+            fields = object_of(described.data or b"") if fields is None else fields
+            found.append(text_of(value_at(fields, column), column))
+        else:
+            found.append(None)
+    return tuple(found)
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadValueError(f".txt: no valid UTF-8 at its byte {error.start}") from error
+
+
+def _check(samples: Sequence[_Sample], options: ReadOptions, *, where: str) -> None:
+    """Look for the text in the first samples of a tar."""
+    described = [sample.members["json"] for sample in samples if "json" in sample.members]
+    has_txt = any("txt" in sample.members for sample in samples)
+    columns = tuple(c for c in options.columns if not (has_txt and c in _TXT))
+    if samples and columns and not described:
+        others = {ending for sample in samples for ending in sample.others}
+        endings = sorted({"txt"} | others if has_txt else others)
+        raise UsageError(
+            f"{where} has no column {columns[0]!r}; its samples hold {', '.join(endings)}. Text is "
+            "taken of .txt, or of a field of .json: pass --text-column."
+        )
+    try:
+        values = [object_of(member.data or b"") for member in described]
+    except BadValueError as error:
+        raise SourceError(f"{where}: {error}.") from error
+    check_fields(values, columns, where=where)

@@ -1,0 +1,131 @@
+"""CBOR as it may come: items are found without trust, what is bad inside one costs no other."""
+
+import contextlib
+import random
+from pathlib import Path
+
+import cbor2
+import pytest
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.cbor import items as cbor_items
+from streaming_ext.text.documents.cbor.cbor import CborFormat
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from tests.streaming_ext.text.documents.test_bad_documents import SKIP, places, read
+
+A, B = cbor2.dumps({"text": "a", "n": [1, {"x": None}]}), cbor2.dumps({"text": "b"})
+
+
+def rows(path: Path, data: bytes) -> list[tuple[int, str]]:
+    path.write_bytes(data)
+    return read(path, ReadOptions())[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", []),
+        (A + B, [(0, "a"), (1, "b")]),
+        (b"\x82" + A + B, [(0, "a"), (1, "b")]),
+        (b"\x9f" + A + B + b"\xff", [(0, "a"), (1, "b")]),
+        (b"\xd9\xd9\xf7" + A + B, [(0, "a"), (1, "b")]),
+        (b"\x80", []),
+        (b"\xbf\x64text\x7f\x61a\x62bc\xff\xff" + B, [(0, "abc"), (1, "b")]),
+        (b"\xa2\x64text\x61a\x62at\xc0\x63bad" + B, [(0, "a"), (1, "b")]),  # a date that is none
+        (b"\xa2\x64text\x61a\x01\xfb" + bytes(8) + B, [(0, "a"), (1, "b")]),
+    ],
+)
+def test_forms(tmp_path: Path, data: bytes, expected: list[tuple[int, str]]) -> None:
+    assert rows(tmp_path / "x.cbor", data) == expected
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (b"\xa1\x64text\x62\xff\xff", "no valid CBOR"),
+        (b"\xa1\x64text\x05", "'text' is of type number, expected string"),
+        (b"\x61a", "a value of type string, expected object"),
+        (b"\x82\x01\x02", "a value of type array, expected object"),
+    ],
+)
+def test_a_bad_item_costs_no_other(tmp_path: Path, item: bytes, reason: str) -> None:
+    path = tmp_path / "x.cbor"
+    path.write_bytes(A + item + B)
+    good, bad, _ = read(path)
+    assert good == [(0, "a"), (2, "b")]
+    assert [(row, place) for row, place, _ in places(bad)] == [(1, f"document 2, byte {len(A)}")]
+    assert bad[0].reason.startswith(reason)
+    with pytest.raises(SourceError, match=rf"x\.cbor: document 2, byte {len(A)}: {reason}"):
+        read(path, ReadOptions())
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (b"\x7b" + b"\x0f" * 8 + b"abc", "cut short"),
+        (b"\x9b" + b"\x0f" * 8 + b"\x01", "cut short"),
+        (b"\xa1\x64text\x65abc", "cut short"),
+        (b"\xa1\x64te", "cut short"),
+        (b"\x1c", "no CBOR"),
+        (b"\x81" * 100_000, "values nested too deep"),
+    ],
+)
+def test_what_makes_the_rest_unreadable(tmp_path: Path, end: bytes, said: str) -> None:
+    path = tmp_path / "x.cbor"
+    path.write_bytes(A + end)
+    for options in (ReadOptions(), SKIP):
+        with pytest.raises(SourceError, match=rf"x\.cbor: document 2, byte \d+: {said}"):
+            read(path, options)
+
+
+def test_something_behind_an_array(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="something stands behind the end of the array"):
+        rows(tmp_path / "x.cbor", b"\x81" + A + B)
+
+
+def test_an_item_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cbor_items, "_MOST_ITEM_BYTES", 1000)
+    monkeypatch.setattr(cbor_items, "_CHUNK_BYTES", 300)
+    path = tmp_path / "x.cbor"
+    long = cbor2.dumps({"text": "x" * 5000, "more": "y"})
+    many = cbor2.dumps({"text": "z", "more": list(range(3000))})
+    path.write_bytes(A + long + B + many + A)
+    good, bad, _ = read(path)
+    assert good == [(0, "a"), (2, "b"), (4, "a")]
+    assert [(one.row, one.place) for one in bad] == [
+        (1, f"document 2, byte {len(A)}"), (3, f"document 4, byte {len(A + long + B)}")
+    ]  # fmt: skip
+
+
+def test_a_cut_at_any_byte_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cbor_items, "_CHUNK_BYTES", 5)
+    whole = A + B * 3
+    ends = {0, len(A), len(A + B), len(A + B * 2), len(whole)}
+    for length in range(len(whole) + 1):
+        if length in ends:
+            assert len(rows(tmp_path / "x.cbor", whole[:length])) == sorted(ends).index(length)
+        else:
+            with pytest.raises(SourceError, match="cut short"):
+                rows(tmp_path / "x.cbor", whole[:length])
+
+
+def test_any_bytes_end_in_documents_or_an_error(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    whole = bytearray(A * 20)
+    for _ in range(300):
+        changed = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        (tmp_path / "x.cbor").write_bytes(changed)
+        with contextlib.suppress(SourceError):
+            assert read(tmp_path / "x.cbor")[2] <= 40
+
+
+def test_a_look(tmp_path: Path) -> None:
+    path = tmp_path / "x.cbor"
+    path.write_bytes(A + B)
+    file = SourceFileBytes(SourceFile(url=str(path), size=len(A + B)))
+    with pytest.raises(UsageError, match="'n' is of type array"):
+        CborFormat().look(file, ReadOptions(columns=("n",)))

@@ -1,0 +1,48 @@
+"""Plain text: a file is a document, whatever stands in it."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import SourceError
+from streaming_ext.text.documents import document_rows, plain_text
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.sources import list_sources
+from tests.streaming_ext.text.documents.test_bad_documents import SKIP, places, read
+
+TEXT = ReadOptions(source_format="text")
+
+
+@pytest.mark.parametrize("text", ["", "one\n\ttwo\r\n", "\U0001f600 \x00", "é" * 5000])
+def test_a_file_is_a_document(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.txt").write_bytes(text.encode())
+    assert read(tmp_path / "x.txt", ReadOptions())[0] == [(0, text)]
+    (tmp_path / "x.py").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert read(tmp_path / "x.py", TEXT)[0] == [(0, text)]
+    (tmp_path / "x.txt.gz").write_bytes(gzip.compress(text.encode()))
+    assert read(tmp_path / "x.txt.gz", ReadOptions(columns=("a", "b")))[0] == [(0, text)]
+
+
+def test_bad_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (plain_text, document_rows):
+        monkeypatch.setattr(module, "MAX_TEXT_BYTES", 1000)
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"caf\xe9")
+    assert places(read(path, SKIP)[1]) == [(0, "row 0", "no valid UTF-8 at byte 3 of its text")]
+    with pytest.raises(SourceError, match=r"x\.txt: row 0: no valid UTF-8 at byte 3"):
+        read(path, ReadOptions())
+    path.write_bytes(b"a" * 1001)
+    good, bad, number = read(path, SKIP)
+    assert (good, len(bad), number) == ([], 1, 1)
+    with pytest.raises(SourceError, match="longer than"):
+        read(path, ReadOptions())
+
+
+def test_a_named_format_takes_all_files_of_a_folder(tmp_path: Path) -> None:
+    for name in ("a.py", "deep/__init__.py", "README", "x.txt", ".git/config", "y.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    found = [source.name for source in list_sources([str(tmp_path)], any_name=True)]
+    assert found == ["README", "a.py", "__init__.py", "x.txt", "y.parquet"]
+    assert [source.name for source in list_sources([str(tmp_path)])] == ["y.parquet"]

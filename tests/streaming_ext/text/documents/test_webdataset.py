@@ -1,0 +1,177 @@
+"""WebDataset: samples of text; a hostile tar writes nothing and takes no memory."""
+
+import contextlib
+import gzip
+import io
+import random
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.webdataset import tar_members
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from tests.streaming_ext.text.documents.test_bad_documents import places, read
+
+JSON_SAYS = "Expecting property name enclosed in double quotes"
+Files = Sequence[tuple[str, bytes]]
+
+
+def tar(files: Files, kind: int = tarfile.PAX_FORMAT) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w", format=kind) as file:
+        for name, data in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    return whole.getvalue()
+
+
+def rows(path: Path, files: Files, column: str = "text") -> list[tuple[int, str]]:
+    path.write_bytes(tar(files))
+    return read(path, ReadOptions(columns=(column,)))[0]
+
+
+SAMPLES = [
+    ("a/0.txt", b"zero"), ("a/0.json", b'{"text": "not this", "body": "one"}'),
+    ("a/1.json", b'{"text": "two"}'), ("a/1.cls", b"5"), ("a/2.jpg", b"\xff\xd8"),
+    ("b/2.x.txt", b"other ending"), ("b/3.TXT", b"\xef\xbb\xbfthree"),
+]  # fmt: skip
+
+
+def test_samples(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    assert rows(path, SAMPLES) == [(0, "zero"), (1, "two"), (4, "three")]
+    assert rows(path, SAMPLES, "txt") == [(0, "zero"), (4, "three")]
+    assert rows(path, SAMPLES, "body") == [(0, "one")]
+    assert rows(path, [("./0.txt", b"a"), ("__meta__/x", b""), ("1.txt", b"")]) == [
+        (0, "a"), (1, "")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names_and_any_language(tmp_path: Path, kind: int) -> None:
+    path = tmp_path / "x.tar"
+    long = "ä" * 100 + "/" + "n" * 200
+    path.write_bytes(tar([(f"{long}.txt", b"a"), (f"{long}.json", b"{}"), ("1.txt", b"b")], kind))
+    assert read(path, ReadOptions())[0] == [(0, "a"), (1, "b")]
+
+
+def test_tars_end_to_end_are_all_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar.gz"
+    path.write_bytes(gzip.compress(tar([("0.txt", b"a")])) + gzip.compress(tar([("1.txt", b"b")])))
+    assert read(path, ReadOptions())[0] == [(0, "a"), (1, "b")]
+
+
+def test_bad_samples_cost_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tar_members, "MAX_TEXT_BYTES", 1000)
+    path = tmp_path / "x.tar"
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as file:
+        for name, data in [
+            ("0.txt", b"a"), ("1.txt", b"\xff"), ("2.json", b"{"), ("3.txt", b"x" * 1001),
+        ]:  # fmt: skip
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+        for name, type_ in [("4.txt", tarfile.SYMTYPE), ("5.txt", tarfile.LNKTYPE)]:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = type_, "/etc/passwd"
+            file.addfile(member)
+        member = tarfile.TarInfo("6.txt")
+        member.type = tarfile.FIFOTYPE
+        file.addfile(member)
+        member = tarfile.TarInfo("7.txt")
+        member.size = 1
+        file.addfile(member, io.BytesIO(b"b"))
+    path.write_bytes(whole.getvalue())
+    good, bad, _ = read(path)
+    assert [text for _, text in good] == ["a", "b"]
+    assert [(place, reason) for _, place, reason in places(bad)] == [
+        ("sample '1', byte 1536", ".txt: no valid UTF-8 at its byte 0"),
+        ("sample '2', byte 2560", f"no valid JSON ({JSON_SAYS})"),
+        ("sample '3', byte 3584", ".txt: longer than 1000 bytes"),
+        ("sample '4', byte 5120", ".txt: a link, which is not followed"),
+        ("sample '5', byte 5632", ".txt: a link, which is not followed"),
+    ]  # fmt: skip
+    with pytest.raises(SourceError, match=r"x\.tar: sample '1', byte 1536: \.txt: no valid UTF-8"):
+        read(path, ReadOptions())
+
+
+def test_nothing_is_ever_written(tmp_path: Path) -> None:
+    path = tmp_path / "inner" / "x.tar"
+    path.parent.mkdir()
+    names = ["../../escape.txt", str(tmp_path / "planted.txt"), "a/../../b.txt", ".txt"]
+    rows(path, [(name, b"text") for name in names])
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["inner", "x.tar"]
+
+
+def header(size: bytes, kind: bytes = b"0") -> bytes:
+    whole = bytearray(tar([("0.txt", b"a")], tarfile.USTAR_FORMAT)[:512])
+    whole[124:136], whole[156:157] = size.ljust(12, b"\0"), kind
+    whole[148:156] = b" " * 8
+    whole[148:156] = f"{sum(whole):06o}\0 ".encode()
+    return bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "cut short"),
+        (b"no tar" * 200, "no tar|the sum of a header"),
+        (header(b"\xff" * 12), "a member of negative size"),
+        (header(b"\x80" + b"\xff" * 11), "cut short"),
+        (header(b"77777777777", b"x"), "a header of"),
+        (header(b"77777777777", b"L"), "a header of"),
+        (header(b"12345"), "cut short"),
+        (header(b"00000000005", b"x") + b"1 a=b".ljust(512, b"\0"), "no field of the pax"),
+    ],
+)
+def test_hostile_tars(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "x.tar"
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match=rf"x\.tar: byte \d+: ({said})"):
+        read(path)
+
+
+def test_a_cut_at_any_block_is_noticed(tmp_path: Path) -> None:
+    whole = tar([("0.txt", b"a" * 600), ("1.txt", b"b")])[: 512 * 5 + 100]
+    for length in range(0, len(whole), 100):
+        (tmp_path / "x.tar").write_bytes(whole[:length])
+        with pytest.raises(SourceError, match="cut short"):
+            read(tmp_path / "x.tar")
+
+
+def test_any_bytes_end_in_documents_or_an_error(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    whole = tar([(f"{n}.txt", b"some text") for n in range(10)])
+    for _ in range(300):
+        changed = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        (tmp_path / "x.tar").write_bytes(changed)
+        with contextlib.suppress(SourceError):
+            assert read(tmp_path / "x.tar")[2] <= 10
+
+
+def test_a_look(tmp_path: Path) -> None:
+    def look(files: Files, column: str) -> None:
+        path = tmp_path / "x.tar"
+        path.write_bytes(tar(files))
+        file = SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
+        format_of("x.tar").look(file, ReadOptions(columns=(column,)))
+
+    look(SAMPLES, "text")
+    look(SAMPLES, "body")
+    look([("0.txt", b"a")], "text")
+    with pytest.raises(UsageError, match=r"no column 'text'; its samples hold cls, jpg\."):
+        look([("0.jpg", b"a"), ("0.cls", b"1")], "text")
+    with pytest.raises(UsageError, match=r"no column 'body'; its samples hold txt\."):
+        look([("0.txt", b"a")], "body")
+    with pytest.raises(UsageError, match="no column 'other'; its columns are text, body"):
+        look(SAMPLES[:2], "other")
