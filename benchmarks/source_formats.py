@@ -67,7 +67,7 @@ def main() -> None:
             for file in NAMES:
                 source = SourceFile(url=str(folder / file), size=(folder / file).stat().st_size)
                 job = TokenizeJob(
-                    part=Part.whole(0, source), local_path=source.url, engine="auto", spec=spec,
+                    part=Part.whole(0, source), engine="auto", spec=spec,
                     scratch=str(folder / "scratch"), tokenizer_folder=str(folder / "tokenizer"),
                 )  # fmt: skip
                 began = time.process_time()

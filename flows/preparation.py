@@ -78,7 +78,7 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
     with (
         storage.exclusive() as lock,
         open_executor(
-            config, files=len(sources), inherited=[] if lock is None else [lock]
+            config, files=len(found.plan.parts), inherited=[] if lock is None else [lock]
         ) as executor,
     ):
         plan = take_up(found, storage, sources)

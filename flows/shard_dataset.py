@@ -134,7 +134,7 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
         progress.enter(SHARDING.behind)
         progress.begin_task_run()
         manifest = publish(Planned(plan, storage))
-        not_checked = sum(part.source.content is not None for part in manifest.parts)
+        not_checked = sum(part.not_checked for part in manifest.parts)
     report = RunReport(
         run=str(flow_run.id),
         began=began,
@@ -145,8 +145,8 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
         versions=installed_versions(),
         engine=plan.config.engine,
         output=str(storage),
-        files=len(plan.sources),
-        files_skipped=len(plan.sources) - len(plan.todo),
+        files=len(plan.parts),
+        files_skipped=len(plan.parts) - len(plan.todo),
         files_done=len(done),
         failed=tuple(failed),
         text_bytes=sum(times.text_bytes for times in done),

@@ -8,6 +8,7 @@ import numpy as np
 
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.places import Place, PlacesOfPart
 from streaming_ext.dataset.reading import record_of
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import CorruptDatasetError, UsageError
@@ -26,6 +27,8 @@ class DocumentSpan:
     Attributes:
         source: URL of the source file.
         row: of the document in its source file, from 0.
+        from_byte: rows are counted from those that begin here on, where a node keeps some pieces
+            of a file alone; 0: from the file's beginning.
         first: token of the document that the piece begins with, from 0.
         tokens: length of the piece, the end-of-text id counted.
         place: token of the sequence that the piece begins at.
@@ -36,6 +39,12 @@ class DocumentSpan:
     first: int
     tokens: int
     place: int
+    from_byte: int = 0
+
+    @property
+    def document(self) -> Place:
+        """The row, for people."""
+        return Place(self.source, self.row, self.from_byte)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +105,7 @@ def trace_step(
 class _Documents:
     """The documents of a part in one split: all arrays of shape (documents,)."""
 
-    source: str
+    places: PlacesOfPart
     rows: Ints
     ends: Ints  # in tokens from the part's start
 
@@ -129,10 +138,12 @@ def _spans(
             if opens >= high:
                 break
             piece = max(low, opens)
+            found = documents.places.of(int(documents.rows[document]))
             spans.append(
                 DocumentSpan(
-                    source=documents.source,
-                    row=int(documents.rows[document]),
+                    source=found.source,
+                    row=found.row,
+                    from_byte=found.from_byte,
                     first=piece - opens,
                     tokens=min(high, int(documents.ends[document])) - piece,
                     place=origin + piece - begin,
@@ -153,7 +164,7 @@ def _read_documents(cache: ShardCache, manifest: Manifest, part: int) -> _Docume
     chosen = np.asarray(table["split"]) == cache.index.split
     lengths = np.asarray(table["tokens"])[chosen].astype(np.int64) + 1  # and its end-of-text id
     return _Documents(
-        source=record.source.url,
+        places=PlacesOfPart(record, manifest),
         rows=np.asarray(table["row"])[chosen].astype(np.int64),
         ends=np.cumsum(lengths),
     )

@@ -1,6 +1,4 @@
-"""Bring a remote source file within reach of the workers."""
-
-from pathlib import Path
+"""Bring the pieces of a part within reach of the workers."""
 
 from prefect import task
 
@@ -17,18 +15,17 @@ from tasks.running.run import Run
     retry_delay_seconds=retry_pauses,
     **OURS,
 )
-def download(run: Run, part: Part) -> Path:
-    """The path of the file's bytes on this machine.
+def download(run: Run, part: Part) -> int:
+    """Bring a part's bytes to this machine; returns how many came. The run knows where they lie.
 
     Raises:
         ShardmillError: whatever the worker met that fetched it.
     """
-    source = part.source
-    run.room.take(part.number, source.size)
+    run.room.take(part.number, part.size)
     try:
         fetched = run.movers.run(
             FetchJob(
-                source=source,
+                part=part,
                 folder=str(run.plan.downloads),
                 options=run.plan.spec.read_options,
             )
@@ -37,4 +34,4 @@ def download(run: Run, part: Part) -> Path:
         run.room.give_back(part.number)
         raise
     run.fetched(part, fetched)
-    return Path(fetched.path)
+    return fetched.fetched_bytes

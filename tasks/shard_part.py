@@ -1,4 +1,4 @@
-"""Take one source file through all steps in a process of a Dask cluster."""
+"""Take one part through all steps in a process of a Dask cluster."""
 
 from prefect import task
 
@@ -33,7 +33,7 @@ def is_at_work(run: str) -> bool:
     **OURS,
 )
 def shard_part(output: str, run: str, number: int) -> PartTimes | FailedFile:
-    """Download, tokenize and write a source file; see the tasks of these names.
+    """Download, tokenize and write a part; see the tasks of these names.
 
     Args:
         output: of the dataset.
@@ -57,14 +57,15 @@ def shard_part(output: str, run: str, number: int) -> PartTimes | FailedFile:
     part = means.plan.part(number)
     step = "download"
     try:
-        local = part.source.local_path or download.fn(means, part)
+        if part.remote:
+            download.fn(means, part)
         step = "tokenize"
-        tokenized = tokenize.fn(means, part, local)
+        tokenized = tokenize.fn(means, part)
         step = "write"
         return write.fn(means, part, tokenized)
     except ShardmillError as error:
         if error.fatal or error.transient or isinstance(error, StoppedError):
             raise
-        return FailedFile(part=number, source=part.source.url, step=step, reason=str(error))
+        return FailedFile(part=number, source=part.source, step=step, reason=str(error))
     finally:
         means.forget(part)

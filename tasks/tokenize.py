@@ -1,6 +1,4 @@
-"""Turn a source file into packed shards on scratch, in a worker process."""
-
-from pathlib import Path
+"""Turn a part's pieces into packed shards on scratch, in a worker process."""
 
 from prefect import task
 
@@ -17,8 +15,8 @@ from tasks.running.run import Run
     retry_delay_seconds=[1, 5],
     **OURS,
 )
-def tokenize(run: Run, part: Part, local: Path) -> TokenizedPart:
-    """Tokenize the file at `local`; the shards stay on scratch, only their counts come back.
+def tokenize(run: Run, part: Part, fetched: int = 0) -> TokenizedPart:
+    """Tokenize what was fetched, or lies here; the shards stay on scratch, their counts come back.
 
     Raises:
         ShardmillError: whatever the worker met.
@@ -27,7 +25,7 @@ def tokenize(run: Run, part: Part, local: Path) -> TokenizedPart:
     tokenized = run.pool.run(
         TokenizeJob(
             part=part,
-            local_path=str(local),
+            paths=run.paths_of(part),
             scratch=str(plan.part_scratch(part.number)),
             tokenizer_folder=str(plan.tokenizer_folder),
             engine=plan.config.engine,

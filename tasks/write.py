@@ -40,7 +40,7 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
     run.forget(part)
     return PartTimes(
         part=part.number,
-        source=part.source.url,
+        source=part.source,
         host=platform.node(),
         tokenized_at=tokenized.ended,
         text_bytes=tokenized.text_bytes,

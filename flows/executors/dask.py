@@ -49,7 +49,7 @@ class OnDask:
         self, plan: RunPlan, storage: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on the cluster; see `Executor`."""
-        sizes = {part: plan.sources[part].size for part in plan.todo}
+        sizes = {part: plan.parts[part].size for part in plan.todo}
         progress.task_runs = None
         progress.begin(files=len(sizes), source_bytes=sum(sizes.values()))
         progress.enter("sharding on a Dask cluster")
@@ -121,7 +121,7 @@ def _result(future: Future[Any], part: int, plan: RunPlan) -> PartTimes | Failed
         fault = error
     else:
         return result
-    source = plan.sources[part].url
+    source = plan.parts[part].source
     return FailedFile(part=part, source=source, step="shard", reason=str(fault))
 
 

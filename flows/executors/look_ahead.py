@@ -8,7 +8,6 @@ import platform
 import queue
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from prefect.client.schemas.objects import State
@@ -48,20 +47,16 @@ def done_in_any_order(
     in_hand = 0
     first_local = next(index for index, step in enumerate(stage.steps) if step.local)
 
-    def submit(part: Part, index: int, *before: PrefectFuture[Any] | Path) -> None:
+    def submit(part: Part, index: int, *before: PrefectFuture[Any]) -> None:
         step = stage.steps[index]
         run.progress.begin_task_run()
-        run.progress.step(part.number, part.source.url, step.name, platform.node())
+        run.progress.step(part.number, part.source, step.name, platform.node())
         future = step.submit(run, part, *before)
         future.add_done_callback(lambda _: ended.put((part, index, future)))
 
     def begin_next() -> int:
         for part in waiting:
-            local = part.source.local_path
-            if local is None:
-                submit(part, 0)
-            else:
-                submit(part, first_local, local)
+            submit(part, 0 if part.remote else first_local)
             return 1
         return 0
 

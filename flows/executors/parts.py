@@ -24,7 +24,7 @@ def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
     logger = get_run_logger()
     plan = run.plan
     parts = [plan.part(number) for number in plan.todo]
-    run.progress.begin(files=len(parts), source_bytes=sum(part.source.size for part in parts))
+    run.progress.begin(files=len(parts), source_bytes=sum(part.size for part in parts))
     run.progress.enter(SHARDING.name)
     # A part that is being uploaded leaves its worker free for the next one.
     uploading = plan.config.workers if run.storage.remote else 0
@@ -37,13 +37,11 @@ def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
         outage = outage + 1 if isinstance(error, TransientStorageError) else 0
         if error is not None and (error.fatal or outage == at_once):
             raise error
-        run.progress.finish(
-            end.part.number, source_bytes=end.part.source.size, failed=error is not None
-        )
+        run.progress.finish(end.part.number, source_bytes=end.part.size, failed=error is not None)
         if error is None:
             yield end.state.result()
             continue
-        number, source = end.part.number, end.part.source.url
+        number, source = end.part.number, end.part.source
         failed = FailedFile(
             part=number,
             source=source,

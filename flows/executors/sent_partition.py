@@ -6,9 +6,9 @@ from uuid import UUID
 
 from prefect.client.schemas.objects import State
 
-from streaming_ext.text.sources import SourceFile
 from tasks.core.cluster.heartbeat import Pulse
 from tasks.core.cluster.messages import PartitionSign
+from tasks.core.planning.part import Part
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.hosts.partition_guest import REFUSED
@@ -71,7 +71,7 @@ class SentPartition:
                 self._known.add(result.part)
                 yield result
 
-    def show(self, sources: Sequence[SourceFile], progress: RunProgress) -> None:
+    def show(self, parts: Sequence[Part], progress: RunProgress) -> None:
         """Have people see what the host has in hand."""
         files = () if self.ended or self.sign is None else self.sign.in_hand
         files = tuple(file for file in files if file.part not in self._known)
@@ -82,7 +82,7 @@ class SentPartition:
         for file in files:
             if self._shown.get(file.part) != file.step:
                 self._shown[file.part] = file.step
-                progress.step(file.part, sources[file.part].url, file.step, self.host)
+                progress.step(file.part, parts[file.part].source, file.step, self.host)
             progress.update(
                 file.part,
                 source_bytes=file.source_bytes,

@@ -69,7 +69,7 @@ class OnWorkPool:
         self, plan: RunPlan, storage: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on the hosts of the work pool; see `Executor`."""
-        sizes = {part: plan.sources[part].size for part in plan.todo}
+        sizes = {part: plan.parts[part].size for part in plan.todo}
         progress.task_runs = None
         progress.begin(files=len(sizes), source_bytes=sum(sizes.values()))
         for partition in self._partitions:
@@ -87,7 +87,7 @@ class OnWorkPool:
                 for result in self._look(partition, states, plan):
                     count(result, sizes[result.part], progress)
                     yield result
-                partition.show(plan.sources, progress)
+                partition.show(plan.parts, progress)
             self._require_hosts()
 
     def _require_hosts(self) -> None:
@@ -174,7 +174,7 @@ class OnWorkPool:
             for part in partition.left:
                 yield FailedFile(
                     part=part,
-                    source=plan.sources[part].url,
+                    source=plan.parts[part].source,
                     step="partition",
                     reason=f"{partition.attempt} attempts at partition {partition.number} were "
                     f"lost, the last ones without a file done: {reason}.",

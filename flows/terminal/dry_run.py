@@ -34,9 +34,9 @@ class DryRun:
         return {
             "output": self.output,
             "published": plan.published,
-            "files": len(plan.sources),
-            "done": len(plan.sources) - len(plan.todo),
-            "todo": [plan.sources[part].url for part in plan.todo],
+            "files": len(plan.parts),
+            "done": len(plan.parts) - len(plan.todo),
+            "todo": [plan.parts[part].source for part in plan.todo],
             "todo_bytes": self.todo_bytes,
             "scratch": str(plan.scratch),
             "executor": plan.config.executor,
@@ -47,7 +47,7 @@ class DryRun:
     @property
     def todo_bytes(self) -> int:
         """Bytes of the source files that would be done."""
-        return sum(self.plan.sources[part].size for part in self.plan.todo)
+        return sum(self.plan.parts[part].size for part in self.plan.todo)
 
 
 def look(config: ShardConfig) -> DryRun:
@@ -65,10 +65,10 @@ def look(config: ShardConfig) -> DryRun:
 def show_dry_run(found: DryRun, console: Console, *, all_files: bool) -> None:
     """What would be done, on the terminal."""
     plan, spec = found.plan, found.plan.spec
-    done = len(plan.sources) - len(plan.todo)
+    done = len(plan.parts) - len(plan.todo)
     state = "is whole already; nothing would be done" if plan.published else "would be made"
     if done and not plan.published:
-        state = f"would be finished: {counted(done, 'file')} of {len(plan.sources)} done before"
+        state = f"would be finished: {counted(done, 'file')} of {len(plan.parts)} done before"
     facts = [
         ("output", f"{visible(found.output)} {state}"),
         ("to do", f"{counted(len(plan.todo), 'file')}, {found.todo_bytes / 1e6:,.1f} MB"),
@@ -82,6 +82,6 @@ def show_dry_run(found: DryRun, console: Console, *, all_files: bool) -> None:
     show_facts(facts, console)
     shown = plan.todo if all_files else plan.todo[:_SHOWN]
     for part in shown:
-        console.print(f"  {visible(plan.sources[part].url)}", markup=False, soft_wrap=True)
+        console.print(f"  {visible(plan.parts[part].source)}", markup=False, soft_wrap=True)
     if len(shown) < len(plan.todo):
         console.print(f"  ... and {len(plan.todo) - len(shown):,} more; --verbose tells all")

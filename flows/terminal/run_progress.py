@@ -137,7 +137,7 @@ def show_published(manifest: Manifest, where: str, console: Console) -> None:
         markup=False,
         soft_wrap=True,
     )
-    if unchecked := sum(part.source.content is not None for part in manifest.parts):
+    if unchecked := sum(part.not_checked for part in manifest.parts):
         console.print(
             f"{counted(unchecked, 'source file')} not checked on the way: where they lie no hash "
             "of the bytes that were read is offered (docs/format.md).",

@@ -59,7 +59,7 @@ def _show_piece(piece: Piece, console: Console) -> None:
         if piece.begins and piece.ends
         else f"tokens {piece.first_token} to {last} of {piece.document_tokens}"
     )
-    title = f"▶ row {piece.row} of {visible(piece.source)} · {share}"
+    title = f"▶ {visible(str(piece.place))} · {share}"
     console.print(Text(title, style="bold cyan"), soft_wrap=True)
     if not piece.begins:
         console.print(Text("… goes on from the sample before", style="dim"))
@@ -160,7 +160,7 @@ def _show_parts(dataset: DatasetDescription, console: Console) -> None:
                 f"{part.empty_documents:,}",
                 _size(part.text_bytes),
                 f"{sum(split.tokens for split in splits):,}",
-                visible(part.source.url),
+                visible(part.made_of_text),
             )
         )
     columns = ("part", "documents", "null", "empty", "text", "tokens", "source")

@@ -17,8 +17,8 @@ def show_trace(traces: Iterable[SequenceTrace], console: Console) -> None:
         for span in trace.spans:
             console.print(
                 Text(
-                    f"  token {span.place}: {span.tokens} tokens of row {span.row} of "
-                    f"{visible(span.source)}, from its token {span.first} on"
+                    f"  token {span.place}: {span.tokens} tokens of "
+                    f"{visible(str(span.document))}, from its token {span.first} on"
                 ),
                 soft_wrap=True,
             )

@@ -48,10 +48,11 @@ class NodeShare(Value):
 class Manifest(Value):
     """The commit point of a dataset, written last.
 
-    `share` stands in the file only where there is one.
+    `share` stands in the file only where there is one; `format` is above 1 where a part is not one
+    whole file.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1, "1.1"] = 1
     spec: DatasetSpec
     parts: tuple[PartSummary, ...]
     splits: dict[Split, SplitSummary]

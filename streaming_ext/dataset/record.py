@@ -81,8 +81,54 @@ class BadDocument(Value):
         return f"{self.file}: {self.place}: {self.reason}"
 
 
-class _WithBad(Value):
-    """What may count bad documents; nothing is said of them where there are none.
+Span = tuple[Count, Count]  # bytes [start, end)
+
+
+class _Brief(Value):
+    """Nothing is said of what is as it is in most datasets: fields with a default."""
+
+    @model_serializer(mode="wrap")
+    def _without_the_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        for name, field in type(self).model_fields.items():
+            if name != "format" and getattr(self, name) == field.default:
+                values.pop(name, None)
+        return values
+
+
+class PieceRecord(_Brief):
+    """A piece of a part that is not one whole file.
+
+    Attributes:
+        source: the file; of a piece of a local one, `version` is of the bytes that it takes to read
+            the piece.
+        span: what begins in these bytes of it; None for the whole file.
+        rows: of the piece.
+    """
+
+    source: SourceIdentity
+    span: Span | None = None
+    rows: Count
+
+    @model_validator(mode="after")
+    def _lies_in_the_file(self) -> Self:
+        if self.span is not None and not self.span[0] <= self.span[1] <= self.source.size:
+            raise ValueError(f"bytes {self.span} of a file of {self.source.size}")
+        return self
+
+
+def made_of_text(name: str, span: Span | None, size: int, *, files: int) -> str:
+    """What a part is made of, for people: its first file, with what of it or how many more."""
+    if files > 1:
+        return f"{name} and {files - 1:,} more"
+    if span is None:
+        return name
+    start, end = (f"{100 * place / max(size, 1):.4g}" for place in span)
+    return f"{name} [{start}-{end}%]"
+
+
+class _WithBad(_Brief):
+    """What may count bad documents.
 
     Attributes:
         bad_documents: rows that cannot be read, left out since the configuration says so.
@@ -90,42 +136,53 @@ class _WithBad(Value):
 
     bad_documents: Count = 0
 
-    @model_serializer(mode="wrap")
-    def _without_nothing(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = serialize(self)
-        if not self.bad_documents:
-            for name in ("bad_documents", "bad_listed"):
-                values.pop(name, None)
-        return values
-
 
 class PartSummary(_WithBad):
-    """One part in the manifest; see `PartRecord` for the words."""
+    """One part in the manifest; see `PartRecord` for the words.
+
+    Attributes:
+        source: its first file.
+        span: of that file, where the part is a piece of it.
+        files: how many the part is made of.
+        files_not_checked: of those, where they are several.
+    """
 
     part: Count
     source: SourceIdentity
+    span: Span | None = None
+    files: Annotated[int, Field(gt=0)] = 1
+    files_not_checked: Count = 0
     record: FileRecord
     rows: Count
     null_documents: Count
     empty_documents: Count
     text_bytes: Count
 
+    @property
+    def not_checked(self) -> int:
+        """How many of its files came with nothing to compare their bytes with."""
+        return self.files_not_checked if self.files > 1 else int(self.source.content is not None)
+
 
 class PartRecord(_WithBad):
-    """What became of one source file, and every file that was made of it.
+    """What became of a part's source files, and every file that was made of them.
 
     Attributes:
-        rows: rows of the source file; each is a document of a split, null, empty, or bad.
+        format: above 1 where there are `pieces`.
+        source: its first file.
+        pieces: what it is made of, in order; none where that is one whole file.
+        rows: of all pieces; each is a document of a split, null, empty, or bad.
         null_documents: rows that hold no text.
         empty_documents: rows whose text gives no token.
         text_bytes: UTF-8 bytes of all texts.
         bad_listed: the first of the bad ones.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1, "1.1"] = 1
     part: Count
     spec: DatasetSpec
     source: SourceIdentity
+    pieces: tuple[PieceRecord, ...] = ()
     rows: Count
     null_documents: Count
     empty_documents: Count
@@ -133,6 +190,29 @@ class PartRecord(_WithBad):
     splits: dict[Split, SplitPart]
     documents: FileRecord
     bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
+
+    @property
+    def made_of(self) -> tuple[PieceRecord, ...]:
+        """Its pieces, also where that is one whole file."""
+        return self.pieces or (PieceRecord(source=self.source, rows=self.rows),)
+
+    @property
+    def made_of_text(self) -> str:
+        """The same for people."""
+        span = self.pieces[0].span if self.pieces else None
+        return made_of_text(self.source.url, span, self.source.size, files=len(self.made_of))
+
+    @model_validator(mode="after")
+    def _pieces_agree(self) -> Self:
+        if not self.pieces:
+            return self
+        if self.source != self.pieces[0].source:
+            raise ValueError(f"{self.source.url}, but the first piece is of another file")
+        if len(self.pieces) > 1 and any(piece.span is not None for piece in self.pieces):
+            raise ValueError("several pieces, of which one is no whole file")
+        if self.rows != (rows := sum(piece.rows for piece in self.pieces)):
+            raise ValueError(f"{self.rows} rows, but {rows} in its pieces")
+        return self
 
     @model_validator(mode="after")
     def _sums_agree(self) -> Self:
@@ -180,6 +260,11 @@ class PartRecord(_WithBad):
         return PartSummary(
             part=self.part,
             source=self.source,
+            span=self.pieces[0].span if self.pieces else None,
+            files=len(self.made_of),
+            files_not_checked=sum(piece.source.content is not None for piece in self.pieces)
+            if len(self.pieces) > 1
+            else 0,
             record=FileRecord.of(record_path(self.part), to_json(self)),
             rows=self.rows,
             null_documents=self.null_documents,

@@ -11,7 +11,7 @@ from streaming_ext.errors import CorruptDatasetError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.plain_faults import plain_faults
 
-FORMAT: Final = FormatVersion(1)  # the newest that is read here
+FORMAT: Final = FormatVersion(1, 1)  # the newest that is read here
 
 Model = TypeVar("Model", bound=BaseModel)
 

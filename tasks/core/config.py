@@ -22,6 +22,7 @@ from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.secrets import require_no_secret
 from streaming_ext.text.documents.options import SEPARATOR, FormatName, OnBadDocument, ReadOptions
+from streaming_ext.units import size_text
 
 _URLS = ("sources", "output", "tokenizer", "scratch", "executor")  # what may be one
 Columns = Annotated[
@@ -34,8 +35,8 @@ _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
 class ShardConfig(BaseModel):
     """What to shard, into what, and with which means.
 
-    Only the sources, `nodes` with `node_rank`, and what `spec` takes decide the bytes of the
-    dataset; `workers`, `scratch`, `engine`, `executor` and `partitions` never do.
+    Only the sources, the two sizes of parts, `nodes` with `node_rank`, and what `spec` takes decide
+    the bytes of the dataset; `workers`, `scratch`, `engine`, `executor` and `partitions` never do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -124,6 +125,21 @@ class ShardConfig(BaseModel):
             "the temporary folder."
         ),
     ] = None
+    part_size: Annotated[
+        ByteSize,
+        Field(
+            ge=1024,
+            description="Cut larger source files into parts of so many bytes, where that can be.",
+        ),
+    ] = ByteSize(2**30)
+    min_part_size: Annotated[
+        ByteSize,
+        Field(
+            ge=0,
+            validate_default=True,
+            description="Take small source files together until a part has so many bytes.",
+        ),
+    ] = ByteSize(0)
     hub_config: Annotated[
         str | None,
         Field(description="Configuration of a dataset of the Hub, such as sample-10BT."),
@@ -182,6 +198,14 @@ class ShardConfig(BaseModel):
         except UsageError as error:
             raise ValueError(str(error)) from error
         return text
+
+    @field_validator("min_part_size")
+    @classmethod
+    def _below_part_size(cls, size: ByteSize, info: ValidationInfo) -> ByteSize:
+        most = info.data.get("part_size")
+        if most is not None and size > most:
+            raise ValueError(f"must be at most --part-size {size_text(most)}")
+        return size
 
     @field_validator("node_rank")
     @classmethod

@@ -9,7 +9,7 @@ from tasks.core.planning.part import Part
 from tasks.core.planning.plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import FetchedFile, JobProgress
+from tasks.core.workers.jobs import FetchedPart, JobProgress
 from tasks.core.workers.pool import WorkerPool
 from tasks.running.room import Room
 
@@ -51,7 +51,7 @@ class Run(Planned):
         self.pool = pool
         self.movers = movers or pool
         self.progress = progress
-        self._fetched: dict[int, FetchedFile] = {}
+        self._fetched: dict[int, FetchedPart] = {}
         self.room = Room(LOOK_AHEAD_BYTES, lambda: pool.stopped)
 
     def require_going(self) -> None:
@@ -65,20 +65,26 @@ class Run(Planned):
             raise StoppedError("the run was stopped")
         self.storage.require_held()
 
-    def fetched(self, part: Part, file: FetchedFile) -> None:
+    def fetched(self, part: Part, came: FetchedPart) -> None:
         """Remember what came for a part."""
-        self._fetched[part.number] = file
+        self._fetched[part.number] = came
 
-    def fetched_of(self, part: Part) -> FetchedFile | None:
+    def fetched_of(self, part: Part) -> FetchedPart | None:
         """What came for a part; None where nothing had to."""
         return self._fetched.get(part.number)
 
+    def paths_of(self, part: Part) -> tuple[str, ...]:
+        """Where a part's pieces lie that came; none where their sources lie here."""
+        came = self._fetched.get(part.number)
+        return came.paths if came else ()
+
     def forget(self, part: Part) -> None:
-        """Remove a part's source file from scratch: it is written, or has failed."""
+        """Remove a part's sources from scratch: it is written, or has failed."""
         self.room.give_back(part.number)
-        file = self._fetched.pop(part.number, None)
-        if file is not None and Path(file.path).parent == self.plan.downloads:
-            remove_fetched(Path(file.path))
+        came = self._fetched.pop(part.number, None)
+        for path in map(Path, came.paths if came else ()):
+            if path.parent == self.plan.downloads:
+                remove_fetched(path)
 
     def follow(self, part: Part) -> Callable[[JobProgress], None]:
         """A listener for a part's tokenizing."""
@@ -87,7 +93,7 @@ class Run(Planned):
             self.room.give_back(part.number)
             self.progress.update(
                 part.number,
-                source_bytes=part.source.size * progress.fraction * _TOKENIZE_SHARE,
+                source_bytes=part.size * progress.fraction * _TOKENIZE_SHARE,
                 text_bytes=progress.text_bytes,
                 tokens=progress.tokens,
             )

@@ -12,6 +12,7 @@ from streaming_ext.storage.digests import Digest
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.source_format import Span
 from streaming_ext.text.sources.local import identify
 from streaming_ext.text.sources.ranges import SMALLEST_FILE, fetch_ranges, worth_fetching
 from streaming_ext.text.sources.source_file import SourceFile
@@ -73,6 +74,7 @@ def fetch(
     report: Callable[[int], None] = lambda done: None,
     *,
     options: ReadOptions | None = None,
+    span: Span | None = None,
 ) -> tuple[Path, int]:
     """Bring a file to `folder`; returns its path there, and how many bytes were fetched for it.
 
@@ -250,14 +252,20 @@ def remove_fetched(path: Path) -> None:
     path.with_suffix(_UNCHECKED).unlink(missing_ok=True)
 
 
-def identity_of(source: SourceFile, local: Path) -> SourceIdentity:
-    """What pins a source whose bytes lie at `local`.
+def identity_of(
+    source: SourceFile,
+    local: Path,
+    *,
+    span: Span | None = None,
+    options: ReadOptions | None = None,
+) -> SourceIdentity:
+    """What pins a source whose bytes lie at `local`, or a piece of it; see `identify`.
 
     Raises:
         SourceError: they cannot be read, or are not as many as listed.
     """
     if source.version is None:
-        return identify(source, local)
+        return identify(source, local, span=span, options=options)
     if local.stat().st_size != source.size:
         raise SourceError(
             f"{source.url}: {local.stat().st_size} bytes on scratch, {source.size} were listed."

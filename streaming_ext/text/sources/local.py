@@ -10,7 +10,10 @@ import xxhash
 
 from streaming_ext.dataset.record import SourceIdentity
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.formats import has_known_suffix, known_suffixes
+from streaming_ext.text.documents.formats import format_of, has_known_suffix, known_suffixes
+from streaming_ext.text.documents.local_bytes import local_bytes
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.source_format import Span
 from streaming_ext.text.sources.patterns import Takes, is_pattern
 from streaming_ext.text.sources.source_file import SourceFile
 
@@ -24,7 +27,12 @@ def match_local(pattern: str, takes: Takes = has_known_suffix) -> list[SourceFil
     Raises:
         UsageError: one of them cannot be looked at.
     """
-    return [SourceFile(url=str(path), size=path.stat().st_size) for path in _match(pattern, takes)]
+    return [_listed(path) for path in _match(pattern, takes)]
+
+
+def _listed(path: Path) -> SourceFile:
+    state = path.stat()
+    return SourceFile(url=str(path), size=state.st_size, modified=state.st_mtime_ns)
 
 
 def _match(pattern: str, takes: Takes) -> list[Path]:
@@ -104,8 +112,30 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def identify(source: SourceFile, local: Path) -> SourceIdentity:
-    """Pin the bytes of a source file that lies at `local`.
+def _hash_piece(source: SourceFile, local: Path, span: Span, options: ReadOptions) -> str:
+    """XXH3-128 of all that reading a piece of a file takes, as hex."""
+    digest = xxhash.xxh3_128()
+    with local_bytes(local, name=source.url) as file:
+        for start, end in format_of(source.url, options).needed(file, options, span):
+            for at in range(start, end, _READ_BYTES):
+                digest.update(file.read(at, min(at + _READ_BYTES, end)))
+    return digest.hexdigest()
+
+
+def identify(
+    source: SourceFile,
+    local: Path,
+    *,
+    span: Span | None = None,
+    options: ReadOptions | None = None,
+) -> SourceIdentity:
+    """Pin the bytes of a source file that lies at `local`, or of a piece of it.
+
+    Args:
+        source: the file as it was listed.
+        local: where its bytes lie.
+        span: of the piece; all of the file unless given.
+        options: which text is read of a piece.
 
     Raises:
         SourceError: it cannot be read, or its size is not the listed one.
@@ -119,5 +149,8 @@ def identify(source: SourceFile, local: Path) -> SourceIdentity:
             f"{source.url}: {size} bytes, but {source.size} when the run began. "
             "It is being written to; run again when it is whole."
         )
-    digest = hash_file(local)
+    if span is None or options is None:
+        digest = hash_file(local)
+    else:
+        digest = _hash_piece(source, local, span, options)
     return SourceIdentity(url=source.url, size=size, version=f"xxh128:{digest}")

@@ -1,6 +1,6 @@
 """One source file, as it was listed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -13,11 +13,13 @@ class SourceFile:
         size: in bytes.
         version: what pins the content of a remote file: `sha256:`, `git:`, `etag:`, ...; None for
             a local one, which is hashed when it is read.
+        modified: when a local one was written to last, in nanoseconds since 1970.
     """
 
     url: str
     size: int
     version: str | None = None
+    modified: int | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:

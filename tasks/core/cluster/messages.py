@@ -17,6 +17,7 @@ from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import (
     StorageError,
 )
+from tasks.core.planning.part import Part
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import Failure
@@ -31,7 +32,7 @@ class SharedPlan(_Message):
 
     Attributes:
         config: as the user gave it; what was left out is each host's own, such as its workers.
-        sources: URL, size and version of all of them; the index is the part's number.
+        parts: all of them; the index is the part's number.
         partitions: the parts of each.
         unsafe: code points that the fast engine is not trusted with; None leaves it unused.
         versions: of the packages that the parent run has.
@@ -40,7 +41,7 @@ class SharedPlan(_Message):
     format: Literal[1] = 1
     config: dict[str, Any]
     spec: DatasetSpec
-    sources: tuple[tuple[str, int, str | None], ...]
+    parts: tuple[Part, ...]
     partitions: tuple[tuple[int, ...], ...]
     unsafe: tuple[tuple[int, int], ...] | None
     versions: dict[str, str]

@@ -12,7 +12,6 @@ from streaming_ext.errors import (
     NotADatasetError,
     TokenizerError,
 )
-from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points, write_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES, open_saved
@@ -20,6 +19,7 @@ from tasks.core.cluster.dealing import split_evenly
 from tasks.core.cluster.messages import SharedPlan, plan_path
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import put_tokenizer
+from tasks.core.planning.part import sizes_of
 from tasks.core.planning.plan import RunPlan, without_lost_files
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts, PartTimes, installed_versions
@@ -43,8 +43,8 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
     shared = SharedPlan(
         config=plan.config.model_dump(mode="json", exclude_unset=True),
         spec=plan.spec,
-        sources=tuple((source.url, source.size, source.version) for source in plan.sources),
-        partitions=tuple(split_evenly([source.size for source in plan.sources], plan.todo, count)),
+        parts=plan.parts,
+        partitions=tuple(split_evenly(sizes_of(plan.parts), plan.todo, count)),
         unsafe=None if unsafe is None else unsafe.ranges,
         versions=installed_versions(),
     )
@@ -107,9 +107,7 @@ def partition_plan(
     plan = RunPlan(
         config=config,
         spec=shared.spec,
-        sources=tuple(
-            SourceFile(url=url, size=size, version=version) for url, size, version in shared.sources
-        ),
+        parts=shared.parts,
         todo=tuple(part for part in parts if part not in done),
         published=False,
         scratch=scratch,

@@ -117,7 +117,6 @@ def time_sample(
                 tokenized = pool.run(
                     TokenizeJob(
                         part=part,
-                        local_path=str(file),
                         scratch=str(scratch),
                         tokenizer_folder=str(tokenizer_folder),
                         engine=config.engine,

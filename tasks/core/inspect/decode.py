@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from streaming_ext.dataset.layout import Split, index_path
 from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.places import Place, PlacesOfPart
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.errors import CorruptDatasetError, UsageError, one_line
@@ -36,6 +37,7 @@ class Piece:
         first_token: position in the document of the piece's first token.
         document_tokens: ids of the whole document, the end-of-text id left out.
         part, row, source: row of the source file that the document is.
+        from_byte: rows are counted from those that begin here on; 0: from the file's beginning.
     """
 
     text: str
@@ -47,6 +49,12 @@ class Piece:
     part: int
     row: int
     source: str
+    from_byte: int = 0
+
+    @property
+    def place(self) -> Place:
+        """The row, for people."""
+        return Place(self.source, self.row, self.from_byte)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,11 +114,12 @@ def decode_samples(storage: Storage, split: Split, samples: Sequence[int]) -> li
     decoded: dict[int, DecodedSample] = {}
     for part, places in by_part.items():
         record = read_record(files, manifest, part)
+        documents = PlacesOfPart(record, manifest)
         for place, ids in _read_shards(files, record, split, places):
             spans = _spans(files, record, split, place.in_part)
             _check_ends(files, record, place, ids, spans)
             decoded[place.sample] = _decode(
-                record, split, place, tokens=ids, spans=spans, tokenizer=tokenizer
+                record, documents, split, place, tokens=ids, spans=spans, tokenizer=tokenizer
             )
     return [decoded[sample] for sample in samples]
 
@@ -208,6 +217,7 @@ def _spans(files: DatasetFiles, record: PartRecord, split: Split, sample: int) -
 
 def _decode(
     record: PartRecord,
+    documents: PlacesOfPart,
     split: Split,
     place: _Place,
     *,
@@ -222,6 +232,7 @@ def _decode(
         start, end = max(span.start, first), min(span.end, after)
         ids = tokens[start - first : end - first]
         begins, ends = span.start >= first, span.end < after
+        found = documents.of(span.row)
         pieces.append(
             Piece(
                 text=_text(tokenizer, ids, cut_start=not begins, cut_end=not ends),
@@ -231,8 +242,9 @@ def _decode(
                 first_token=start - span.start,
                 document_tokens=span.end - span.start,
                 part=record.part,
-                row=span.row,
-                source=record.source.url,
+                row=found.row,
+                source=found.source,
+                from_byte=found.from_byte,
             )
         )
     covered = sum(piece.tokens + piece.ends for piece in pieces)

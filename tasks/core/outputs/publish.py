@@ -25,15 +25,16 @@ def publish(plan: RunPlan, storage: Storage) -> Manifest:
         StorageError: the output is full, gone or not writable, or lost what was put there.
     """
     records = read_records(storage)
-    if missing := [part for part in range(len(plan.sources)) if part not in records]:
+    if missing := [part for part in range(len(plan.parts)) if part not in records]:
         raise DatasetError(
             f"{storage}: the records of parts {missing[:5]} are gone; something removed them "
             "during the run. Run the same command again."
         )
-    parts = [records[part] for part in range(len(plan.sources))]
+    parts = [records[part] for part in range(len(plan.parts))]
     for part in parts:  # whatever else wrote here meanwhile
         part.spec.require_same(plan.spec, where=f"{storage}/{record_path(part.part)}")
     manifest = Manifest(
+        format="1.1" if any(part.pieces for part in parts) else 1,
         spec=plan.spec,
         parts=tuple(part.summary() for part in parts),
         splits={

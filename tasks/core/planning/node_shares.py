@@ -1,17 +1,17 @@
-"""Dealing the source files to nodes that each keep their own share: arithmetic only."""
+"""Dealing the parts to nodes that each keep their own share: arithmetic only."""
 
 from collections.abc import Sequence
 
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.manifest import NodeShare
 from streaming_ext.errors import ConfigMismatchError, UsageError
-from streaming_ext.text.sources import SourceFile
+from tasks.core.planning.part import Part, Piece, sizes_of
 
 
 def deal(sizes: Sequence[int], nodes: int) -> list[list[int]]:
-    """Numbers of the files of each node, in order; the nodes' bytes are as even as can be.
+    """Numbers of the parts of each node, in order; the nodes' bytes are as even as can be.
 
-    The largest file left goes to the node with the fewest bytes so far, the first of those
+    The largest part left goes to the node with the fewest bytes so far, the first of those
     (longest processing time first: never more than 4/3 of the best that can be).
     """
     held: list[list[int]] = [[] for _ in range(nodes)]
@@ -24,24 +24,35 @@ def deal(sizes: Sequence[int], nodes: int) -> list[list[int]]:
 
 
 def own_share(
-    sources: Sequence[SourceFile], *, nodes: int | None, rank: int | None
-) -> tuple[tuple[SourceFile, ...], NodeShare | None]:
-    """This node's files in their order, and which share that is; all where there are no nodes.
+    parts: Sequence[Part], *, nodes: int | None, rank: int | None
+) -> tuple[tuple[Part, ...], NodeShare | None]:
+    """This node's parts in their order, and which share that is; all where there are no nodes.
 
     Raises:
-        UsageError: there are fewer files than nodes.
+        UsageError: there are fewer parts than nodes.
     """
     if nodes is None or rank is None:
-        return tuple(sources), None
-    if len(sources) < nodes:
+        return tuple(parts), None
+    if len(parts) < nodes:
         raise UsageError(
-            f"{len(sources)} source files for {nodes} nodes: some would hold nothing. Lower "
-            "--nodes, or cut the files into smaller ones."
+            f"{len(parts)} parts for {nodes} nodes: some would hold nothing. Lower --nodes, "
+            "--min-part-size or --part-size, or cut the files into smaller ones."
         )
-    listed = "\n".join(f"{source.url}\t{source.size}\t{source.version}" for source in sources)
+    listed = "\n".join(_line(part) for part in parts)
     share = NodeShare(rank=rank, nodes=nodes, sources=content_hash(listed.encode()))
-    numbers = deal([source.size for source in sources], nodes)[rank]
-    return tuple(sources[number] for number in numbers), share
+    numbers = deal(sizes_of(parts), nodes)[rank]
+    return tuple(Part(own, parts[number].pieces) for own, number in enumerate(numbers)), share
+
+
+def _line(part: Part) -> str:
+    """A part in the list that all nodes must agree on."""
+
+    def of(piece: Piece) -> str:
+        source = piece.source
+        span = "" if piece.span is None else f"\t{piece.span[0]}-{piece.span[1]}"
+        return f"{source.url}\t{source.size}\t{source.version}{span}"
+
+    return "\t+\t".join(of(piece) for piece in part.pieces)
 
 
 def require_same_share(made: NodeShare | None, wanted: NodeShare | None, *, where: str) -> None:

@@ -1,7 +1,9 @@
 """A part: what one chain of tasks makes, and the pieces of source files that it is made of."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from streaming_ext.dataset.record import made_of_text
 from streaming_ext.text.documents.source_format import Span
 from streaming_ext.text.sources import SourceFile
 
@@ -12,16 +14,24 @@ class Piece:
 
     Attributes:
         source: the file as it was listed.
-        span: [start, end) in the unit of its format, rows or bytes; None for the whole file.
+        span: what begins in these bytes of it; None for the whole file.
     """
 
     source: SourceFile
     span: Span | None = None
 
+    @property
+    def size(self) -> int:
+        """Of the piece, in bytes."""
+        return self.source.size if self.span is None else self.span[1] - self.span[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part's number and its pieces, in the order of its documents; today one whole file."""
+    """A part's number and its pieces, in the order of its documents.
+
+    It is one whole file, a piece of a large one, or several whole files: all remote, or none.
+    """
 
     number: int
     pieces: tuple[Piece, ...]
@@ -32,10 +42,28 @@ class Part:
         return cls(number, (Piece(source),))
 
     @property
-    def source(self) -> SourceFile:
-        """The file that the part is made of."""
-        (piece,) = self.pieces
-        return piece.source
+    def size(self) -> int:
+        """Of its pieces, in bytes."""
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def remote(self) -> bool:
+        """Whether its bytes must be fetched."""
+        return self.pieces[0].source.remote
+
+    @property
+    def source(self) -> str:
+        """What it is made of, for people: a URL, with what of it or how many more."""
+        return self._told(self.pieces[0].source.url)
 
     def __str__(self) -> str:
-        return f"{self.number:05} {self.source.name}"
+        return f"{self.number:05} {self._told(self.pieces[0].source.name)}"
+
+    def _told(self, name: str) -> str:
+        first = self.pieces[0]
+        return made_of_text(name, first.span, first.source.size, files=len(self.pieces))
+
+
+def sizes_of(parts: Sequence[Part]) -> list[int]:
+    """Bytes of each part."""
+    return [part.size for part in parts]

@@ -3,7 +3,6 @@
 import logging
 import shutil
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from streaming_ext.dataset.layout import (
 )
 from streaming_ext.dataset.manifest import NodeShare
 from streaming_ext.dataset.reading import read_manifest
-from streaming_ext.dataset.record import PartRecord, SourceIdentity
+from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import (
     ConfigMismatchError,
@@ -30,7 +29,7 @@ from streaming_ext.errors import (
     StorageError,
     UsageError,
 )
-from streaming_ext.text.sources import SourceFile, identify, is_remote
+from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import local_name
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
@@ -38,14 +37,14 @@ from tasks.core.config import ShardConfig
 from tasks.core.outputs.whole import beside_parts, lost_files
 from tasks.core.planning.node_shares import own_share, require_same_share
 from tasks.core.planning.part import Part
-from tasks.core.planning.sources import shortened
+from tasks.core.planning.parts import parts_of
+from tasks.core.planning.same_sources import require_same_sources
 from tasks.core.planning.surroundings import require_outside
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.storage import Storage
 from tasks.core.storage.scratch import user_scratch
 
-_IO_THREADS = 8
 _log = logging.getLogger(__name__)
 _DOWNLOADS = "sources"
 
@@ -55,7 +54,7 @@ class RunPlan:
     """All that a run needs to know before its first job.
 
     Attributes:
-        sources: all of them; the index is the part's number.
+        parts: all of them; the index is the part's number.
         todo: parts without a record on the output.
         published: the output holds this very dataset, whole.
         earlier: counts of the parts that have a record already.
@@ -64,7 +63,7 @@ class RunPlan:
 
     config: ShardConfig
     spec: DatasetSpec
-    sources: tuple[SourceFile, ...]
+    parts: tuple[Part, ...]
     todo: tuple[int, ...]
     published: bool
     scratch: Path
@@ -83,7 +82,7 @@ class RunPlan:
 
     def part(self, number: int) -> Part:
         """A part and what it is made of."""
-        return Part.whole(number, self.sources[number])
+        return self.parts[number]
 
     def part_scratch(self, part: int) -> Path:
         """The folder for a part's work in progress."""
@@ -137,15 +136,15 @@ def compare_with_output(
     scratch = scratch_folder(config, storage)
     tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
-    sources, share = own_share(sources, nodes=config.nodes, rank=config.node_rank)
-    recorded, published = _compare_with_output(storage, spec, sources, share)
+    parts, share = own_share(parts_of(sources, config), nodes=config.nodes, rank=config.node_rank)
+    recorded, published = _compare_with_output(storage, spec, parts, share)
     if recorded:  # the same but for the name that the tokenizer was asked for by
         spec = next(iter(recorded.values())).spec
-    todo = tuple(part for part in range(len(sources)) if part not in recorded)
+    todo = tuple(part.number for part in parts if part.number not in recorded)
     plan = RunPlan(
         config=config,
         spec=spec,
-        sources=sources,
+        parts=parts,
         todo=todo,
         published=published,
         scratch=scratch,
@@ -158,7 +157,7 @@ def compare_with_output(
 def prepare(plan: RunPlan, storage: Storage, tokenizer: Tokenizer) -> None:
     """Remove what killed runs left, and put the tokenizer where all workers load it from."""
     storage.remove_incoming()
-    _remove_unrecorded(storage, set(range(len(plan.sources))) - set(plan.todo))
+    _remove_unrecorded(storage, set(range(len(plan.parts))) - set(plan.todo))
     try:
         _empty_scratch(plan)
         save_tokenizer(tokenizer, plan.tokenizer_folder, engine=plan.config.engine)
@@ -168,17 +167,22 @@ def prepare(plan: RunPlan, storage: Storage, tokenizer: Tokenizer) -> None:
 
 def _empty_scratch(plan: RunPlan) -> None:
     """Remove what a killed run left, but for the source files that this one needs too."""
-    wanted = {local_name(plan.sources[part]).partition(".")[0] for part in plan.todo}
+    wanted = {
+        local_name(piece.source).partition(".")[0]
+        for part in plan.todo
+        for piece in plan.parts[part].pieces
+        if piece.source.remote
+    }
     for leftover in plan.scratch.glob("*"):
         if leftover != plan.downloads or leftover.is_symlink() or not leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
     for file in plan.downloads.glob("*"):
-        if file.name.partition(".")[0] not in wanted:
+        if file.name.partition(".")[0].partition("-")[0] not in wanted:
             file.unlink()
 
 
 def _compare_with_output(
-    storage: Storage, spec: DatasetSpec, sources: tuple[SourceFile, ...], share: NodeShare | None
+    storage: Storage, spec: DatasetSpec, parts: tuple[Part, ...], share: NodeShare | None
 ) -> tuple[dict[int, PartRecord], bool]:
     """The records of the parts that are done, and whether the dataset is published and whole.
 
@@ -202,20 +206,20 @@ def _compare_with_output(
             made.spec.require_same(spec, where=str(storage))
     sizes = storage.list()
     records = without_lost_files(storage, records, sizes, published=manifest is not None)
-    recorded = {part: record.source for part, record in records.items()}
     if manifest is not None:
         require_same_share(manifest.share, share, where=str(storage))
-        if lost := [part.part for part in manifest.parts if part.part not in recorded]:
+        if lost := [part.part for part in manifest.parts if part.part not in records]:
             raise ConfigMismatchError(
                 f"{storage} is published, but the records of parts {lost[:5]} are gone. "
                 f"Remove {MANIFEST} to have them made again."
             )
-        if len(sources) != len(manifest.parts):
+        if len(parts) != len(manifest.parts):
+            kind = "parts" if manifest.format != 1 or _has_pieces(parts) else "source files"
             raise ConfigMismatchError(
-                f"{storage} is a whole dataset of {len(manifest.parts)} source files, this run "
-                f"asks for {len(sources)}. Use another --output."
+                f"{storage} is a whole dataset of {len(manifest.parts)} {kind}, this run "
+                f"asks for {len(parts)}. Use another --output."
             )
-    _require_same_sources(storage, recorded, sources)
+    require_same_sources(storage, records, parts, spec.read_options)
     if manifest is None:
         return records, False
     if lost_beside := lost_files(sizes, beside_parts(manifest)):
@@ -251,54 +255,8 @@ def without_lost_files(
     return whole
 
 
-def _require_same_sources(
-    storage: Storage, recorded: dict[int, SourceIdentity], sources: tuple[SourceFile, ...]
-) -> None:
-    differences = []
-    to_hash = []
-    for part, identity in sorted(recorded.items()):
-        if part >= len(sources):
-            differences.append(f"part {part:05}: the output has {identity.url}, this run has none")
-        elif sources[part].url != identity.url:
-            differences.append(
-                f"part {part:05}: the output has {identity.url}, this run {sources[part].url}"
-                + _revision_hint(identity.url, sources[part].url)
-            )
-        elif sources[part].size != identity.size:
-            differences.append(
-                f"{identity.url}: {identity.size} bytes in the output's record, "
-                f"{sources[part].size} now"
-            )
-        elif sources[part].version is None:
-            to_hash.append((sources[part], identity))
-        elif sources[part].version != identity.version:
-            differences.append(
-                f"{identity.url}: content {identity.version} in the output's record, "
-                f"{sources[part].version} now"
-            )
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        now = threads.map(lambda pair: identify(pair[0], Path(pair[0].url)), to_hash)
-        for (source, before), after in zip(to_hash, now, strict=True):
-            if after.version != before.version:
-                differences.append(
-                    f"{source.url}: content {before.version} in the output's record, "
-                    f"{after.version} now"
-                )
-    if differences:
-        raise ConfigMismatchError(
-            f"{storage} was made from other sources:\n  "
-            + "\n  ".join(shortened(differences))
-            + "\nUse the old sources, or another --output."
-        )
-
-
-def _revision_hint(before: str, now: str) -> str:
-    """What to do where a dataset of the Hub only moved on to another commit."""
-    if not (is_remote(before) and before.startswith("hf://") and "@" in before and "@" in now):
-        return ""
-    (root, _, old), (new_root, _, _) = before.partition("@"), now.partition("@")
-    commit = old.partition("/")[0]
-    return f" (to go on with what was begun, pass {root}@{commit}/...)" if root == new_root else ""
+def _has_pieces(parts: Iterable[Part]) -> bool:
+    return any(len(part.pieces) > 1 or part.pieces[0].span is not None for part in parts)
 
 
 def _is_ours(path: str) -> bool:

@@ -58,7 +58,7 @@ class PartCounts(BaseModel):
         splits = record.splits.values()
         return cls(
             part=record.part,
-            source=record.source.url,
+            source=record.made_of_text,
             text_bytes=record.text_bytes,
             tokens=sum(split.tokens for split in splits),
             documents=sum(split.documents for split in splits),

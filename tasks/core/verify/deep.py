@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path
+from streaming_ext.dataset.places import PlacesOfPart
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
-from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.record import PartRecord, PieceRecord
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.errors import (
     CorruptDatasetError,
@@ -19,10 +20,12 @@ from streaming_ext.errors import (
     StorageDownError,
     StorageError,
 )
+from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import SourceFile, identify, is_remote
 from streaming_ext.text.sources.fetch import came_unchecked, fetch, listed_again
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
+from tasks.core.reading.part_documents import PartDocuments, PieceHere
 from tasks.core.verify.findings import Outcome
 from tasks.core.verify.rows import compare_rows
 
@@ -98,22 +101,35 @@ def _verify_source(
     report: Callable[[int], None],
 ) -> Outcome:
     out = Outcome()
-    url = record.source.url
-    try:
-        local = _source_here(record, folder)
-    except (ShardmillError, OSError) as error:
-        # The bytes that the dataset was made from are not to be had.
-        text = str(error)
-        out.found(url, text.removeprefix(f"{url}: "))
-        report(record.source.size)
+    here: list[PieceHere] = []
+    options = record.spec.read_options
+    for piece in record.made_of:
+        url = piece.source.url
+        try:
+            local = _source_here(piece, folder, options)
+        except (ShardmillError, OSError) as error:
+            # The bytes that the dataset was made from are not to be had.
+            text = str(error)
+            out.found(url, text.removeprefix(f"{url}: "))
+            continue
+        out.count(unchecked=came_unchecked(local))
+        here.append(PieceHere(url, local, piece.span, size_of(piece)))
+    size = sum(map(size_of, record.made_of))
+    if len(here) < len(record.made_of):
+        report(size)
         return out
-    out.count(unchecked=came_unchecked(local))
+    reading = ""
+
+    def begin(piece: PieceHere) -> None:
+        nonlocal reading
+        reading = piece.url
+
     try:
         provenance = files.read(record.documents, limit=documents_limit(record.rows))
         chosen = _choose(record, provenance, count, seed)
         texts = compare_rows(
             record,
-            local,
+            PartDocuments(here, options, begin=begin),
             provenance,
             tokenizer,
             wanted={c.row for c in chosen},
@@ -127,19 +143,24 @@ def _verify_source(
     except StorageDownError:
         raise
     except ShardmillError as error:
-        out.found(url, str(error).removeprefix(f"{url}: "))
-    report(record.source.size)
+        out.found(reading, str(error).removeprefix(f"{reading}: "))
+    report(size)
     return out
 
 
-def _source_here(record: PartRecord, folder: Path) -> Path:
-    """Where the bytes lie that a part was made from; remote ones are fetched to `folder`.
+def size_of(piece: PieceRecord) -> int:
+    """Of a piece, in bytes."""
+    return piece.source.size if piece.span is None else piece.span[1] - piece.span[0]
+
+
+def _source_here(piece: PieceRecord, folder: Path, options: ReadOptions) -> Path:
+    """Where the bytes lie that a piece was made from; remote ones are fetched to `folder`.
 
     Raises:
         CorruptDatasetError: they are gone, or others.
         ShardmillError: they cannot be had.
     """
-    source = record.source
+    source = piece.source
     local = Path(source.url)
     if is_remote(source.url):
         now = listed_again(source)
@@ -149,12 +170,16 @@ def _source_here(record: PartRecord, folder: Path) -> Path:
         raise CorruptDatasetError("the source file is gone, its documents cannot be compared")
     if now.size != source.size:
         raise CorruptDatasetError(f"{now.size} bytes, the dataset was made from {source.size}")
-    version = now.version or identify(now, local).version
+    version = now.version or identify(now, local, span=piece.span, options=options).version
     if version != source.version:
         raise CorruptDatasetError(
             f"its content is {version}, the dataset was made from {source.version}"
         )
-    return fetch(now, folder)[0] if now.remote else local
+    if not now.remote:
+        return local
+    if piece.span is None:
+        return fetch(now, folder)[0]
+    return fetch(now, folder, options=options, span=piece.span)[0]
 
 
 def _choose(record: PartRecord, provenance: bytes, count: int, seed: int) -> list[_Chosen]:
@@ -198,6 +223,7 @@ def _compare_ids(
 ) -> None:
     """Tokenize the chosen documents and compare them with the ids in the shards."""
     eot_id = record.spec.tokenizer.eot_id
+    places = PlacesOfPart(record)
     for document, found in _ids_on_disk(record, files, chosen):
         text = texts.get(document.row)
         if text is None:
@@ -217,7 +243,7 @@ def _compare_ids(
             position = int(different[0])
             out.found(
                 f"{document.split}/{shard.name}",
-                f"row {document.row} of {record.source.url} has other ids from {position} on: "
+                f"{places.of(document.row)} has other ids from {position} on: "
                 f"{ids[position : position + 5].tolist()}, the reference makes "
                 f"{expected[position : position + 5].tolist()}",
             )

@@ -50,8 +50,8 @@ def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
         out.found(MANIFEST, "not in the form in which it is written: other spaces, order or types")
     for words in spec_problems(manifest.spec):
         out.found(MANIFEST, words)
-    urls = [part.source.url for part in manifest.parts]
-    if any(after <= before for before, after in pairwise(urls)):
+    places = [(part.source.url, part.span or (0, 0)) for part in manifest.parts]
+    if any(after <= before for before, after in pairwise(places)):
         out.found(MANIFEST, "the parts are not in the sorted order of their source files")
     for number, part in enumerate(manifest.parts):
         if part.part != number or part.record.path != record_path(number):

@@ -1,7 +1,6 @@
 """Comparing the rows of a source with a part: holdout sides, rows without text, and counts."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +8,10 @@ import numpy.typing as npt
 from streaming_ext.dataset.layout import SPLITS, documents_path, record_path
 from streaming_ext.dataset.provenance import DocumentRows, read_provenance
 from streaming_ext.dataset.record import MOST_BAD_LISTED, BadDocument, PartRecord
-from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.holdout import document_hashes, held_out
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.reading.part_documents import PartDocuments
 from tasks.core.verify.findings import Outcome
 
 _MAX_EMPTY_BYTES = 2**20  # of a text that is said to give no token
@@ -21,7 +20,7 @@ _MAX_OF_A_KIND = 3  # findings about rows, a part
 
 def compare_rows(
     record: PartRecord,
-    local: Path,
+    documents: PartDocuments,
     provenance: bytes,
     tokenizer: Tokenizer,
     *,
@@ -32,7 +31,7 @@ def compare_rows(
     """Go over source and provenance side by side; returns the texts of the wanted rows.
 
     Args:
-        local: where the source's bytes lie.
+        documents: of its pieces.
         provenance: known to list ascending rows.
         go_on: called now and then; what it raises ends the check.
 
@@ -44,9 +43,7 @@ def compare_rows(
     texts: dict[int, str] = {}
     rows = nulls = text_bytes = empty = bad = 0
     bad_listed: list[BadDocument] = []
-    url = record.source.url
-    options = record.spec.read_options
-    for batch in format_of(url, options).read(local, options, name=url):
+    for batch in documents.batches():
         go_on()
         expected = held_out(
             document_hashes(batch.texts, seed=record.spec.holdout_seed),
@@ -59,7 +56,8 @@ def compare_rows(
         inside = positions < len(batch.rows)
         there[inside] = batch.rows[positions[inside]] == ours.rows[inside]
         for row in ours.rows[~there][:_MAX_OF_A_KIND]:
-            findings.add("null", f"lists row {row}, which is null in {record.source.url}")
+            url, place = documents.place(int(row))
+            findings.add("null", f"lists row {row}, which is null: {place} of {url}")
         _check_sides(ours, there, expected[positions[there]], findings)
         absent = np.ones(len(batch.rows), bool)
         absent[positions[there]] = False
@@ -69,12 +67,15 @@ def compare_rows(
         rows += batch.num_rows
         nulls += batch.nulls
         bad += len(batch.bad)
-        bad_listed += [
-            BadDocument(file=url, row=one.row, place=one.place, reason=one.reason)
-            for one in batch.bad[: MOST_BAD_LISTED - len(bad_listed)]
-        ]
+        bad_listed += documents.bad_of(batch)[: MOST_BAD_LISTED - len(bad_listed)]
         text_bytes += _num_bytes(batch)
-    out.count(sources=1, source_rows=rows)
+    out.count(sources=len(record.made_of), source_rows=rows)
+    for piece, found in zip(record.made_of, documents.rows, strict=True):
+        if piece.rows != found and record.pieces:
+            out.found(
+                record_path(record.part),
+                f"{piece.rows} rows of {piece.source.url}, it has {found}",
+            )
     counts = {
         "rows": (record.rows, rows),
         "null_documents": (record.null_documents, nulls),

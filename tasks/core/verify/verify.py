@@ -30,7 +30,7 @@ from streaming_ext.errors import (
 from streaming_ext.text.tokenizer.tokenizer import MAX_FILE_BYTES, TOKENIZER_FILES, Tokenizer
 from tasks.core.reading.dataset_files import DatasetFiles, open_tokenizer
 from tasks.core.storage import Storage
-from tasks.core.verify.deep import DEFAULT_SAMPLE, choose_parts, verify_source
+from tasks.core.verify.deep import DEFAULT_SAMPLE, choose_parts, size_of, verify_source
 from tasks.core.verify.findings import Checked, Finding, Outcome, Report
 from tasks.core.verify.part import verify_part
 from tasks.core.verify.records import (
@@ -172,7 +172,7 @@ def _total_bytes(records: Iterable[PartRecord], chosen: dict[int, int]) -> int:
     total = 0
     for record in records:
         total += sum(file.size for file in record.files())
-        total += record.source.size if record.part in chosen else 0
+        total += sum(map(size_of, record.made_of)) if record.part in chosen else 0
     return total
 
 

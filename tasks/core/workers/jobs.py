@@ -1,6 +1,6 @@
 """What a worker process is asked to do, and what it answers: the messages on its pipes.
 
-A job is typed by its result: `Job[FetchedFile]` is answered with a `FetchedFile`.
+A job is typed by its result: `Job[FetchedPart]` is answered with a `FetchedPart`.
 """
 
 from typing import Annotated, Generic, Literal, TypeVar
@@ -8,10 +8,15 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from streaming_ext.dataset.layout import Split
-from streaming_ext.dataset.record import BadDocument, PartSummary, SourceIdentity, SplitPart
+from streaming_ext.dataset.record import (
+    BadDocument,
+    PartSummary,
+    PieceRecord,
+    SourceIdentity,
+    SplitPart,
+)
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.sources import SourceFile
 from tasks.core.planning.part import Part
 
 R = TypeVar("R")
@@ -34,15 +39,15 @@ class JobProgress(_Message):
     tokens: int = 0
 
 
-class FetchedFile(_Message):
-    """A source file on this machine.
+class FetchedPart(_Message):
+    """The pieces of a part on this machine.
 
     Attributes:
-        path: where it lies; on scratch, or in a cache that is not ours.
-        fetched_bytes: that came over the wire for it.
+        paths: where each lies; on scratch, or in a cache that is not ours.
+        fetched_bytes: that came over the wire for them.
     """
 
-    path: str
+    paths: tuple[str, ...]
     fetched_bytes: int
     seconds: float
 
@@ -51,6 +56,7 @@ class TokenizedPart(_Message):
     """A part on scratch, packed; see `PartRecord` for the words.
 
     Attributes:
+        pieces: left out where a part that is on scratch is told of elsewhere.
         audited_documents: documents tokenized twice and compared.
         engine: which engine it was.
         seconds: time the tokenizing took.
@@ -59,6 +65,7 @@ class TokenizedPart(_Message):
 
     part: int
     source: SourceIdentity
+    pieces: tuple[PieceRecord, ...] = ()
     rows: int
     null_documents: int
     empty_documents: int
@@ -123,17 +130,17 @@ class Job(_Message, Generic[R]):
         raise NotImplementedError
 
 
-class FetchJob(Job[FetchedFile]):
-    """Bring a remote source file to a folder on scratch; only what `options` name is read of it."""
+class FetchJob(Job[FetchedPart]):
+    """Bring a part's pieces to a folder on scratch; only what `options` name is read of them."""
 
     job: Literal["fetch"] = "fetch"
-    source: SourceFile
+    part: Part
     folder: str
     options: ReadOptions
 
-    def read_answer(self, line: bytes) -> Answer[FetchedFile]:
+    def read_answer(self, line: bytes) -> Answer[FetchedPart]:
         """Read a line that the worker answers this job with."""
-        return Answer[FetchedFile].model_validate_json(line)
+        return Answer[FetchedPart].model_validate_json(line)
 
 
 class PrepareJob(Job[Prepared]):
@@ -157,14 +164,14 @@ class TokenizeJob(Job[TokenizedPart]):
 
     Attributes:
         part: its number and pieces.
-        local_path: where the bytes of its source file lie.
+        paths: where the bytes of its pieces lie; none where that is their sources' own place.
         scratch: folder that the result goes to, replaced if it exists.
         tokenizer_folder: what `Tokenizer.save` wrote.
     """
 
     job: Literal["tokenize"] = "tokenize"
     part: Part
-    local_path: str
+    paths: tuple[str, ...] = ()
     scratch: str
     tokenizer_folder: str
     engine: Literal["auto", "reference"]

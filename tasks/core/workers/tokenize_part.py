@@ -1,4 +1,4 @@
-"""From one source file to its packed shards on scratch."""
+"""From the pieces of a part to its packed shards on scratch."""
 
 import shutil
 import time
@@ -10,9 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.dataset.record import MOST_BAD_LISTED, BadDocument
+from streaming_ext.dataset.record import (
+    MOST_BAD_LISTED,
+    BadDocument,
+    PieceRecord,
+    SourceIdentity,
+)
 from streaming_ext.errors import EngineMismatchError, SourceError, StorageError, TokenizerError
-from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.holdout import document_hashes, held_out
@@ -21,6 +25,7 @@ from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.outputs.contract import Memories
 from tasks.core.outputs.part_files import RESULT_FILE, PartFiles
+from tasks.core.reading.part_documents import PartDocuments, PieceHere
 from tasks.core.workers.jobs import JobProgress, TokenizedPart, TokenizeJob
 
 _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
@@ -46,9 +51,9 @@ def tokenize_part(
     report: Callable[[JobProgress], None] = lambda progress: None,
     memories: Memories | None = None,
 ) -> TokenizedPart:
-    """Tokenize and pack a source file into `job.scratch`.
+    """Tokenize and pack the pieces of a part into `job.scratch`.
 
-    Memory does not depend on the file's size.
+    Memory does not depend on their size.
 
     Args:
         job: which part, from where and to where.
@@ -58,30 +63,27 @@ def tokenize_part(
         memories: for raw shards; kept from part to part they save fresh pages.
 
     Raises:
-        SourceError: the file is damaged or changes while it is read.
+        SourceError: a file is damaged or changes while it is read; names it.
         EngineMismatchError: fast engine and reference disagree on an audited document.
         StorageError: scratch is full or not writable.
     """
     began = time.monotonic()
-    local = Path(job.local_path)
-    source = identity_of(job.part.source, local)
-    before = _state_of(local)
+    pins = _Pins(job)
     folder = Path(job.scratch)
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         files = PartFiles(folder, job.part.number, job.spec, {} if memories is None else memories)
-        counts = _tokenize_batches(job, tokenizer, engine, files, report)
+        counts = _tokenize_batches(pins, tokenizer, engine, files, report)
         splits = files.finish()
     except OSError as error:
         raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
-    if before is None or _state_of(local) != before:
-        raise SourceError(f"{job.part.source.url}: changed while it was read. Run again.")
     if (packed := sum(split.tokens for split in splits.values())) != counts.tokens:
-        raise RuntimeError(f"{job.part.source.url}: {packed} tokens packed of {counts.tokens}")
+        raise RuntimeError(f"{job.part.source}: {packed} tokens packed of {counts.tokens}")
     result = TokenizedPart(
         part=job.part.number,
-        source=source,
+        source=pins.pieces[0].source,
+        pieces=() if pins.is_whole else tuple(pins.pieces),
         rows=counts.rows,
         null_documents=counts.nulls,
         empty_documents=counts.empty,
@@ -98,6 +100,42 @@ def tokenize_part(
     return result
 
 
+class _Pins:
+    """What pins each piece of a part, found as it is read."""
+
+    def __init__(self, job: TokenizeJob) -> None:
+        self.job = job
+        pieces = job.part.pieces
+        self._options = job.spec.read_options
+        paths = job.paths or tuple(piece.source.url for piece in pieces)
+        here = [
+            PieceHere(piece.source.url, Path(path), piece.span, piece.size)
+            for piece, path in zip(pieces, paths, strict=True)
+        ]
+        self._coming = iter(pieces)
+        self._identity: SourceIdentity | None = None
+        self._before: tuple[int, int, int] | None = None
+        self.documents = PartDocuments(here, self._options, begin=self._begin, end=self._end)
+        self.is_whole = len(pieces) == 1 and pieces[0].span is None
+        self.pieces: list[PieceRecord] = []
+
+    def _begin(self, here: PieceHere) -> None:
+        piece = next(self._coming)
+        self._before = _state_of(here.path)
+        listed = piece.source.modified  # where others read the rest of the file, it must stay
+        if piece.span is not None and self._before and listed not in {None, self._before[2]}:
+            raise SourceError(f"{here.url}: changed since the run began. Run again.")
+        self._identity = identity_of(piece.source, here.path, span=here.span, options=self._options)
+
+    def _end(self, here: PieceHere) -> None:
+        assert self._identity is not None  # noqa: S101  (set when it began)
+        if self._before is None or _state_of(here.path) != self._before:
+            raise SourceError(f"{here.url}: changed while it was read. Run again.")
+        self.pieces.append(
+            PieceRecord(source=self._identity, span=here.span, rows=self.documents.rows[-1])
+        )
+
+
 def _state_of(file: Path) -> tuple[int, int, int] | None:
     """What changes when a file is written to or replaced; None when it is gone."""
     try:
@@ -108,30 +146,24 @@ def _state_of(file: Path) -> tuple[int, int, int] | None:
 
 
 def _tokenize_batches(
-    job: TokenizeJob,
+    pins: _Pins,
     tokenizer: Tokenizer,
     engine: Engine,
     files: PartFiles,
     report: Callable[[JobProgress], None],
 ) -> _Counts:
-    spec = job.spec
+    spec, place = pins.job.spec, pins.documents.place
     counts = _Counts()
-    (piece,) = job.part.pieces
-    where = piece.source.url
-    options = spec.read_options
-    for batch in format_of(where, options).read(
-        Path(job.local_path), options, name=where, span=piece.span
-    ):
+    for batch in pins.documents.batches():
         hashes = document_hashes(batch.texts, seed=spec.holdout_seed)
         rows = _rows_to_audit(hashes, batch.texts)
         try:
             encoded = engine.encode(batch.texts)
             audit_sample(tokenizer, batch.texts, encoded, rows)
         except (EngineMismatchError, SourceError) as error:
-            raise type(error)(
-                f"{where}, in the batch from row {int(batch.rows[0])} on: {error}"
-            ) from error
-        _check_ids(encoded, batch, tokenizer, where=where)
+            url, row = place(int(batch.rows[0]))
+            raise type(error)(f"{url}, in the batch from {row} on: {error}") from error
+        _check_ids(encoded, batch, tokenizer, place=place, where=pins.job.part.source)
 
         # lengths: (documents of the batch that have a token,)
         lengths = np.diff(encoded.offsets)
@@ -145,10 +177,8 @@ def _tokenize_batches(
         counts.rows += batch.num_rows
         counts.nulls += batch.nulls
         counts.bad += len(batch.bad)
-        counts.bad_listed += [
-            BadDocument(file=where, row=bad.row, place=bad.place, reason=bad.reason)
-            for bad in batch.bad[: MOST_BAD_LISTED - len(counts.bad_listed)]
-        ]
+        left = MOST_BAD_LISTED - len(counts.bad_listed)
+        counts.bad_listed += pins.documents.bad_of(batch)[:left]
         counts.empty += len(lengths) - int(kept.sum())
         counts.text_bytes += _num_bytes(batch.texts)
         counts.audited += len(rows)
@@ -163,7 +193,14 @@ def _tokenize_batches(
     return counts
 
 
-def _check_ids(encoded: Encoded, batch: DocumentBatch, tokenizer: Tokenizer, *, where: str) -> None:
+def _check_ids(
+    encoded: Encoded,
+    batch: DocumentBatch,
+    tokenizer: Tokenizer,
+    *,
+    place: Callable[[int], tuple[str, str]],
+    where: str,
+) -> None:
     if len(encoded.ids) == 0:
         return
     if int(encoded.ids.max()) >= tokenizer.vocab_size:
@@ -174,8 +211,9 @@ def _check_ids(encoded: Encoded, batch: DocumentBatch, tokenizer: Tokenizer, *, 
     ends = np.flatnonzero(encoded.ids == tokenizer.eot_id)
     if len(ends):
         document = int(np.searchsorted(encoded.offsets, ends[0], side="right")) - 1
+        url, row = place(int(batch.rows[document]))
         raise TokenizerError(
-            f"{where}: the text of row {int(batch.rows[document])} gives the end-of-text id "
+            f"{url}: the text of {row} gives the end-of-text id "
             f"{tokenizer.eot_id}, so documents could not be told apart. Pass another --eot-token."
         )
 

@@ -24,18 +24,18 @@ from pydantic import BaseModel
 
 from streaming_ext.errors import ShardmillError, WorkerDiedError
 from streaming_ext.text.memory import limit_memory
-from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.outputs.contract import Memories
 from tasks.core.storage import Storage, open_storage
+from tasks.core.workers.fetch_part import fetch_part
 from tasks.core.workers.jobs import (
     JOB,
     Answer,
     AnyJob,
     Failure,
-    FetchedFile,
+    FetchedPart,
     FetchJob,
     JobProgress,
     Prepared,
@@ -102,7 +102,8 @@ def _do(job: AnyJob, report: Callable[[JobProgress], None]) -> BaseModel:
         return Prepared()
     if isinstance(job, TokenizeJob):
         tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
-        return tokenize_part(job, tokenizer, engine, report, _memories())
+        part = tokenize_part(job, tokenizer, engine, report, _memories())
+        return part.model_copy(update={"pieces": ()})  # thousands of them; scratch has them
     if isinstance(job, FetchJob):
         return _fetch(job, report)
     return _write(job, report)
@@ -133,15 +134,17 @@ def _write(job: WriteJob, report: Callable[[JobProgress], None]) -> WrittenPart:
     return write_part(job, _storage(job.output), report)
 
 
-def _fetch(job: FetchJob, report: Callable[[JobProgress], None]) -> FetchedFile:
+def _fetch(job: FetchJob, report: Callable[[JobProgress], None]) -> FetchedPart:
     began = time.monotonic()
-    path, fetched = fetch(
-        job.source,
+    paths, fetched = fetch_part(
+        job.part,
         Path(job.folder),
-        lambda done: report(JobProgress(fraction=done / max(job.source.size, 1))),
+        lambda done: report(JobProgress(fraction=done / max(job.part.size, 1))),
         options=job.options,
     )
-    return FetchedFile(path=str(path), fetched_bytes=fetched, seconds=time.monotonic() - began)
+    return FetchedPart(
+        paths=tuple(map(str, paths)), fetched_bytes=fetched, seconds=time.monotonic() - began
+    )
 
 
 def _throttled(send: Callable[[JobProgress], None]) -> Callable[[JobProgress], None]:

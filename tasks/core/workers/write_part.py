@@ -25,18 +25,20 @@ def write_part(
         StorageError: the output is full, gone or not writable, or scratch is not this part's.
     """
     began = time.monotonic()
-    scratch, source = Path(job.scratch), job.part.source
+    scratch, first = Path(job.scratch), job.part.pieces[0].source.url
     part = TokenizedPart.model_validate_json((scratch / RESULT_FILE).read_bytes())
-    if (part.part, part.source.url) != (job.part.number, source.url):
+    if (part.part, part.source.url) != (job.part.number, first):
         raise StorageError(
             f"scratch {scratch} holds part {part.part} of {part.source.url}, expected part "
-            f"{job.part.number} of {source.url}. Does another run use the same --scratch?"
+            f"{job.part.number} of {first}. Does another run use the same --scratch?"
         )
     documents = documents_path(job.part.number)
     record = PartRecord(
+        format="1.1" if part.pieces else 1,
         part=job.part.number,
         spec=job.spec,
         source=part.source,
+        pieces=part.pieces,
         rows=part.rows,
         null_documents=part.null_documents,
         empty_documents=part.empty_documents,

@@ -11,6 +11,7 @@ from streaming_ext.text.sources import SourceFile
 from tasks.core.cluster.heartbeat import SILENCE_VARIABLE, silent_seconds
 from tasks.core.cluster.messages import FileInHand, PartitionSign
 from tasks.core.config import ShardConfig
+from tasks.core.planning.part import Part
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.hosts.partition_guest import REFUSED
@@ -52,7 +53,10 @@ def test_each_result_is_told_once() -> None:
 
 def test_people_see_what_a_host_has_in_hand_until_it_is_lost() -> None:
     partition, progress = begun(), RunProgress()
-    sources = [SourceFile(url=f"/{name}", size=10) for name in "abcdef"]
+    sources = [
+        Part.whole(number, SourceFile(url=f"/{name}", size=10))
+        for number, name in enumerate("abcdef")
+    ]
     working = FileInHand(part=3, step="tokenize", source_bytes=4.0, text_bytes=8, tokens=2)
     hear(partition, PartitionSign(beat=1, host="h", in_hand=(working,)), 1.0)
     partition.show(sources, progress)

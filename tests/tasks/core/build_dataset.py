@@ -69,10 +69,8 @@ def build_from(
     plan = take_up(look(made, storage, sources), storage, sources)
     tokenizer = open_saved(plan.tokenizer_folder)
     for part in plan.todo:
-        source = plan.sources[part]
         job = TokenizeJob(
             part=plan.part(part),
-            local_path=source.url,
             scratch=str(plan.part_scratch(part)),
             tokenizer_folder=str(plan.tokenizer_folder),
             engine="reference",

@@ -70,7 +70,6 @@ def tokenize_job(
 ) -> TokenizeJob:
     return TokenizeJob(
         part=Part.whole(part, source),
-        local_path=source.url,
         scratch=str(scratch),
         tokenizer_folder="not used",
         engine="reference",

@@ -109,7 +109,7 @@ def test_is_refused_and_the_worker_lives(
         assert file.stat().st_size < 200_000
     pids = pool.pids
     source = SourceFile(url=str(file), size=file.stat().st_size)
-    job = TokenizeJob(part=Part.whole(0, source), local_path=str(file),
+    job = TokenizeJob(part=Part.whole(0, source),
                       scratch=str(tmp_path / "scratch"), tokenizer_folder=str(saved),
                       engine="reference", spec=spec)  # fmt: skip
     if name == "copies":  # the tokens of a thousand million bytes take minutes

@@ -18,6 +18,7 @@ from streaming_ext.errors import (
 from streaming_ext.text.sources import SourceFile
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
+from tasks.core.planning.part import Part
 from tasks.core.planning.plan import RunPlan
 from tasks.core.storage import LocalStorage
 from tasks.core.workers.write_part import write_part
@@ -57,7 +58,7 @@ def plan(tmp_path: Path, storage: Recorder) -> RunPlan:
     made = RunPlan(
         config=ShardConfig(sources=("x",), output=str(storage), tokenizer="bytes", workers=1),
         spec=spec,
-        sources=tuple(sources),
+        parts=tuple(Part.whole(*source) for source in enumerate(sources)),
         todo=(),
         published=False,
         scratch=tmp_path / "scratch",
@@ -149,7 +150,7 @@ def test_no_parts_at_all(plan: RunPlan, storage: Recorder, tmp_path: Path) -> No
     empty = LocalStorage(tmp_path / "empty")
     empty.create()
     none = RunPlan(
-        config=plan.config, spec=plan.spec, sources=(), todo=(), published=False,
+        config=plan.config, spec=plan.spec, parts=(), todo=(), published=False,
         scratch=plan.scratch,
     )  # fmt: skip
     manifest: Manifest = publish(none, empty)

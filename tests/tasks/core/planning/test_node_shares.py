@@ -9,8 +9,9 @@ from streaming_ext.dataset.manifest import NodeShare
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.text.sources import SourceFile
 from tasks.core.planning.node_shares import deal, own_share, require_same_share
+from tasks.core.planning.part import Part
 
-SOURCES = [SourceFile(url=f"/data/{n:02}.parquet", size=size)
+SOURCES = [Part.whole(n, SourceFile(url=f"/data/{n:02}.parquet", size=size))
            for n, size in enumerate([50, 10, 10, 30, 20])]  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def test_all_of_fineweb_edu_comes_out_even() -> None:
 
 def test_a_share_says_which_it_is() -> None:
     found = [own_share(SOURCES, nodes=2, rank=rank) for rank in (0, 1)]
-    assert [source.url for sources, _ in found for source in sources] == [
+    assert [part.source for parts, _ in found for part in parts] == [
         f"/data/{number:02}.parquet" for number in (0, 1, 2, 3, 4)
     ]
     shares = [share for _, share in found]
@@ -52,7 +53,7 @@ def test_a_share_says_which_it_is() -> None:
     assert (shares[0].rank, shares[1].rank, shares[0].nodes) == (0, 1, 2)
     assert shares[0].sources == shares[1].sources
     _, other = own_share(
-        [*SOURCES[:4], SourceFile(url="/data/04.parquet", size=21)], nodes=2, rank=0
+        [*SOURCES[:4], Part.whole(4, SourceFile(url="/data/04.parquet", size=21))], nodes=2, rank=0
     )
     assert other is not None
     assert other.sources != shares[0].sources  # another list, other data
@@ -63,7 +64,7 @@ def test_without_nodes_all_is_one(tmp_path: Path) -> None:
 
 
 def test_more_nodes_than_files() -> None:
-    with pytest.raises(UsageError, match="5 source files for 6 nodes"):
+    with pytest.raises(UsageError, match="5 parts for 6 nodes"):
         own_share(SOURCES, nodes=6, rank=0)
 
 

@@ -83,7 +83,9 @@ def do(plan: RunPlan, storage: LocalStorage, *parts: int) -> None:
     for part in parts:
         scratch = plan.part_scratch(part)
         tokenizer = open_saved(plan.tokenizer_folder)
-        tokenized(plan.sources[part], scratch, plan.spec, tokenizer=tokenizer, part=part)
+        tokenized(
+            plan.parts[part].pieces[0].source, scratch, plan.spec, tokenizer=tokenizer, part=part
+        )
         write_part(write_job(scratch, storage.root, plan.spec, part=part), storage)
 
 
@@ -99,7 +101,9 @@ class TestFresh:
         plan = planned(config)
         assert plan.todo == (0, 1, 2, 3)
         assert not plan.published
-        assert [source.name for source in plan.sources] == [f"{n}.parquet" for n in range(4)]
+        assert [part.pieces[0].source.name for part in plan.parts] == [
+            f"{n}.parquet" for n in range(4)
+        ]
         assert plan.scratch == tmp_path / ".out.scratch"
         assert plan.part_scratch(3) == tmp_path / ".out.scratch/00003"
         assert open_saved(plan.tokenizer_folder).encode("ab") == [97, 98]

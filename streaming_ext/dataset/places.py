@@ -1,0 +1,84 @@
+"""Where a document stands in its source file: from its row in a part to its row in the file.
+
+Rows of a part are counted over its pieces. Where a file was cut, the parts before hold the rows
+before, so the row in the file is known where they are in the same dataset:
+
+    a file of 7 rows in parts 3 and 4, which hold 5 and 2: row 1 of part 4 is row 6 of the file
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.record import PartRecord, PartSummary
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of one document.
+
+    Attributes:
+        source: URL of the source file.
+        row: of the document, from 0.
+        from_byte: rows are counted from those that begin here on; 0: from the file's beginning.
+    """
+
+    source: str
+    row: int
+    from_byte: int = 0
+
+    def __str__(self) -> str:
+        behind = f" behind byte {self.from_byte:,}" if self.from_byte else ""
+        return f"row {self.row}{behind} of {self.source}"
+
+
+class PlacesOfPart:
+    """The places of a part's documents."""
+
+    def __init__(self, record: PartRecord, manifest: Manifest | None = None) -> None:
+        """Look up what lies before.
+
+        Args:
+            record: of the part.
+            manifest: of its dataset; without it, rows of a piece are counted from the piece on.
+        """
+        self._pieces = record.made_of
+        self._starts = [0, *accumulate(piece.rows for piece in self._pieces)]
+        span = self._pieces[0].span
+        self._from_byte = 0 if span is None else span[0]
+        self._before = 0
+        if self._from_byte and manifest is not None:
+            before = rows_before(manifest.parts, record.part)
+            if before is not None:
+                self._from_byte, self._before = 0, before
+
+    def of(self, row: int) -> Place:
+        """The place of a row of the part."""
+        number = min(bisect_right(self._starts, row), len(self._pieces)) - 1
+        return Place(
+            self._pieces[number].source.url,
+            row - self._starts[number] + self._before,
+            self._from_byte,
+        )
+
+
+def rows_before(parts: Sequence[PartSummary], part: int) -> int | None:
+    """Rows of the file that stand before a part that is a piece of it; None where it is not known.
+
+    Args:
+        parts: of the dataset, in order.
+        part: number of the part.
+    """
+    own = parts[part]
+    rows, begin = 0, 0 if own.span is None else own.span[0]
+    while begin:
+        part -= 1
+        earlier = parts[part] if part >= 0 else None
+        if earlier is None or earlier.source.url != own.source.url or earlier.span is None:
+            return None
+        if earlier.span[1] != begin:
+            return None
+        rows, begin = rows + earlier.rows, earlier.span[0]
+    return rows

@@ -1,0 +1,48 @@
+"""Bringing the pieces of a part here."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.sources.fetch import fetch
+from tasks.core.planning.part import Part, Piece
+
+_AT_ONCE = 16  # small files: each takes a request or two, most of whose time is waiting
+
+
+def fetch_part(
+    part: Part,
+    folder: Path,
+    report: Callable[[int], None] = lambda done: None,
+    *,
+    options: ReadOptions,
+) -> tuple[list[Path], int]:
+    """Where the bytes of each piece lie now, and how many were fetched for them.
+
+    Args:
+        part: remote.
+        folder: on scratch.
+        report: called with the bytes that are here.
+        options: all that will be read.
+
+    Raises:
+        SourceError: a file changed or is gone.
+        StorageError: see `fetch`.
+    """
+    if len(part.pieces) == 1:
+        (piece,) = part.pieces
+        path, fetched = fetch(piece.source, folder, report, options=options, span=piece.span)
+        return [path], fetched
+    paths, total, done = [], 0, 0
+
+    def one(piece: Piece) -> tuple[Path, int]:
+        return fetch(piece.source, folder, options=options)
+
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        for piece, (path, fetched) in zip(part.pieces, threads.map(one, part.pieces), strict=True):
+            paths.append(path)
+            total += fetched
+            done += piece.size
+            report(done)
+    return paths, total
