@@ -75,9 +75,7 @@ class PartDocuments:
         found = []
         for one in batch.bad:
             piece, own = self._piece_of(one.row)
-            found.append(
-                BadDocument(file=piece.url, row=own, place=one.place, reason=one.reason)
-            )
+            found.append(BadDocument(file=piece.url, row=own, place=one.place, reason=one.reason))
         return found
 
     def _piece_of(self, row: int) -> tuple[PieceHere, int]:

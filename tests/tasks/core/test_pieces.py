@@ -27,7 +27,7 @@ from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_from
 from tests.tasks.core.doubles import write_source
 
-TEXT = ReadOptions(column="text")
+TEXT = ReadOptions()
 DOCUMENTS = [text[:1500] for text in make_documents(90, seed=8)]
 FORMATS: list[SourceFormat] = [ParquetFormat(), JsonLinesFormat(), ArrowFormat()]
 ALL = pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.name)
