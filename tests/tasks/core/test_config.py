@@ -35,6 +35,8 @@ def test_defaults() -> None:
         "shard_size": 67_108_864,
         "compression": "zstd:1",
         "scratch": None,
+        "part_size": 2**30,
+        "min_part_size": 0,
         "hub_config": None,
         "max_files": None,
         "nodes": None,
