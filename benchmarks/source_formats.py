@@ -1,6 +1,9 @@
-"""How fast each source format goes from file to packed tokens, in one process, beside Parquet.
+"""How fast each source format goes from file to packed tokens, in one worker, beside Parquet.
 
-python -m benchmarks.source_formats [MEGABYTES]
+python -m benchmarks.source_formats [MEGABYTES] [TOKENIZER]
+
+Wall and CPU seconds of one process; for packed files also the rate of the decompressor alone, which
+bounds them. Rounds alternate, the best of each counts.
 """
 
 import json
@@ -11,71 +14,107 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streaming_ext.dataset.spec import TokenizerIdentity
-from streaming_ext.text.documents.compression import pack
+from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.text.documents.compression import CODECS, open_here, pack
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.tokenizer.engine import choose_engine
+from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points, save_tokenizer
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tasks.core.config import ShardConfig
-from tasks.core.outputs.part_files import Buffers
+from tasks.core.outputs.contract import Memories
 from tasks.core.planning.part import Part
 from tasks.core.synthetic import make_documents, train_vocabulary
 from tasks.core.workers.jobs import TokenizeJob
 from tasks.core.workers.tokenize_part import tokenize_part
 
-NAMES = ("x.parquet", "x.jsonl", "x.jsonl.gz", "x.jsonl.zst")
+NAMES = ("x.parquet", "x.jsonl", "x.jsonl.gz", "x.jsonl.zst", "x.jsonl.lz4", "x.json", "x.arrow",
+         "x.cbor", "x.tar")  # fmt: skip
 ROUNDS = 3
 
 
 def write(folder: Path, texts: list[str]) -> None:
     """The same documents in each format."""
     chunked = pa.chunked_array([texts], pa.large_string())
-    format_of("x.parquet").write(folder / "x.parquet", chunked, ReadOptions(), codec="zstd")
     lines = "".join(
         json.dumps({"id": row, "text": text}, ensure_ascii=False) + "\n"
         for row, text in enumerate(texts)
-    )
-    for name, codec in zip(NAMES[1:], ("none", "gzip", "zstd"), strict=True):
-        pack(lines.encode(), folder / name, codec)
+    ).encode()
+    for name in NAMES:
+        if ".jsonl" in name:
+            pack(lines, folder / name, CODECS.get(Path(name).suffix, "none"))
+        else:
+            codec = "zstd" if name == "x.parquet" else "none"
+            format_of(name).write(folder / name, chunked, ReadOptions(), codec=codec)
+
+
+class Bench:
+    """One tokenizer, many files."""
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
+        self.folder, self.tokenizer = folder, tokenizer
+        save_tokenizer(tokenizer, folder / "tokenizer", engine="auto")
+        unsafe = read_unsafe_code_points(folder / "tokenizer")
+        self.engine: Engine = choose_engine(tokenizer, engine="auto", unsafe=unsafe)
+        self.spec: DatasetSpec = ShardConfig(sources=("x",), output="y", tokenizer="z").spec(
+            TokenizerIdentity.model_validate(tokenizer.description())
+        )
+        self.memories: Memories = {}
+
+    def rates(self, name: str) -> tuple[float, float]:
+        """MB of text a second, and a CPU second, from file to packed tokens."""
+        file = self.folder / name
+        source = SourceFile(url=str(file), size=file.stat().st_size)
+        job = TokenizeJob(
+            part=Part.whole(0, source), local_path=source.url, engine="auto", spec=self.spec,
+            scratch=str(self.folder / "scratch"), tokenizer_folder=str(self.folder / "tokenizer"),
+        )  # fmt: skip
+        began, cpu = time.monotonic(), time.process_time()
+        done = tokenize_part(job, self.tokenizer, self.engine, memories=self.memories)
+        text = done.text_bytes / 1e6
+        return text / (time.monotonic() - began), text / (time.process_time() - cpu)
+
+
+def unpacking_rate(file: Path, text_bytes: int) -> float:
+    """MB of text a second of the decompressor alone."""
+    began = time.monotonic()
+    with open_here(file, name=file.name) as stream:
+        while stream.read(2**22):
+            pass
+    return text_bytes / 1e6 / (time.monotonic() - began)
 
 
 def main() -> None:
-    """Print text in MB a CPU second, the best of some rounds, and the share of Parquet's."""
+    """Print the rates and their share of Parquet's."""
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     pa.set_cpu_count(1)
     some = make_documents(2000, seed=1)
     text_bytes = sum(len(text.encode()) for text in some)
-    texts = some * (size * 10**6 // text_bytes + 1)
+    copies = size * 10**6 // text_bytes + 1
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(folder, texts)
-        ranks = folder / "trained.tiktoken"
-        train_vocabulary(some, 2000, ranks)
-        tokenizer = load_tokenizer(str(ranks), pattern="gpt2")
-        save_tokenizer(tokenizer, folder / "tokenizer", engine="auto")
-        unsafe = read_unsafe_code_points(folder / "tokenizer")
-        engine = choose_engine(tokenizer, engine="auto", unsafe=unsafe)
-        spec = ShardConfig(sources=("x",), output="y", tokenizer="z").spec(
-            TokenizerIdentity.model_validate(tokenizer.description())
-        )
-        buffers: Buffers = {}
-        best = dict.fromkeys(NAMES, 0.0)
+        write(folder, some * copies)
+        ranks = Path(sys.argv[2]) if len(sys.argv) > 2 else folder / "trained.tiktoken"
+        if len(sys.argv) <= 2:
+            train_vocabulary(some, 2000, ranks)
+        bench = Bench(folder, load_tokenizer(str(ranks), pattern="gpt2"))
+        best = dict.fromkeys(NAMES, (0.0, 0.0))
+        unpacking = dict.fromkeys(NAMES, 0.0)
         for _ in range(ROUNDS):
             for file in NAMES:
-                source = SourceFile(url=str(folder / file), size=(folder / file).stat().st_size)
-                job = TokenizeJob(
-                    part=Part.whole(0, source), engine="auto", spec=spec,
-                    scratch=str(folder / "scratch"), tokenizer_folder=str(folder / "tokenizer"),
-                )  # fmt: skip
-                began = time.process_time()
-                done = tokenize_part(job, tokenizer, engine, buffers=buffers)
-                seconds = time.process_time() - began
-                best[file] = max(best[file], done.text_bytes / 1e6 / seconds)
-        for file, rate in best.items():
-            print(f"{file:12} {rate:6.1f} MB/s  {rate / best['x.parquet']:.2f} of Parquet")
+                best[file] = tuple(map(max, best[file], bench.rates(file)))  # type: ignore[assignment]
+                if file.endswith(tuple(CODECS)):
+                    rate = unpacking_rate(folder / file, text_bytes * copies)
+                    unpacking[file] = max(unpacking[file], rate)
+        for file, (wall, cpu) in best.items():
+            bound = min(best["x.jsonl"][0], unpacking[file])
+            also = f"  unpacking alone {unpacking[file]:6.1f}" if unpacking[file] else ""
+            also += f", {wall / bound:.2f} of what bounds it" if unpacking[file] else ""
+            print(
+                f"{file:12} {wall:6.1f} MB/s  {wall / best['x.parquet'][0]:.2f} of Parquet  "
+                f"{cpu:6.1f} MB a CPU second{also}"
+            )
 
 
 if __name__ == "__main__":

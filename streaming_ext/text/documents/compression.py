@@ -9,6 +9,7 @@ from typing import BinaryIO, Protocol
 import pyarrow as pa
 
 from streaming_ext.errors import SourceError, one_line
+from streaming_ext.text.documents.ahead import ReadAhead
 from streaming_ext.text.documents.source_format import SeekableBytes, SourceBytes
 
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
@@ -49,7 +50,7 @@ class PlainStream:
     start: int = 0
     origin: int = 0
 
-    def __init__(self, raw: BinaryIO, size: int, name: str) -> None:
+    def __init__(self, raw: BinaryIO, size: int, name: str, *, ahead: bool = False) -> None:
         self._raw, self._size, self._name = raw, size, name
         codec = codec_of(name)
         self._packed = codec != "none"
@@ -61,6 +62,12 @@ class PlainStream:
             self._stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
         else:
             self._stream = raw
+        self._ahead = ReadAhead(self._stream.read) if self._packed and ahead else None
+
+    def close(self) -> None:
+        """End what reads ahead, before the file is closed."""
+        if self._ahead is not None:
+            self._ahead.close()
 
     @property
     def fraction(self) -> float:
@@ -76,7 +83,7 @@ class PlainStream:
         if self._packed and not self._size:
             raise SourceError(f"{self._name}: an empty file, which no packed file is.")
         try:
-            data = self._stream.read(size)
+            data = (self._ahead or self._stream).read(size)
         except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
             raise SourceError(
                 f"{self._name}: damaged or cut short ({one_line(error)}). Fetch it again, or "
@@ -101,7 +108,11 @@ def open_here(path: Path, *, name: str) -> Iterator[PlainStream]:
     except OSError as error:
         raise SourceError(f"{name}: cannot be read: {error.strerror}.") from error
     with raw:
-        yield PlainStream(raw, path.stat().st_size, name)
+        stream = PlainStream(raw, path.stat().st_size, name, ahead=True)
+        try:
+            yield stream
+        finally:
+            stream.close()
 
 
 @contextmanager

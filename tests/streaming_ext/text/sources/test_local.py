@@ -125,7 +125,10 @@ class TestNothingMatches:
             ("missing.parquet", "missing.parquet: no such file or folder."),
             ("*.json", "*.json: no file matches this pattern. (Quoted"),
             ("{c,d}.parquet", "no file matches this pattern"),
-            ("empty", "empty: no .parquet, .jsonl, .ndjson, .cbor, .arrow or .tar file in this folder."),
+            (
+                "empty",
+                "empty: no .parquet, .jsonl, .ndjson, .cbor, .arrow or .tar file in this folder.",
+            ),
         ],
     )
     def test_says_why(self, tree: Path, pattern: str, said: str) -> None:
