@@ -14,7 +14,12 @@ from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import Span
 from streaming_ext.text.sources.local import identify
-from streaming_ext.text.sources.ranges import SMALLEST_FILE, fetch_ranges, worth_fetching
+from streaming_ext.text.sources.ranges import (
+    SMALLEST_FILE,
+    fetch_ranges,
+    forget_ranges,
+    worth_fetching,
+)
 from streaming_ext.text.sources.source_file import SourceFile
 
 _UNCHECKED = ".unchecked"  # beside a file that came whole by its size alone
@@ -74,7 +79,6 @@ def fetch(
     report: Callable[[int], None] = lambda done: None,
     *,
     options: ReadOptions | None = None,
-    span: Span | None = None,
 ) -> tuple[Path, int]:
     """Bring a file to `folder`; returns its path there, and how many bytes were fetched for it.
 
@@ -139,6 +143,7 @@ def _fetch_checked(
     if not checked:
         note_unchecked(target)
     partial.replace(target)
+    forget_ranges(partial)
     return target, fetched
 
 
@@ -177,7 +182,7 @@ def _fetch_needed(
     Returns:
         Where it is, what to call it when it counts, and how many bytes came; or None.
     """
-    file = _Counted(source.url, source.size, reader)
+    file = CountedBytes(source.url, source.size, reader)
     look = format_of(source.url, options).look(file, options)
     ranges = worth_fetching(source, None if look is None else look.needed)
     if ranges is None:
@@ -189,7 +194,7 @@ def _fetch_needed(
     return partial, target, fetched + file.fetched
 
 
-class _Counted:
+class CountedBytes:
     """A remote file that counts the bytes that came."""
 
     def __init__(self, name: str, size: int, reader: Reader) -> None:

@@ -5,7 +5,7 @@ whoever named the ranges does not look into.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
@@ -40,31 +40,47 @@ def worth_fetching(source: SourceFile, needed: Sequence[Range] | None) -> list[R
     """The ranges to fetch of a file, merged where little lies between; None: all of it."""
     if needed is None or source.size < SMALLEST_FILE:
         return None
-    merged: list[Range] = []
-    for start, end in sorted(needed):
-        if merged and start - merged[-1][1] <= _MERGE_BYTES:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    share = sum(end - start for start, end in merged) / source.size
+    found = merged(needed)
+    share = sum(end - start for start, end in found) / source.size
     hashed = bool(_HASHED.match(source.version or ""))
-    return merged if share < (WORTH_A_HASH if hashed else WORTH_IT) else None
+    return found if share < (WORTH_A_HASH if hashed else WORTH_IT) else None
 
 
-def fetch_ranges(reader: Ranges, ranges: Sequence[Range], size: int, partial: Path) -> int:
-    """Fetch the ranges into a file with holes; returns how many bytes came."""
+def merged(needed: Iterable[Range]) -> list[Range]:
+    """Ranges in order, as one where little lies between."""
+    found: list[Range] = []
+    for start, end in sorted(needed):
+        if found and start - found[-1][1] <= _MERGE_BYTES:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
 
-    def pieces() -> Iterator[Range]:
-        for start, end in ranges:
-            for position in range(start, end, _PIECE_BYTES):
-                yield position, min(position + _PIECE_BYTES, end)
 
+def fetch_ranges(
+    reader: Ranges,
+    ranges: Sequence[Range],
+    size: int,
+    partial: Path,
+    report: Callable[[int], None] = lambda done: None,
+) -> int:
+    """Fetch the ranges into a file with holes; returns how many bytes came.
+
+    Beside it stands how many of its requests were answered, so that another attempt goes on there.
+    """
+    waiting = [
+        (position, min(position + _PIECE_BYTES, end))
+        for start, end in ranges
+        for position in range(start, end, _PIECE_BYTES)
+    ]
+    told = f"{size} {waiting}"
+    done = _answered(partial, told)
     fetched = 0
-    with partial.open("wb") as file, ThreadPoolExecutor(_AT_ONCE) as threads:
+    have = sum(end - start for start, end in waiting[:done])
+    with partial.open("r+b" if done else "wb") as file, ThreadPoolExecutor(_AT_ONCE) as threads:
         file.truncate(size)
-        waiting = list(pieces())
         # So many at once that memory stays small, whatever the file's size.
-        for first in range(0, len(waiting), _AT_ONCE):
+        for first in range(done, len(waiting), _AT_ONCE):
             batch = waiting[first : first + _AT_ONCE]
             for (start, _), data in zip(
                 batch, threads.map(lambda piece: reader.read(*piece), batch), strict=True
@@ -72,4 +88,25 @@ def fetch_ranges(reader: Ranges, ranges: Sequence[Range], size: int, partial: Pa
                 file.seek(start)
                 file.write(data)
                 fetched += len(data)
+            file.flush()
+            _beside(partial).write_text(f"{first + len(batch)}\n{told}")
+            report(have + fetched)
     return fetched
+
+
+def forget_ranges(partial: Path) -> None:
+    """Remove what stands beside such a file."""
+    _beside(partial).unlink(missing_ok=True)
+
+
+def _beside(partial: Path) -> Path:
+    return partial.with_suffix(".answered")
+
+
+def _answered(partial: Path, told: str) -> int:
+    """How many of these requests an earlier attempt was answered."""
+    try:
+        done, _, before = _beside(partial).read_text().partition("\n")
+    except FileNotFoundError:
+        return 0
+    return int(done) if before == told and partial.exists() else 0

@@ -21,7 +21,7 @@ def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, 
     Raises:
         StorageError: a server refuses or does not answer.
     """
-    large = [source for source in sources if source.size > config.part_size and not source.remote]
+    large = [source for source in sources if source.size > config.part_size]
     with ThreadPoolExecutor(_IO_THREADS) as threads:
         can = list(threads.map(lambda source: _can_be_cut(source, config.read_options), large))
     return arrange(

@@ -23,6 +23,7 @@ from streaming_ext.errors import (
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import SourceFile, identify, is_remote
 from streaming_ext.text.sources.fetch import came_unchecked, fetch, listed_again
+from streaming_ext.text.sources.fetch_piece import fetch_piece
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
@@ -179,7 +180,7 @@ def _source_here(piece: PieceRecord, folder: Path, options: ReadOptions) -> Path
         return local
     if piece.span is None:
         return fetch(now, folder)[0]
-    return fetch(now, folder, options=options, span=piece.span)[0]
+    return fetch_piece(now, folder, options=options, span=piece.span)[0]
 
 
 def _choose(record: PartRecord, provenance: bytes, count: int, seed: int) -> list[_Chosen]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources.fetch import fetch
+from streaming_ext.text.sources.fetch_piece import fetch_piece
 from tasks.core.planning.part import Part, Piece
 
 _AT_ONCE = 16  # small files: each takes a request or two, most of whose time is waiting
@@ -31,8 +32,11 @@ def fetch_part(
         StorageError: see `fetch`.
     """
     if len(part.pieces) == 1:
-        (piece,) = part.pieces
-        path, fetched = fetch(piece.source, folder, report, options=options, span=piece.span)
+        ((source, span),) = [(piece.source, piece.span) for piece in part.pieces]
+        if span is None:
+            path, fetched = fetch(source, folder, report, options=options)
+        else:
+            path, fetched = fetch_piece(source, folder, report, options=options, span=span)
         return [path], fetched
     paths, total, done = [], 0, 0
 

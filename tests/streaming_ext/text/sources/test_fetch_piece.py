@@ -1,0 +1,118 @@
+"""Pieces of remote files: their own bytes come, once, and the documents are those of the file."""
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.errors import SourceError, TransientStorageError
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.sources import SourceFile, list_sources, ranges
+from streaming_ext.text.sources import fetch_piece as module
+from streaming_ext.text.sources.fetch import Reader, came_unchecked, open_reader, remove_fetched
+from streaming_ext.text.sources.fetch_piece import fetch_piece
+from tests.servers.swift import SwiftServer, s3_client
+
+TEXT = ReadOptions()
+TEXTS = [f"{row} " * (row % 700) for row in range(2000)]
+
+
+@pytest.fixture(params=[".jsonl", ".parquet", ".arrow"])
+def remote(
+    request: pytest.FixtureRequest, bucket: str, s3: SwiftServer, tmp_path: Path
+) -> SourceFile:
+    """A file of `TEXTS` in a store, with another column as large."""
+    path = tmp_path / f"x{request.param}"
+    table = pa.table({"text": TEXTS, "other": [text[::-1] for text in TEXTS]})
+    if request.param == ".parquet":
+        pq.write_table(table, path, row_group_size=100, compression="none", use_dictionary=False)
+    elif request.param == ".arrow":
+        with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
+            writer.write_table(table, max_chunksize=100)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    client = s3_client(s3.url)
+    client.put_object(Bucket=bucket, Key=path.name, Body=path.read_bytes())
+    client.close()
+    (source,) = list_sources([f"s3://{bucket}/{path.name}"])
+    return source
+
+
+def texts_of(source: SourceFile, path: Path, span: tuple[int, int]) -> list[str]:
+    read = format_of(source.url).read(path, TEXT, name=source.url, span=span)
+    return [text for batch in read for text in batch.texts.to_pylist()]
+
+
+def test_a_piece_fetches_its_own_bytes(
+    remote: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_MERGE_BYTES", 1000)
+    cuts = [remote.size * n // 4 for n in range(5)]
+    texts, came = [], []
+    for span in pairwise(cuts):
+        path, fetched = fetch_piece(remote, tmp_path / "scratch", options=TEXT, span=span)
+        assert path.stat().st_size == remote.size
+        assert path.stat().st_blocks * 512 < remote.size * 0.45  # the rest is a hole
+        texts += texts_of(remote, path, span)
+        came.append(fetched)
+        assert came_unchecked(path)  # nothing tells the hash of a piece
+        assert fetch_piece(remote, tmp_path / "scratch", options=TEXT, span=span) == (path, 0)
+        remove_fetched(path)
+    assert texts == TEXTS
+    share = 0.5 if remote.url.endswith(".parquet") else 1.0  # the text's column alone
+    footers = 4 * (2 * 2**17 + 2**16) if share < 1 else 4 * 2**18  # long texts are in them
+    assert sum(came) < remote.size * share * 1.1 + footers
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+class Failing:
+    """A reader whose connection is lost after so many reads."""
+
+    def __init__(self, reader: Reader, reads: int) -> None:
+        self._reader, self._left = reader, reads
+
+    def read(self, start: int, end: int) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise TransientStorageError("gone")
+        return self._reader.read(start, end)
+
+    def check(self) -> None:
+        self._reader.check()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._reader, name)
+
+
+def test_a_cut_download_goes_on(
+    remote: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_PIECE_BYTES", 2**14)
+    monkeypatch.setattr(ranges, "_MERGE_BYTES", 0)
+    monkeypatch.setattr(ranges, "_AT_ONCE", 2)
+    span = (0, remote.size // 2)
+    _, all_bytes = fetch_piece(remote, tmp_path / "whole", options=TEXT, span=span)
+    attempts: Iterator[int] = iter([12, 10**6])
+    monkeypatch.setattr(
+        module, "open_reader", lambda source: Failing(open_reader(source), next(attempts))
+    )
+    with pytest.raises(TransientStorageError):
+        fetch_piece(remote, tmp_path / "s", options=TEXT, span=span)
+    path, fetched = fetch_piece(remote, tmp_path / "s", options=TEXT, span=span)
+    assert fetched < all_bytes - 2 * 2**14
+    assert texts_of(remote, path, span) == TEXTS[: len(texts_of(remote, path, span))] != []
+
+
+def test_a_file_that_changed_is_told(
+    remote: SourceFile, s3: SwiftServer, bucket: str, tmp_path: Path
+) -> None:
+    client = s3_client(s3.url)
+    client.put_object(Bucket=bucket, Key=remote.name, Body=b"x" * remote.size)
+    client.close()
+    with pytest.raises(SourceError, match="changed since the run began"):
+        fetch_piece(remote, tmp_path / "s", options=TEXT, span=(0, remote.size // 2))
