@@ -10,7 +10,6 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.executors.look_ahead import MAX_THREADS
 from flows.executors.parts import finished_parts
-from flows.prefect_api.departure import leaving_without_a_server
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError
 from tasks.core.linux import require_linux
@@ -46,11 +45,7 @@ def shard_partition(output: str, run: str, partition: int, attempt: int) -> Stat
     here = PartitionGuest(open_storage(output), run, partition, attempt)
     failed = files = tokens = 0
     try:
-        with (
-            leaving_without_a_server(),
-            here.giving_signs(),
-            here.means(resumed=attempt > 1) as means,
-        ):
+        with here.giving_signs(), here.means(resumed=attempt > 1) as means:
             for result in finished_parts(means):
                 here.progress.note(result)
                 files += 1

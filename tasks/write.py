@@ -50,6 +50,7 @@ def write(run: Run, part: Part, tokenized: TokenizedPart) -> PartTimes:
         empty_documents=tokenized.empty_documents,
         bad_documents=tokenized.bad_documents,
         bad_listed=tokenized.bad_listed[:MOST_BAD_SHOWN],
+        dropped_documents=dict(tokenized.dropped_documents),
         shard_bytes=written.shard_bytes,
         fetched_bytes=fetched.fetched_bytes if fetched else 0,
         fetch_seconds=fetched.seconds if fetched else 0.0,

@@ -9,6 +9,7 @@ from rich.text import Text
 from flows.terminal.columns import show_facts, show_table
 from flows.terminal.visible import counted, visible
 from streaming_ext.dataset.spec import DatasetSpec
+from streaming_ext.text.filters.filters import option
 from tasks.core.inspect.decode import DecodedSample, Piece
 from tasks.core.inspect.inspect import DatasetDescription
 from tasks.core.reporting.length_classes import Lengths
@@ -33,6 +34,12 @@ def show_dataset(dataset: DatasetDescription, console: Console) -> None:
     if any(part.bad_documents for part in dataset.parts):
         _heading(console, "left out, for they cannot be read")
         _show_bad(dataset, console)
+    if given := dataset.spec.filters.given():
+        _heading(console, "dropped by filters")
+        for name, wanted in given.items():
+            dropped = sum(part.dropped_documents.get(name, 0) for part in dataset.parts)
+            by = f"{counted(dropped, 'document')} by {option(name)} {visible(str(wanted))}"
+            console.print(Text(f"  {by}"), soft_wrap=True)
     if dataset.runs:
         _heading(console, "latest runs")
         _show_runs(dataset, console)

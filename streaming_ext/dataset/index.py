@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 from streaming_ext.dataset.formats import foreign_table
+from streaming_ext.dataset.formats.shard_table import ShardTable
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import MANIFEST
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import listed_record, manifest_of
 from streaming_ext.dataset.shard import is_shard_name
-from streaming_ext.dataset.shard_table import ShardTable
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.shards.remote import FileMissingError, Remote, not_a_dataset
 

@@ -4,13 +4,13 @@ A dataset counts when its manifest exists. It is a function of the source bytes 
 configuration alone, as its parts' records are.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.record import PartSummary
-from streaming_ext.dataset.schema import Count, FileRecord, Hash, Value
+from streaming_ext.dataset.schema import Brief, Count, FileRecord, Hash, Value, require_version
 from streaming_ext.dataset.spec import DatasetSpec
 
 
@@ -45,12 +45,13 @@ class NodeShare(Value):
         return self
 
 
-class Manifest(Value):
+class Manifest(Brief):
     """The commit point of a dataset, written last.
 
-    `share` stands in the file only where there is one; `format` is above 1 where a part is not one
-    whole file.
+    `share` stands in the file only where there is one.
     """
+
+    SINCE_1_0 = frozenset({"format", "share"})
 
     format: Literal[1, "1.1"] = 1
     spec: DatasetSpec
@@ -59,12 +60,11 @@ class Manifest(Value):
     tokenizer_files: tuple[FileRecord, ...]
     share: NodeShare | None = None
 
-    @model_serializer(mode="wrap")
-    def _without_nothing(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = serialize(self)
-        if self.share is None:
-            del values["share"]
-        return values
+    @model_validator(mode="after")
+    def _of_its_version(self) -> Self:
+        newer = any(part.says_more() or part.source.says_more() for part in self.parts)
+        require_version(self, newer=newer or self.spec.says_more())
+        return self
 
     @property
     def text_bytes(self) -> int:

@@ -4,20 +4,21 @@ A part counts when its record exists. It is a function of the source bytes and t
 alone: no time and no host stands in it.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from streaming_ext.dataset.layout import Split, documents_path, record_path
-from streaming_ext.dataset.schema import Count, FileRecord, Value, to_json
+from streaming_ext.dataset.schema import Brief, Count, FileRecord, Value, require_version, to_json
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.dataset.spec import DatasetSpec
+from streaming_ext.text.filters.filters import FilterName
 
 MOST_BAD_LISTED = 100  # of a part: who has more needs another look at the file
 NOT_CHECKED: Literal["not checked"] = "not checked"
 
 
-class SourceIdentity(Value):
+class SourceIdentity(Brief):
     """Which bytes a part was made from.
 
     Attributes:
@@ -32,13 +33,6 @@ class SourceIdentity(Value):
     size: Count
     version: str
     content: Literal["not checked"] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_nothing(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = serialize(self)
-        if self.content is None:
-            values.pop("content", None)
-        return values
 
 
 class SplitPart(Value):
@@ -84,19 +78,7 @@ class BadDocument(Value):
 Span = tuple[Count, Count]  # bytes [start, end)
 
 
-class _Brief(Value):
-    """Nothing is said of what is as it is in most datasets: fields with a default."""
-
-    @model_serializer(mode="wrap")
-    def _without_the_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = serialize(self)
-        for name, field in type(self).model_fields.items():
-            if name != "format" and getattr(self, name) == field.default:
-                values.pop(name, None)
-        return values
-
-
-class PieceRecord(_Brief):
+class PieceRecord(Brief):
     """A piece of a part that is not one whole file.
 
     Attributes:
@@ -127,17 +109,19 @@ def made_of_text(name: str, span: Span | None, size: int, *, files: int) -> str:
     return f"{name} [{start}-{end}%]"
 
 
-class _WithBad(_Brief):
-    """What may count bad documents.
+class _LeftOut(Brief):
+    """What may count rows that the configuration leaves out.
 
     Attributes:
-        bad_documents: rows that cannot be read, left out since the configuration says so.
+        bad_documents: rows that cannot be read.
+        dropped_documents: rows that each filter dropped, by its name.
     """
 
     bad_documents: Count = 0
+    dropped_documents: dict[FilterName, Count] = {}  # noqa: RUF012  (pydantic copies it)
 
 
-class PartSummary(_WithBad):
+class PartSummary(_LeftOut):
     """One part in the manifest; see `PartRecord` for the words.
 
     Attributes:
@@ -164,17 +148,17 @@ class PartSummary(_WithBad):
         return self.files_not_checked if self.files > 1 else int(self.source.content is not None)
 
 
-class PartRecord(_WithBad):
+class PartRecord(_LeftOut):
     """What became of a part's source files, and every file that was made of them.
 
     Attributes:
-        format: above 1 where there are `pieces`.
         source: its first file.
         pieces: what it is made of, in order; none where that is one whole file.
-        rows: of all pieces; each is a document of a split, null, empty, or bad.
+        rows: of all pieces; each is a document of a split, null, empty, bad, or
+            dropped.
         null_documents: rows that hold no text.
         empty_documents: rows whose text gives no token.
-        text_bytes: UTF-8 bytes of all texts.
+        text_bytes: UTF-8 bytes of all texts that were tokenized.
         bad_listed: the first of the bad ones.
     """
 
@@ -203,6 +187,12 @@ class PartRecord(_WithBad):
         return made_of_text(self.source.url, span, self.source.size, files=len(self.made_of))
 
     @model_validator(mode="after")
+    def _of_its_version(self) -> Self:
+        newer = self.says_more() or self.spec.says_more() or self.source.says_more()
+        require_version(self, newer=newer)
+        return self
+
+    @model_validator(mode="after")
     def _pieces_agree(self) -> Self:
         if not self.pieces:
             return self
@@ -220,14 +210,24 @@ class PartRecord(_WithBad):
             raise ValueError(f"splits {sorted(self.splits)}, expected {sorted(self.spec.splits)}")
         kept = sum(split.documents for split in self.splits.values())
         skipped = self.null_documents + self.empty_documents + self.bad_documents
+        skipped += sum(self.dropped_documents.values())
         if kept + skipped != self.rows:
             raise ValueError(f"{self.rows} rows, but {kept} documents kept and {skipped} skipped")
         if self.bad_documents and self.spec.on_bad_document == "fail":
             raise ValueError(f"{self.bad_documents} bad documents, which were to fail the file")
+        if set(self.dropped_documents) != set(self.spec.filters.given()):
+            raise ValueError(
+                f"documents were dropped by {sorted(self.dropped_documents)}, the filters are "
+                f"{sorted(self.spec.filters.given())}"
+            )
         if len(self.bad_listed) != min(self.bad_documents, MOST_BAD_LISTED):
             raise ValueError(f"{len(self.bad_listed)} listed of {self.bad_documents} bad documents")
         if self.documents.path != documents_path(self.part):
             raise ValueError(f"documents at {self.documents.path!r} are not those of the part")
+        return self
+
+    @model_validator(mode="after")
+    def _shards_agree(self) -> Self:
         form = self.spec.shard_format
         for name, split in self.splits.items():
             for number, shard in enumerate(split.shards):
@@ -270,5 +270,6 @@ class PartRecord(_WithBad):
             null_documents=self.null_documents,
             empty_documents=self.empty_documents,
             bad_documents=self.bad_documents,
+            dropped_documents=self.dropped_documents,
             text_bytes=self.text_bytes,
         )

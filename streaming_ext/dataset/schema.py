@@ -2,12 +2,19 @@
 
 import json
 import re
-from typing import Annotated, Final, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.errors import CorruptDatasetError
+from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.plain_faults import plain_faults
 
@@ -27,6 +34,42 @@ class Value(BaseModel):
     """Unchangeable; a field that is not known or has another type is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Brief(Value):
+    """A value that leaves out, in a file, what is as it is in most datasets: each field's default.
+
+    Attributes:
+        SINCE_1_0: fields with a default that the first version of the format had already.
+    """
+
+    SINCE_1_0: ClassVar[frozenset[str]] = frozenset({"format"})
+
+    @model_serializer(mode="wrap")
+    def _without_the_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        for name, field in type(self).model_fields.items():
+            if name != "format" and getattr(self, name) == field.default:
+                values.pop(name, None)
+        return values
+
+    def says_more(self) -> bool:
+        """Whether it says something that readers of the first version of the format do not know."""
+        return any(
+            getattr(self, name) != field.default
+            for name, field in type(self).model_fields.items()
+            if not field.is_required() and name not in self.SINCE_1_0
+        )
+
+
+def require_version(value: Brief, *, newer: bool) -> None:
+    """Have a file say the lowest version of the format that has all it uses.
+
+    Args:
+        value: what the file holds, with a field `format`.
+        newer: whether it uses what came after the first version.
+    """
+    value.__dict__["format"] = "1.1" if newer else 1
 
 
 class FileRecord(Value):
@@ -59,7 +102,7 @@ def from_json(model: type[Model], data: bytes, *, where: str) -> Model:
         return model.model_validate_json(data)
     except ValidationError as error:
         reason = plain_faults(error)
-    except CorruptDatasetError as error:  # raised in our own words while a shard is looked at
+    except (CorruptDatasetError, UsageError) as error:  # in our own words, while a value is made
         reason = str(error)
     refuse_newer(_version(data), FORMAT, what=where)
     kind = re.sub(r"(?<!^)(?=[A-Z])", " ", model.__name__).lower()  # PartRecord -> part record

@@ -2,17 +2,17 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, field_serializer, field_validator
 
 from streaming_ext.dataset.formats import DEFAULT_FORMAT, FORMATS, ShardFormat, shard_format
 from streaming_ext.dataset.layout import SPLITS, Split
-from streaming_ext.dataset.schema import Count, Value
+from streaming_ext.dataset.schema import Brief, Count, Value
 from streaming_ext.dataset.shard import TokenDtype, token_dtype
 from streaming_ext.errors import ConfigMismatchError
 from streaming_ext.text.documents.options import SEPARATOR, FormatName, OnBadDocument, ReadOptions
+from streaming_ext.text.filters.filters import NAMES as FILTERS
+from streaming_ext.text.filters.filters import NO_FILTERS, Filters
 from streaming_ext.units import size_text
-
-_CHOICES = ("output_format", "text_separator", "source_format", "on_bad_document")
 
 
 class TokenizerIdentity(Value):
@@ -27,7 +27,7 @@ class TokenizerIdentity(Value):
     fingerprint: str
 
 
-class DatasetSpec(Value):
+class DatasetSpec(Brief):
     """Everything but the sources that decides the bytes of a dataset.
 
     Attributes:
@@ -36,6 +36,7 @@ class DatasetSpec(Value):
         text_separator: between the texts of several columns.
         source_format: of all source files, where their names do not tell it.
         on_bad_document: whether one that cannot be read fails its file or is left out.
+        filters: which documents stay.
     """
 
     text_column: str | Annotated[tuple[str, ...], Field(min_length=2)]
@@ -49,6 +50,7 @@ class DatasetSpec(Value):
     text_separator: str = SEPARATOR
     source_format: FormatName | None = None
     on_bad_document: OnBadDocument = "fail"
+    filters: Filters = NO_FILTERS
 
     @field_validator("output_format")
     @classmethod
@@ -57,14 +59,13 @@ class DatasetSpec(Value):
             raise ValueError(f"output format {name!r} is unknown: expected {', '.join(FORMATS)}")
         return name
 
-    @model_serializer(mode="wrap")
-    def _without_the_usual(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out is what all datasets had before there was a choice.
-        values: dict[str, Any] = serialize(self)
-        for name in _CHOICES:
-            if getattr(self, name) == type(self).model_fields[name].default:
-                values.pop(name, None)
-        return values
+    @field_serializer("filters")
+    def _filters_given(self, filters: Filters) -> dict[str, Any]:
+        return {str(name): value for name, value in filters.given().items()}
+
+    def says_more(self) -> bool:
+        """See `Brief.says_more`."""
+        return super().says_more() or not isinstance(self.text_column, str)
 
     @property
     def dtype(self) -> TokenDtype:
@@ -80,6 +81,7 @@ class DatasetSpec(Value):
             separator=self.text_separator,
             source_format=self.source_format,
             on_bad_document=self.on_bad_document,
+            filters=self.filters,
         )
 
     @property
@@ -105,8 +107,9 @@ class DatasetSpec(Value):
         """
 
         def flat(spec: DatasetSpec) -> dict[str, Any]:
-            values = spec.model_dump(exclude={"tokenizer"})
-            values |= {name: getattr(spec, name) for name in _CHOICES}
+            names = set(type(spec).model_fields) - {"tokenizer", "filters"}
+            values = {name: getattr(spec, name) for name in sorted(names)}
+            values |= {f"filters.{name}": getattr(spec.filters, name) for name in FILTERS}
             values["shard_size"] = size_text(spec.shard_size)
             return values | {f"tokenizer.{k}": v for k, v in spec.tokenizer.model_dump().items()}
 

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,8 @@ from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.secrets import require_no_secret
 from streaming_ext.text.documents.options import SEPARATOR, FormatName, OnBadDocument, ReadOptions
+from streaming_ext.text.filters.filters import NAMES as FILTERS
+from streaming_ext.text.filters.filters import Filters
 from streaming_ext.units import size_text
 
 _URLS = ("sources", "output", "tokenizer", "scratch", "executor")  # what may be one
@@ -98,6 +100,25 @@ class ShardConfig(BaseModel):
             "counted and listed."
         ),
     ] = "fail"
+    where: Annotated[
+        str | None,
+        Field(
+            description="Keep only documents for which this holds of their other columns, such as "
+            "\"language == 'en' and language_score >= 0.65\"."
+        ),
+    ] = None
+    min_bytes: Annotated[
+        int | None, Field(gt=0, description="Drop documents of fewer bytes of text.")
+    ] = None
+    min_characters: Annotated[
+        int | None, Field(gt=0, description="Drop documents of fewer characters.")
+    ] = None
+    min_tokens: Annotated[
+        int | None, Field(gt=0, description="Drop documents of fewer tokens.")
+    ] = None
+    max_tokens: Annotated[int | None, Field(gt=0, description="Drop documents of more tokens.")] = (
+        None
+    )
     sequence_length: Annotated[int, Field(gt=0, le=2**24, description="Tokens a sample.")] = 2048
     holdout_fraction: Annotated[
         float, Field(ge=0, lt=1, description="Share of the documents kept out of training.")
@@ -226,6 +247,19 @@ class ShardConfig(BaseModel):
             raise ValueError("must be here with --nodes: each node prepares its own share itself")
         return executor
 
+    @model_validator(mode="after")
+    def _known_filters(self) -> Self:
+        try:
+            _ = self.filters
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    @property
+    def filters(self) -> Filters:
+        """Which documents stay."""
+        return Filters(**{name: getattr(self, name) for name in FILTERS})
+
     @property
     def read_options(self) -> ReadOptions:
         """What is read of the source files."""
@@ -234,6 +268,7 @@ class ShardConfig(BaseModel):
             separator=self.text_separator.replace(r"\n", "\n").replace(r"\t", "\t"),
             source_format=self.format,
             on_bad_document=self.on_bad_document,
+            filters=self.filters,
         )
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
@@ -249,6 +284,7 @@ class ShardConfig(BaseModel):
             text_separator=read.separator if joined else SEPARATOR,
             source_format=read.source_format,
             on_bad_document=read.on_bad_document,
+            filters=read.filters,
             sequence_length=self.sequence_length,
             holdout_fraction=self.holdout_fraction,
             holdout_seed=self.holdout_seed,

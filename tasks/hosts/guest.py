@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from uuid import UUID
 
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
@@ -15,13 +16,12 @@ from streaming_ext.dataset.schema import from_json
 from streaming_ext.errors import (
     ConfigMismatchError,
     NotADatasetError,
-    ScratchError,
     ShardmillError,
     StoppedError,
     StorageError,
 )
 from tasks.core.cluster.heartbeat import BEAT_SECONDS, Pulse
-from tasks.core.cluster.messages import ParentSign, SharedPlan, flow_run_of, parent_path
+from tasks.core.cluster.messages import ParentSign, SharedPlan, parent_path
 from tasks.core.cluster.shared_plan import partition_plan, read_plan
 from tasks.core.config import ShardConfig
 from tasks.core.planning.plan import scratch_base
@@ -46,22 +46,16 @@ class CannotTakePartError(ShardmillError):
     worker: str | None = None
 
 
-UNFIT = (StorageError, NotADatasetError, ConfigMismatchError)  # what cannot begin meets these
-
-
 @contextmanager
-def refusing(*kinds: type[ShardmillError]) -> Iterator[None]:
+def refusing() -> Iterator[None]:
     """Take what goes wrong in the block for a fault of this host, not of the run.
-
-    Args:
-        kinds: of errors.
 
     Raises:
         CannotTakePartError: in place of such an error; it names the host.
     """
     try:
         yield
-    except kinds as error:
+    except (StorageError, NotADatasetError, ConfigMismatchError) as error:
         refusal = CannotTakePartError(f"host {platform.node()}: {error}")
         refusal.transient = error.transient
         raise refusal from error
@@ -110,7 +104,7 @@ class Guest:
         """
         self.stopped = self.why_orphaned() or self._told_by_prefect()
         if self.stopped is None:
-            with refusing(*UNFIT):
+            with refusing():
                 shared = read_plan(self.storage, self.run)
             self.stopped = self._told_by_storage(pulse)
         if self.stopped is not None:
@@ -143,7 +137,7 @@ class Guest:
         if workers is not None:
             config = config.model_copy(update={"workers": workers})
         with ExitStack() as stack:
-            with refusing(*UNFIT):
+            with refusing():
                 scratch = stack.enter_context(
                     own_folder(scratch_base(config, self.storage), self.name)
                 )
@@ -160,8 +154,7 @@ class Guest:
 
                 with self._watching_parent(pulse, stop):
                     pool.prepare(plan.tokenizer_folder, config.engine)
-                    with refusing(ScratchError):  # another host may have room
-                        yield Run(plan, self.storage, pool, self.progress, movers)
+                    yield Run(plan, self.storage, pool, self.progress, movers)
 
     @contextmanager
     def _watching_parent(self, pulse: Pulse, stop: Callable[[str], None]) -> Iterator[None]:
@@ -200,7 +193,7 @@ class Guest:
         # Of a parent run that a worker started it knows at once how it ended.
         with asked_once(), get_client(sync_client=True) as client:
             try:
-                state = client.read_flow_run(flow_run_of(self.run)).state
+                state = client.read_flow_run(UUID(self.run)).state
             except ObjectNotFound:
                 return "the parent run was deleted"
             if state is not None and (state.is_final() or state.is_cancelling()):
@@ -231,7 +224,7 @@ class Guest:
 
     def _record_death(self, message: str) -> None:
         """Have Prefect know that the parent run is gone: other guests that begin later ask it."""
-        run = flow_run_of(self.run)
+        run = UUID(self.run)
         with asked_once(), suppress(ObjectNotFound), get_client(sync_client=True) as client:
             state = client.read_flow_run(run).state
             if state is not None and not state.is_final():

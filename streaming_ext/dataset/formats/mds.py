@@ -17,9 +17,9 @@ import numpy as np
 from streaming_ext.dataset.formats.contract import Samples
 from streaming_ext.dataset.formats.mds_foreign import COLUMN
 from streaming_ext.dataset.formats.mds_index import INDEX_VERSION, MAX_SHARD_BYTES, read_table
+from streaming_ext.dataset.formats.shard_table import ShardTable
 from streaming_ext.dataset.hashing import HASH
 from streaming_ext.dataset.shard import Shard, TokenArray, TokenDtype
-from streaming_ext.dataset.shard_table import ShardTable
 from streaming_ext.errors import CorruptDatasetError, UsageError
 
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from streaming_ext.dataset.formats.mds_foreign import COLUMN, SampleLayout, first_sample, flattened
+from streaming_ext.dataset.formats.shard_table import Bytes, ShardTable
 from streaming_ext.dataset.hashing import HASH
-from streaming_ext.dataset.shard_table import Bytes, ShardTable
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 

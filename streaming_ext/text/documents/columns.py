@@ -1,12 +1,13 @@
 """Columns of text in an Arrow schema, and their texts, by name or by a path through structs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.errors import UsageError
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.filters.condition import Kind, comparable, fits
 
 Path = tuple[str, ...]  # of a column: its name, or the names of structs and of a field
 
@@ -46,6 +47,34 @@ def find_columns(schema: pa.Schema, columns: Sequence[str], *, where: str) -> li
         UsageError: see `find_column`.
     """
     return [find_column(schema, column, where=where) for column in columns]
+
+
+def find_compared(schema: pa.Schema, compared: Mapping[str, Kind], *, where: str) -> list[Path]:
+    """Where each column of a condition lies.
+
+    Raises:
+        UsageError: one is not there, or holds what it cannot be compared with.
+    """
+    paths = []
+    for column, wanted in compared.items():
+        path = (column,) if schema.get_all_field_indices(column) else tuple(column.split("."))
+        kind = _kind_at(schema, path)
+        if kind is None:
+            names = ", ".join(name for name, _ in _leaves(schema))
+            raise UsageError(f"{where} has no column {column!r}; its columns are {names}. "
+                             "Mend --where.")  # fmt: skip
+        if not fits(wanted, kind):
+            raise UsageError(
+                f"{where}: column {column!r} is of type {kind}, and --where compares it with a "
+                f"{wanted}."
+            )
+        paths.append(path)
+    return paths
+
+
+def compared_at(batch: pa.RecordBatch, paths: Sequence[Path]) -> list[pa.Array]:
+    """The columns of a condition in a record batch."""
+    return [comparable(column_at(batch, path)) for path in paths]
 
 
 def _missing(schema: pa.Schema, problem: str, where: str) -> UsageError:

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,7 +20,11 @@ from streaming_ext.text.documents.source_format import (
     DocumentBatch,
 )
 from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
+from streaming_ext.text.filters.filters import FilterName
 
+Flags = npt.NDArray[np.bool_]
+_BYTES: FilterName = "min_bytes"
+_CHARACTERS: FilterName = "min_characters"
 _LARGEST_GROWTH = 1000  # text for a byte of file: real text gives 2 to 5, forms and logs 50
 _ALWAYS_ALLOWED_BYTES = 2**30
 
@@ -58,6 +63,7 @@ class DocumentRows:
         columns: Sequence[pa.LargeStringArray],
         fraction: float,
         bad: Sequence[BadDocument] = (),
+        compared: Sequence[pa.Array] = (),
     ) -> Iterator[DocumentBatch]:
         """The documents of the next rows.
 
@@ -65,6 +71,7 @@ class DocumentRows:
             columns: texts of each column, null where there is none: (rows,) each.
             fraction: of the file that is read with these rows, in [0, 1].
             bad: those of the rows that could not be read, in order; they are null in all columns.
+            compared: `ReadOptions.compared` of each row, in that order: (rows,) each.
 
         Raises:
             SourceError: a document is bad and is not to be left out; or the file is made to fill
@@ -72,6 +79,7 @@ class DocumentRows:
         """
         if bad:
             self.refuse(bad[0])
+        true = self._where(compared)
         columns, more = self._checked(columns)
         texts = join(columns, self.options.separator)
         first, before = self.row, self._fraction
@@ -83,15 +91,65 @@ class DocumentRows:
         for start, end in cut_by_bytes(texts, self.batch_bytes):
             piece = texts.slice(start, end - start)
             rows = np.arange(first + start, first + end, dtype=np.int64)
-            if piece.null_count:
-                valid = piece.is_valid()
-                rows, piece = rows[np.asarray(valid)], piece.filter(valid)
-            share = before + (fraction - before) * end / len(texts)
             own_bad = bad[bisect_left(bad_rows, start) : bisect_left(bad_rows, end)]
+            stay, dropped = self._filtered(
+                piece, None if true is None else true[start:end],
+                [one.row - first - start for one in own_bad],
+            )  # fmt: skip
+            if stay is not None:
+                rows, piece = rows[stay], piece.filter(pa.array(stay))
+            share = before + (fraction - before) * end / len(texts)
             yield DocumentBatch(
-                rows, piece, end - start, fraction if end == len(texts) else share, tuple(own_bad)
-            )
+                rows, piece, end - start, fraction if end == len(texts) else share, tuple(own_bad),
+                dropped,
+            )  # fmt: skip
         self.row, self._fraction = first + len(texts), fraction
+
+    def passed_over(self, count: int, fraction: float) -> DocumentBatch:
+        """The next rows, of which it is known beforehand that the condition drops them all."""
+        rows, texts = np.empty(0, np.int64), pa.array([], pa.large_string())
+        self.row, self._fraction = self.row + count, fraction
+        return DocumentBatch(rows, texts, count, fraction, (), {"where": count})
+
+    def _where(self, compared: Sequence[pa.Array]) -> Flags | None:
+        """Where the condition is true; None where there is none."""
+        condition = self.options.filters.condition
+        if condition is None:
+            return None
+        by_name = dict(zip(condition.columns, compared, strict=True))
+        return np.asarray(condition.apply(by_name.__getitem__).fill_null(False))
+
+    def _filtered(
+        self, texts: pa.LargeStringArray, true: Flags | None, bad: Sequence[int]
+    ) -> tuple[Flags | None, dict[FilterName, int]]:
+        """Which rows stay, None where all do, and what each filter dropped.
+
+        Args:
+            texts: of the rows: (rows,).
+            true: where the condition is.
+            bad: rows that are left out already.
+        """
+        filters = self.options.filters
+        dropped: dict[FilterName, int] = {}
+        valid = np.asarray(texts.is_valid()) if texts.null_count else None
+        if true is None and filters.min_bytes is None and filters.min_characters is None:
+            return valid, dropped
+        stay = np.ones(len(texts), bool)
+        stay[list(bad)] = False
+        if true is not None:
+            dropped["where"] = int((stay & ~true).sum())
+            stay &= true
+        if valid is not None:
+            stay &= valid
+        for name, least, measured in (
+            (_BYTES, filters.min_bytes, pc.binary_length),
+            (_CHARACTERS, filters.min_characters, pc.utf8_length),
+        ):
+            if least is not None:
+                short = stay & ~np.asarray(pc.greater_equal(measured(texts), least).fill_null(True))
+                dropped[name] = int(short.sum())
+                stay &= ~short
+        return stay, dropped
 
     def refuse(self, bad: BadDocument) -> None:
         """Make an error of a bad document, unless such are to be left out.

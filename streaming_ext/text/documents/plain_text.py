@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from streaming_ext.errors import SourceError
+from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.compression import (
     PlainStream,
     open_anywhere,
@@ -58,12 +58,14 @@ class PlainTextFormat(SourceFormat):
         where = name or str(path)
         if span is not None:
             raise SourceError(f"{where}: a file that is one document cannot be cut.")
+        _require_no_condition(options, where)
         with open_here(path, name=where) as stream:
             size = path.stat().st_size
             yield from _batches(stream, DocumentRows(options, where=where, size=size))
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: there is nothing to be known before."""
+        _require_no_condition(options, file.name)
         return FileLook(blocks=(Block(1, file.size),), plain=False)
 
     def read_blocks(
@@ -80,6 +82,13 @@ class PlainTextFormat(SourceFormat):
     ) -> None:
         """See `SourceFormat.write`: as lines, for a file holds one text."""
         self._samples.write(path, texts, options, codec=codec)
+
+
+def _require_no_condition(options: ReadOptions, where: str) -> None:
+    if options.compared:
+        raise UsageError(
+            f"{where}: plain text has no columns, and --where names {', '.join(options.compared)}."
+        )
 
 
 def _batches(stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:

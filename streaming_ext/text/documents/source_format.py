@@ -2,8 +2,8 @@
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streaming_ext.errors import UsageError
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.filters.filters import FilterName
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -50,6 +51,7 @@ class DocumentBatch:
         num_rows: rows read, nulls and bad ones among them.
         fraction: of what is being read that is read with this batch, in [0, 1].
         bad: rows left out since they cannot be read, in order.
+        dropped: how many each filter dropped, by its name.
     """
 
     rows: npt.NDArray[np.int64]
@@ -57,11 +59,13 @@ class DocumentBatch:
     num_rows: int
     fraction: float
     bad: tuple[BadDocument, ...] = ()
+    dropped: Mapping[FilterName, int] = field(default_factory=dict)
 
     @property
     def nulls(self) -> int:
         """Rows that hold no text."""
-        return self.num_rows - len(self.texts) - len(self.bad)
+        left_out = len(self.bad) + sum(self.dropped.values())
+        return self.num_rows - len(self.texts) - left_out
 
 
 class SourceBytes(Protocol):

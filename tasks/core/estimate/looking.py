@@ -184,7 +184,7 @@ def _read(
             draws=None,
             rows=rows,
             filled=int((sizes_of(texts) > 0).sum()),
-            stored=_stored(texts, fraction, footer, block),
+            stored=_stored(texts, fraction, footer, block, whole=not options.filters.given()),
         )
         found.append(_some(read, text_bytes, seed) if whole else read)
     return found
@@ -210,11 +210,14 @@ def sizes_of(texts: pa.LargeStringArray) -> npt.NDArray[np.float64]:
     return np.diff(text_buffers(texts)[1]).astype(np.float64)
 
 
-def _stored(texts: pa.LargeStringArray, fraction: float, footer: Footer, group: int) -> float:
+def _stored(
+    texts: pa.LargeStringArray, fraction: float, footer: Footer, group: int, *, whole: bool
+) -> float:
+    """Bytes in the file for a byte of text that stays; `whole` says that all of it does."""
     plain = float((sizes_of(texts) + LENGTH_BYTES).sum())
     if not plain:
         return 1.0
-    if footer.plain and fraction < 1 and pc.count_distinct(texts).as_py() == len(texts):
+    if whole and footer.plain and fraction < 1 and pc.count_distinct(texts).as_py() == len(texts):
         return 1.0  # what does not repeat is stored as it is
     return footer.column_bytes[group] * fraction / plain
 

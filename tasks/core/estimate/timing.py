@@ -18,6 +18,7 @@ from streaming_ext.dataset.layout import documents_path
 from streaming_ext.dataset.provenance import read_provenance
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.filters.filters import NO_FILTERS
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
@@ -90,6 +91,8 @@ def time_sample(
     storage.create()
     halves = [[piece.texts[: len(piece.texts) // 2] for piece in sample],
               [piece.texts[len(piece.texts) // 2 :] for piece in sample]]  # fmt: skip
+    # What is timed was chosen by the filters already, and has no columns but those of its text.
+    spec = spec.model_copy(update={"filters": NO_FILTERS})
     source, options = like.source, spec.read_options
     reads = format_of(source.url, options)
     suffix = reads.sample_suffix

@@ -34,7 +34,6 @@ def publish(plan: RunPlan, storage: Storage) -> Manifest:
     for part in parts:  # whatever else wrote here meanwhile
         part.spec.require_same(plan.spec, where=f"{storage}/{record_path(part.part)}")
     manifest = Manifest(
-        format="1.1" if any(part.pieces for part in parts) else 1,
         spec=plan.spec,
         parts=tuple(part.summary() for part in parts),
         splits={

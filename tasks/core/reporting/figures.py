@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.dataset.spec import DatasetSpec
+from streaming_ext.text.filters.filters import option
 from tasks.core.reporting.length_classes import Lengths
 from tasks.core.reporting.report import PartCounts, PartTimes, RunReport
 
@@ -197,6 +198,9 @@ def _skipped(
         listed = [str(one) for part in parts for one in part.bad_listed][:_MOST_BAD]
         more = f"; and {bad - len(listed):,} more" if bad > len(listed) else ""
         yield Skipped(what=_count(bad, "row"), why=f"cannot be read: {'; '.join(listed)}{more}")
+    for name, wanted in spec.filters.given().items():
+        dropped = sum(part.dropped_documents.get(name, 0) for part in parts)
+        yield Skipped(what=_count(dropped, "row"), why=f"dropped by {option(name)} {wanted}")
     if empty := sum(part.empty_documents for part in parts):
         yield Skipped(what=_count(empty, "row"), why="their text gives no token")
     if not report.published:

@@ -35,8 +35,9 @@ class PartCounts(BaseModel):
     """What a source file holds, whichever run did it; sizes in bytes.
 
     Attributes:
-        documents: rows that became documents; the others are null, bad, or empty: without a token.
+        documents: rows that became documents; the others are null, bad, dropped, or empty.
         bad_listed: the first of the bad ones.
+        dropped_documents: rows that each filter dropped, by its name.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -51,6 +52,7 @@ class PartCounts(BaseModel):
     empty_documents: int = 0
     bad_documents: int = 0
     bad_listed: tuple[BadDocument, ...] = ()
+    dropped_documents: dict[str, int] = {}
 
     @classmethod
     def of(cls, record: PartRecord) -> "PartCounts":
@@ -66,6 +68,7 @@ class PartCounts(BaseModel):
             empty_documents=record.empty_documents,
             bad_documents=record.bad_documents,
             bad_listed=record.bad_listed[:MOST_BAD_SHOWN],
+            dropped_documents=dict(record.dropped_documents),
         )
 
 

@@ -1,5 +1,6 @@
 """Comparing the rows of a source with a part: holdout sides, rows without text, and counts."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -9,12 +10,14 @@ from streaming_ext.dataset.layout import SPLITS, documents_path, record_path
 from streaming_ext.dataset.provenance import DocumentRows, read_provenance
 from streaming_ext.dataset.record import MOST_BAD_LISTED, BadDocument, PartRecord
 from streaming_ext.text.documents.source_format import DocumentBatch
+from streaming_ext.text.filters.filters import BY_TEXT, FilterName
 from streaming_ext.text.holdout import document_hashes, held_out
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.part_documents import PartDocuments
 from tasks.core.verify.findings import Outcome
 
 _MAX_EMPTY_BYTES = 2**20  # of a text that is said to give no token
+_MOST_TOKENIZED = 200  # texts of a part that a filter of tokens dropped, tokenized again
 _MAX_OF_A_KIND = 3  # findings about rows, a part
 
 
@@ -41,7 +44,9 @@ def compare_rows(
     listed = _Rows(read_provenance(provenance))
     findings = _Limited(documents_path(record.part), out)
     texts: dict[int, str] = {}
-    rows = nulls = text_bytes = empty = bad = 0
+    rows = nulls = text_bytes = bad = 0
+    absent_texts = _Absent(record, documents, tokenizer, findings)
+    dropped: Counter[FilterName] = Counter()
     bad_listed: list[BadDocument] = []
     for batch in documents.batches():
         go_on()
@@ -61,7 +66,8 @@ def compare_rows(
         _check_sides(ours, there, expected[positions[there]], findings)
         absent = np.ones(len(batch.rows), bool)
         absent[positions[there]] = False
-        empty += _check_empty(batch, np.flatnonzero(absent), tokenizer, findings)
+        absent_texts.check(batch, np.flatnonzero(absent))
+        dropped.update(batch.dropped)
         for row in wanted.intersection(ours.rows[there].tolist()):
             texts[row] = batch.texts[int(np.searchsorted(batch.rows, row))].as_py()
         rows += batch.num_rows
@@ -69,6 +75,7 @@ def compare_rows(
         bad += len(batch.bad)
         bad_listed += documents.bad_of(batch)[: MOST_BAD_LISTED - len(bad_listed)]
         text_bytes += _num_bytes(batch)
+    text_bytes -= absent_texts.dropped_bytes
     out.count(sources=len(record.made_of), source_rows=rows)
     for piece, found in zip(record.made_of, documents.rows, strict=True):
         if piece.rows != found and record.pieces:
@@ -79,9 +86,13 @@ def compare_rows(
     counts = {
         "rows": (record.rows, rows),
         "null_documents": (record.null_documents, nulls),
-        "empty_documents": (record.empty_documents, empty),
         "bad_documents": (record.bad_documents, bad),
         "text_bytes": (record.text_bytes, text_bytes),
+        **{
+            f"dropped by {name}": (record.dropped_documents.get(name, 0), dropped[name])
+            for name in BY_TEXT
+        },
+        **absent_texts.counts(),
     }
     for name, (recorded, found) in counts.items():
         if recorded != found:
@@ -107,22 +118,61 @@ def _check_sides(
         )
 
 
-def _check_empty(
-    batch: DocumentBatch,
-    absent: npt.NDArray[np.int64],
-    tokenizer: Tokenizer,
-    findings: "_Limited",
-) -> int:
-    """Texts that no document was made of must give no token; returns how many there are."""
-    for index in absent:
-        text = batch.texts[int(index)]
-        size = len(text.as_buffer() or b"")
-        if size and (size > _MAX_EMPTY_BYTES or tokenizer.encode(text.as_py())):
-            findings.add(
-                "lost", f"row {int(batch.rows[index])} is not listed, but it has {size} bytes of "
-                "text that give tokens"
-            )  # fmt: skip
-    return len(absent)
+class _Absent:
+    """Texts of which no document was made: without a token, or dropped by a filter of tokens."""
+
+    def __init__(
+        self,
+        record: PartRecord,
+        documents: PartDocuments,
+        tokenizer: Tokenizer,
+        findings: "_Limited",
+    ) -> None:
+        self._record, self._documents = record, documents
+        self._tokenizer, self._findings = tokenizer, findings
+        self._filters = record.spec.filters
+        self._by_tokens = not {"min_tokens", "max_tokens"}.isdisjoint(self._filters.given())
+        self._found: Counter[str] = Counter()
+        self.dropped_bytes = 0  # of texts that filters of tokens dropped
+
+    def check(self, batch: DocumentBatch, absent: npt.NDArray[np.int64]) -> None:
+        """Look at those of a batch, by their positions in it."""
+        for index in absent:
+            text = batch.texts[int(index)]
+            size = len(text.as_buffer() or b"")
+            looked_at = self._found.total() - self._found["unknown"]
+            if self._by_tokens and looked_at >= _MOST_TOKENIZED:
+                self._found["unknown"] += 1
+                self.dropped_bytes += size
+                continue
+            if size > _MAX_EMPTY_BYTES and not self._by_tokens:
+                tokens = 1  # or more
+            else:
+                tokens = len(self._tokenizer.encode(text.as_py())) if size else 0
+            reasons = [
+                name
+                for name, dropped in self._filters.by_tokens(np.array([tokens])).items()
+                if dropped[0]
+            ]
+            if tokens and not reasons:
+                self._findings.add(
+                    "lost", f"row {int(batch.rows[index])} is not listed, but it has {size} bytes "
+                    "of text that give tokens"
+                )  # fmt: skip
+            self.dropped_bytes += size if reasons else 0
+            self._found[reasons[0] if reasons else "empty_documents"] += 1
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """What the record says and what was found, by name; together where not all were read."""
+        recorded = {"empty_documents": self._record.empty_documents} | {
+            name: count
+            for name, count in self._record.dropped_documents.items()
+            if name not in BY_TEXT
+        }
+        if self._found["unknown"]:
+            names = " and ".join(recorded)
+            return {names: (sum(recorded.values()), self._found.total())}
+        return {name: (count, self._found[name]) for name, count in recorded.items()}
 
 
 class _Rows:

@@ -17,6 +17,7 @@ from streaming_ext.dataset.record import (
 )
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.filters.filters import FilterName
 from tasks.core.planning.part import Part
 
 R = TypeVar("R")
@@ -71,6 +72,7 @@ class TokenizedPart(_Message):
     empty_documents: int
     bad_documents: int = 0
     bad_listed: tuple[BadDocument, ...] = ()
+    dropped_documents: dict[FilterName, int] = {}
     text_bytes: int
     splits: dict[Split, SplitPart]
     audited_documents: int

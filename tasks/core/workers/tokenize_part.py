@@ -2,9 +2,11 @@
 
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +18,10 @@ from streaming_ext.dataset.record import (
     PieceRecord,
     SourceIdentity,
 )
-from streaming_ext.errors import EngineMismatchError, ScratchError, SourceError, TokenizerError
+from streaming_ext.errors import EngineMismatchError, SourceError, StorageError, TokenizerError
 from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.documents.text_array import text_buffers
+from streaming_ext.text.filters.filters import FilterName
 from streaming_ext.text.holdout import document_hashes, held_out
 from streaming_ext.text.sources.fetch import identity_of
 from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample
@@ -39,6 +42,7 @@ class _Counts:
     empty: int = 0
     bad: int = 0
     bad_listed: list[BadDocument] = field(default_factory=list)
+    dropped: Counter[FilterName] = field(default_factory=Counter)
     text_bytes: int = 0
     audited: int = 0
     tokens: int = 0
@@ -65,7 +69,7 @@ def tokenize_part(
     Raises:
         SourceError: a file is damaged or changes while it is read; names it.
         EngineMismatchError: fast engine and reference disagree on an audited document.
-        ScratchError: scratch is full or not writable.
+        StorageError: scratch is full or not writable.
     """
     began = time.monotonic()
     pins = _Pins(job)
@@ -77,7 +81,7 @@ def tokenize_part(
         counts = _tokenize_batches(pins, tokenizer, engine, files, report)
         splits = files.finish()
     except OSError as error:
-        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+        raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
     if (packed := sum(split.tokens for split in splits.values())) != counts.tokens:
         raise RuntimeError(f"{job.part.source}: {packed} tokens packed of {counts.tokens}")
     result = TokenizedPart(
@@ -89,6 +93,7 @@ def tokenize_part(
         empty_documents=counts.empty,
         bad_documents=counts.bad,
         bad_listed=tuple(counts.bad_listed),
+        dropped_documents={name: counts.dropped[name] for name in job.spec.filters.given()},
         text_bytes=counts.text_bytes,
         splits=splits,
         audited_documents=counts.audited,
@@ -167,10 +172,12 @@ def _tokenize_batches(
 
         # lengths: (documents of the batch that have a token,)
         lengths = np.diff(encoded.offsets)
-        kept = lengths > 0
-        stream = np.insert(
-            encoded.ids.astype(spec.dtype), encoded.offsets[1:][kept], tokenizer.eot_id
-        )
+        kept, has_tokens = lengths > 0, int((lengths > 0).sum())
+        for name, dropped in spec.filters.by_tokens(lengths).items():
+            counts.dropped[name] += int((dropped & kept).sum())
+            counts.text_bytes -= int(np.diff(text_buffers(batch.texts)[1])[dropped & kept].sum())
+            kept &= ~dropped
+        stream = _stream(encoded, lengths, kept, spec.dtype, tokenizer.eot_id)
         in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
         files.add(stream, batch.rows[kept], lengths[kept], in_holdout)
 
@@ -179,10 +186,12 @@ def _tokenize_batches(
         counts.bad += len(batch.bad)
         left = MOST_BAD_LISTED - len(counts.bad_listed)
         counts.bad_listed += pins.documents.bad_of(batch)[:left]
-        counts.empty += len(lengths) - int(kept.sum())
+        counts.empty += len(lengths) - has_tokens
+        for by_text, count in batch.dropped.items():
+            counts.dropped[by_text] += count
         counts.text_bytes += _num_bytes(batch.texts)
         counts.audited += len(rows)
-        counts.tokens += int(lengths.sum()) + int(kept.sum())
+        counts.tokens += len(stream)
         report(
             JobProgress(
                 fraction=batch.fraction,
@@ -191,6 +200,20 @@ def _tokenize_batches(
             )
         )
     return counts
+
+
+def _stream(
+    encoded: Encoded,
+    lengths: npt.NDArray[np.int64],
+    kept: npt.NDArray[np.bool_],
+    dtype: str,
+    eot_id: int,
+) -> npt.NDArray[Any]:
+    """The ids of the documents that stay, each followed by one end-of-text id."""
+    ids, ends = encoded.ids, encoded.offsets[1:][kept]
+    if not kept.all() and (lengths[~kept] > 0).any():
+        ids, ends = ids[np.repeat(kept, lengths)], np.cumsum(lengths[kept])
+    return np.insert(ids.astype(dtype), ends, eot_id)
 
 
 def _check_ids(

@@ -34,7 +34,6 @@ def write_part(
         )
     documents = documents_path(job.part.number)
     record = PartRecord(
-        format="1.1" if part.pieces else 1,
         part=job.part.number,
         spec=job.spec,
         source=part.source,
@@ -44,6 +43,7 @@ def write_part(
         empty_documents=part.empty_documents,
         bad_documents=part.bad_documents,
         bad_listed=part.bad_listed,
+        dropped_documents=part.dropped_documents,
         text_bytes=part.text_bytes,
         splits=part.splits,
         documents=FileRecord.of(documents, (scratch / documents).read_bytes()),

@@ -15,6 +15,7 @@ from streaming_ext.dataset.schema import FileRecord, from_json, to_json
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.text.filters.filters import Filters
 
 SPEC = DatasetSpec(
     text_column="text",
@@ -153,7 +154,9 @@ class TestDifferences:
     def test_none(self) -> None:
         assert SPEC.differences(SPEC.model_copy(deep=True)) == []
 
-    @pytest.mark.parametrize("field", sorted(DatasetSpec.model_fields.keys() - {"tokenizer"}))
+    @pytest.mark.parametrize(
+        "field", sorted(DatasetSpec.model_fields.keys() - {"tokenizer", "filters"})
+    )
     def test_each_field(self, field: str) -> None:
         wanted = SPEC.model_copy(update={field: self.OTHER[field]})
         ours, theirs = repr(getattr(SPEC, field)), repr(self.OTHER[field])
@@ -161,6 +164,13 @@ class TestDifferences:
             ours, theirs = "'1KiB'", "'2KiB'"
         assert SPEC.differences(wanted) == [
             f"{field}: the output has {ours}, this run asks for {theirs}"
+        ]
+
+    def test_each_filter(self) -> None:
+        wanted = SPEC.model_copy(update={"filters": Filters(where="a == 1", min_tokens=3)})
+        assert SPEC.differences(wanted) == [
+            "filters.where: the output has None, this run asks for 'a == 1'",
+            "filters.min_tokens: the output has None, this run asks for 3",
         ]
 
     @pytest.mark.parametrize("field", sorted(TokenizerIdentity.model_fields.keys() - {"name"}))

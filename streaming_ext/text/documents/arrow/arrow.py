@@ -15,7 +15,14 @@ from streaming_ext.text.documents.arrow.messages import (
     ranges_of,
 )
 from streaming_ext.text.documents.columns import Path as ColumnPath
-from streaming_ext.text.documents.columns import column_at, find_columns, table_of, texts_at
+from streaming_ext.text.documents.columns import (
+    column_at,
+    compared_at,
+    find_columns,
+    find_compared,
+    table_of,
+    texts_at,
+)
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
@@ -87,6 +94,7 @@ class ArrowFormat(SourceFormat):
         except _FAULTS as error:
             raise _damaged(file.name, 0, error) from error
         find_columns(schema, options.columns, where=file.name)
+        find_compared(schema, options.compared, where=file.name)
         return FileLook(blocks=(Block(None, file.size),), plain=False)
 
     def read_blocks(
@@ -146,15 +154,17 @@ def _some_of(raw: JoinedRanges) -> tuple[pa.Schema, _Batches]:
 
 def _columns(
     opened: Callable[[], tuple[pa.Schema, _Batches]], options: ReadOptions, where: str
-) -> Iterator[tuple[list[pa.LargeStringArray], float]]:
-    """The texts of each record batch, and how much of the file is read with it."""
+) -> Iterator[tuple[list[pa.LargeStringArray], list[pa.Array], float]]:
+    """The texts of each record batch, what is compared, and how much of the file is read then."""
     row = 0
     try:
         schema, batches = opened()
         paths = find_columns(schema, options.columns, where=where)
+        compared = find_compared(schema, options.compared, where=where)
         for batch, fraction in batches:
             _require_sound(batch, paths)
-            yield texts_at(batch, paths), fraction
+            _require_valid(batch, compared)
+            yield texts_at(batch, paths), compared_at(batch, compared), fraction
             row += len(batch)
     except _FAULTS as error:
         raise _damaged(where, row, error) from error
@@ -175,6 +185,11 @@ def _piece(
             options, where=where, size=raw.size, batch_bytes=batch_bytes, begin=span[0]
         )
         yield from _batches(lambda: _some_of(raw), options, rows, where=where)
+
+
+def _require_valid(batch: pa.RecordBatch, paths: Sequence[ColumnPath]) -> None:
+    for path in paths:
+        batch.column(batch.schema.get_field_index(path[0])).validate(full=True)
 
 
 def _require_sound(batch: pa.RecordBatch, paths: Sequence[ColumnPath]) -> None:
@@ -199,5 +214,5 @@ def _batches(
     *,
     where: str,
 ) -> Iterator[DocumentBatch]:
-    for texts, fraction in _columns(opened, options, where):
-        yield from rows.batches(texts, fraction)
+    for texts, compared, fraction in _columns(opened, options, where):
+        yield from rows.batches(texts, fraction, compared=compared)

@@ -74,7 +74,7 @@ class CborFormat(SourceFormat):
                     values.append(require_object(value))
                 except BadValueError as error:
                     raise SourceError(f"{file.name}: {place}: {error}.") from error
-        check_fields(values, options.columns, where=file.name)
+        check_fields(values, options, where=file.name)
         blocks = (Block(None, file.size),)
         return FileLook(blocks=blocks, plain=False, codec=codec_of(file.name))
 

@@ -3,11 +3,9 @@
 import codecs
 import json
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from streaming_ext.errors import SourceError
@@ -20,20 +18,17 @@ from streaming_ext.text.documents.compression import (
     packed_suffixes,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
-from streaming_ext.text.documents.json.array_items import ArrayItems
-from streaming_ext.text.documents.json.blocks import texts_of_block
 from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
-from streaming_ext.text.documents.json.lines import LineBlock
 from streaming_ext.text.documents.json.values import (
     BadValueError,
+    batches_of_values,
     check_fields,
-    object_of,
+    require_object,
     sample_of,
 )
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
-    MAX_BATCH_ROWS,
     MAX_TEXT_BYTES,
     Block,
     DocumentBatch,
@@ -44,7 +39,12 @@ from streaming_ext.text.documents.source_format import (
 )
 
 _HEAD_BYTES = 2**12  # in which the first character stands
+_CHUNK_BYTES = 2**20
 _LOOK_DOCUMENTS = 50
+_KEEP_BAD = "surrogateescape"  # each byte that is no UTF-8 as a character that no text holds
+_SPACE = " \t\r\n"
+_decode = json.JSONDecoder(parse_int=float).raw_decode
+_CUT_OFF = 32  # characters before the end of what is here in which a fault may only mean more
 
 
 class JsonFormat(SourceFormat):
@@ -95,12 +95,12 @@ class JsonFormat(SourceFormat):
             if not _is_array(stream):
                 return self._lines.look(file, options)
         with open_anywhere(file) as stream:
-            first = islice(ArrayItems(stream, file.name), _LOOK_DOCUMENTS)
+            first = islice(_documents(stream, file.name), _LOOK_DOCUMENTS)
             try:
-                values = [object_of(value or b"") for value in first]
+                values = [require_object(value) for value, _ in first]
             except BadValueError as error:
                 raise SourceError(f"{file.name}: {error}.") from error
-        check_fields(values, options.columns, where=file.name)
+        check_fields(values, options, where=file.name)
         return FileLook(
             blocks=(Block(None, file.size),), plain=False, codec=codec_of(file.name)
         )  # fmt: skip
@@ -132,48 +132,133 @@ def _is_array(stream: PlainStream) -> bool:
     return head.lstrip().startswith(b"[")
 
 
+class _Characters:
+    """The characters of a stream that are not used yet, and where they stand in it."""
+
+    def __init__(self, stream: PlainStream, where: str, *, skip_bad: bool) -> None:
+        self._stream, self.where, self._skip_bad = stream, where, skip_bad
+        self.has_bad = False
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self.text = ""
+        self.at = 0  # of the next character, in `text`
+        self.ended = False
+        self._before = 0  # bytes that were dropped
+        self._counted = self._counted_bytes = 0  # characters of `text`, and their bytes
+
+    def byte(self, at: int | None = None) -> int:
+        """Where a character stands in the unpacked file; a byte order mark is not counted."""
+        at = self.at if at is None else at
+        if at < self._counted:
+            self._counted = self._counted_bytes = 0
+        self._counted_bytes += len(_bytes(self.text[self._counted : at]))
+        self._counted = at
+        return self._before + self._counted_bytes
+
+    def more(self) -> None:
+        """Read at least as much again as is here, and drop what is used."""
+        self._before = self.byte()
+        self.text, self.at = self.text[self.at :], 0
+        self._counted = self._counted_bytes = 0
+        data = self._stream.read(max(_CHUNK_BYTES, len(self.text)))
+        self.ended = not data
+        try:
+            self.text += self._decoder.decode(data, final=self.ended)
+        except UnicodeDecodeError as error:
+            if not self._skip_bad:
+                byte = self._before + len(_bytes(self.text)) + error.start
+                raise SourceError(
+                    f"{self.where}: byte {byte}: no valid UTF-8. Mend the file, leave it out, or "
+                    "pass --on-bad-document skip."
+                ) from error
+            self.has_bad, self._decoder.errors = True, _KEEP_BAD
+            self.text += self._decoder.decode(data, final=self.ended)
+
+    def bad_byte(self, end: int) -> int | None:
+        """Where in the file the first byte stands that is no UTF-8, of the text up to `end`."""
+        if self.has_bad:
+            try:
+                self.text[self.at : end].encode()
+            except UnicodeEncodeError as error:
+                return self.byte(self.at + error.start)
+        return None
+
+    def next(self) -> str:
+        """The next character that is no white space, not used yet; none at the end."""
+        while True:
+            rest = self.text[self.at : self.at + 1]
+            if rest and rest not in _SPACE:
+                return rest
+            if rest:
+                self.at += 1
+            elif self.ended:
+                return ""
+            else:
+                self.more()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors=_KEEP_BAD)
+
+
+def _documents(
+    stream: PlainStream, where: str, *, skip_bad: bool = False
+) -> Iterator[tuple[object, int]]:
+    """The values of the array, or what is wrong with one, and the byte where that stands."""
+    here = _Characters(stream, where, skip_bad=skip_bad)
+    number = 0
+    assert here.next() == "["  # noqa: S101  (else it is read as lines)
+    here.at += 1
+    while (found := here.next()) != "]":
+        if number:
+            if found != ",":
+                problem = f"expected ',' or ']', got {found or 'the end of the file'!r}"
+                raise _refused(here, number, problem)
+            here.at += 1
+            here.next()
+        value, end = _decoded(here, number)
+        bad_byte = here.bad_byte(end)
+        if bad_byte is None:
+            yield value, here.byte()
+        else:
+            yield BadValueError("no valid UTF-8"), bad_byte
+        here.at = end
+        number += 1
+    here.at += 1
+    if here.next():
+        raise _refused(here, number, "something stands behind the end of the array")
+
+
+def _decoded(here: _Characters, number: int) -> tuple[object, int]:
+    """The value that begins here, and where it ends."""
+    while True:
+        try:
+            value, end = _decode(here.text, here.at)
+        except json.JSONDecodeError as error:
+            certain = error.pos < len(here.text) - _CUT_OFF and "Unterminated" not in error.msg
+            if certain or here.ended or len(here.text) - here.at > MAX_TEXT_BYTES:
+                raise _refused(here, number, f"no valid JSON ({error.msg})", error.pos) from error
+        except RecursionError as error:
+            raise _refused(here, number, "values nested too deep") from error
+        else:
+            if end < len(here.text) or here.ended:  # else a number may go on
+                return value, end
+        here.more()
+
+
+def _refused(here: _Characters, number: int, problem: str, at: int | None = None) -> SourceError:
+    """A fault behind which nothing can be read."""
+    return SourceError(
+        f"{here.where}: document {number + 1}, byte {here.byte(at)}: {problem}. Mend it, or leave "
+        "the file out."
+    )
+
+
 def _batches(stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
-    for block, bytes_ in _blocks(ArrayItems(stream, rows.where), rows.batch_bytes):
-        columns, bad = texts_of_block(block, rows, partial(_place, block, bytes_))
-        yield from rows.batches(columns, stream.fraction, bad)
-
-
-def _place(block: LineBlock, starts: Sequence[int], value: int, byte: int) -> str:
-    """Where a byte of a value stands, for people."""
-    return f"document {block.first_line + value + 1}, byte {starts[value] + byte}"
-
-
-def _blocks(items: ArrayItems, block_bytes: int) -> Iterator[tuple[LineBlock, list[int]]]:
-    """The values as lines, and the byte of the file that each begins with."""
-    values: list[bytes] = []
-    starts: list[int] = []
-    too_long: list[int] = []
-    size = 0
-
-    def block() -> tuple[LineBlock, list[int]]:
-        # ends: (values,), in the values end to end with a newline behind each
-        ends = np.cumsum([len(value) + 1 for value in values], dtype=np.int64) - 1
-        begins = np.concatenate([[0], ends[:-1] + 1])
-        data = values[0] if len(values) == 1 else b"\n".join(values)
-        made = LineBlock(
-            memoryview(data), begins, ends, items.number - len(values), 0, tuple(too_long)
+    where, options = rows.where, rows.options
+    values = (
+        (f"document {number + 1}, byte {byte}", value)
+        for number, (value, byte) in enumerate(
+            _documents(stream, where, skip_bad=options.on_bad_document == "skip")
         )
-        own = list(starts)
-        for held in (values, starts, too_long):
-            held.clear()
-        return made, own
-
-    for item in items:
-        length = len(item or b"")
-        if values and (size + length > block_bytes or len(values) == MAX_BATCH_ROWS):
-            yield block()
-            size = 0
-        if item is None or length > MAX_TEXT_BYTES:
-            too_long.append(len(values))
-            item = b""  # noqa: PLW2901 - not kept
-        values.append(item)
-        starts.append(items.start)
-        size += length
-        del item
-    if values:
-        yield block()
+    )
+    yield from batches_of_values(values, rows, fraction=lambda: stream.fraction)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -15,12 +16,19 @@ from streaming_ext.text.documents.source_format import (
     BadDocument,
     DocumentBatch,
 )
+from streaming_ext.text.filters.condition import Kind
 
 TOO_LONG = f"longer than {MAX_TEXT_BYTES} bytes"
-Texts = tuple[str | None, ...]  # of a document, a column each
+# Of a document: the text of each column, then what each column of a condition holds.
+Texts = tuple[str | float | bool | None, ...]
 
 _KINDS = {bool: "boolean", int: "number", float: "number", list: "array", dict: "object",
           type(None): "null"}  # fmt: skip
+
+
+# As numbers of JSON are read everywhere: as doubles.
+TYPES = {"text": pa.large_string(), "number": pa.float64(), "boolean": pa.bool_(),
+         "any": pa.bool_()}  # fmt: skip
 
 
 class BadValueError(Exception):
@@ -32,13 +40,44 @@ class BadValueError(Exception):
 
 
 def texts_of(value: object, options: ReadOptions) -> Texts:
-    """The text of a document in each column; None where it has none.
+    """The text of a document in each column, and what is compared; None where it has none.
 
     Raises:
-        BadValueError: it is no object, or what stands in a column is no text.
+        BadValueError: it is no object, or what stands in a column is not what it must be.
     """
     document = require_object(value)
-    return tuple(text_of(value_at(document, column), column) for column in options.columns)
+    texts: Texts = tuple(text_of(value_at(document, column), column) for column in options.columns)
+    return texts + compared_of(document, options)
+
+
+def compared_of(document: dict[str, Any] | None, options: ReadOptions) -> Texts:
+    """What the columns of a condition hold; None where there is nothing.
+
+    Raises:
+        BadValueError: one holds what it cannot be compared with.
+    """
+    if document is None:
+        return (None,) * len(options.compared)
+    return tuple(
+        _compared(value_at(document, column), kind, column)
+        for column, kind in options.compared.items()
+    )
+
+
+def _compared(found: Any, kind: Kind, column: str) -> str | float | bool | None:
+    if found is None:
+        return None
+    if kind == "any":
+        return True
+    if kind == "number" and isinstance(found, int | float) and not isinstance(found, bool):
+        return float(found)
+    if (kind == "text" and isinstance(found, str)) or (
+        kind == "boolean" and isinstance(found, bool)
+    ):
+        return found
+    raise BadValueError(
+        f"{column!r} is of type {_kind(found)}, and --where compares it with a {kind}"
+    )
 
 
 def text_of(found: Any, column: str) -> str | None:
@@ -105,14 +144,35 @@ def _kind(value: object) -> str:
     return _KINDS.get(type(value), "string")
 
 
-def check_fields(values: Sequence[dict[str, Any]], columns: Sequence[str], *, where: str) -> None:
-    """Look for the text in the first documents of a file.
+def check_fields(
+    values: Sequence[dict[str, Any]],
+    options: ReadOptions,
+    *,
+    where: str,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Look for the text, and for what is compared, in the first documents of a file.
+
+    Args:
+        values: the documents.
+        options: which text to read.
+        where: what messages call the file.
+        columns: those of the options that lie in such values; all by default.
 
     Raises:
         UsageError: none of them has a column, or the first that has it holds no string there.
     """
-    for column in columns:
+    for column in options.columns if columns is None else columns:
         _check_field(values, column, where)
+    for column in options.compared:
+        fields = dict.fromkeys(chain.from_iterable(values))
+        if fields and all(value_at(value, column) is None for value in values) and not (
+            any(column in value for value in values)
+        ):  # fmt: skip
+            raise UsageError(
+                f"{where} has no column {column!r} in its first documents; their columns are "
+                f"{', '.join(map(str, fields))}. Mend --where."
+            )
 
 
 def _check_field(values: Sequence[dict[str, Any]], column: str, where: str) -> None:
@@ -138,12 +198,19 @@ def _texts_in(value: dict[str, Any]) -> list[str]:
     return [str(name) for name, found in value.items() if isinstance(found, str)]
 
 
-def columns_of(rows: Sequence[Texts], options: ReadOptions) -> list[pa.LargeStringArray]:
-    """Rows of texts as an array a column."""
-    return [
-        pa.array([row[number] for row in rows], pa.large_string())
-        for number in range(len(options.columns))
-    ]
+def columns_of(
+    rows: Sequence[Texts], options: ReadOptions
+) -> tuple[list[pa.LargeStringArray], list[pa.Array]]:
+    """Rows as an array a column of text, and an array a column that is compared."""
+    types = [pa.large_string()] * len(options.columns)
+    types += [TYPES[kind] for kind in options.compared.values()]
+    arrays = [pa.array([row[n] for row in rows], kind) for n, kind in enumerate(types)]
+    return arrays[: len(options.columns)], arrays[len(options.columns) :]
+
+
+def nothing_of(options: ReadOptions) -> Texts:
+    """What a row holds that holds nothing."""
+    return (None,) * (len(options.columns) + len(options.compared))
 
 
 def sample_of(texts: pa.ChunkedArray, options: ReadOptions) -> Iterator[dict[str, str]]:
@@ -169,14 +236,14 @@ def batches_of_values(
     options, batch_bytes = rows.options, rows.batch_bytes
     found: list[Texts] = []
     bad: list[BadDocument] = []
-    nothing: Texts = (None,) * len(options.columns)
+    nothing, num_texts = nothing_of(options), len(options.columns)
     size = 0
 
     def batch() -> Iterator[DocumentBatch]:
-        columns, faults = columns_of(found, options), tuple(bad)
+        (columns, compared), faults = columns_of(found, options), tuple(bad)
         found.clear()  # before the batch is used: a text may be large
         bad.clear()
-        yield from rows.batches(columns, fraction(), faults)
+        yield from rows.batches(columns, fraction(), faults, compared)
 
     for place, value in values:
         try:
@@ -188,7 +255,11 @@ def batches_of_values(
             rows.refuse(one)
             bad.append(one)
             texts = nothing
-        length = sum(len(text) if text.isascii() else len(text.encode()) for text in texts if text)
+        length = sum(
+            len(text) if text.isascii() else len(text.encode())
+            for text in texts[:num_texts]
+            if isinstance(text, str)
+        )
         if found and (size + length > batch_bytes or len(found) == MAX_BATCH_ROWS):
             held = [bad.pop()] if bad and bad[-1].row == rows.row + len(found) else []
             yield from batch()

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.columns import Path as ColumnPath
-from streaming_ext.text.documents.columns import find_columns
+from streaming_ext.text.documents.columns import find_columns, find_compared
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import SourceBytes, Span
 
@@ -25,7 +25,7 @@ _TAIL_BYTES = 2**16  # read at once for the footer: most are shorter
 def text_chunks(
     file: SourceBytes, options: ReadOptions
 ) -> tuple[bytes, pq.FileMetaData, list[list[pq.ColumnChunkMetaData]]]:
-    """The footer, as bytes and as read, and where the text of each row group lies."""
+    """The footer, as bytes and as read, and where what is read of each row group lies."""
     footer = _footer(file)
     try:
         metadata = pq.read_metadata(pa.BufferReader(footer))
@@ -33,7 +33,8 @@ def text_chunks(
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{file.name}: not a whole Parquet file.") from error
     paths = find_columns(schema, options.columns, where=file.name)
-    leaves = [_leaf(schema, path) for path in paths]
+    paths += find_compared(schema, options.compared, where=file.name)
+    leaves = list(dict.fromkeys(_leaf(schema, path) for path in paths))
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return footer, metadata, [[group.column(leaf) for leaf in leaves] for group in groups]
 

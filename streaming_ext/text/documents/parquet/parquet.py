@@ -1,7 +1,10 @@
 """Parquet: documents are rows, batches do not depend on the file's size, blocks are row groups."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +13,19 @@ import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError, one_line
 from streaming_ext.text.documents.columns import Path as ColumnPath
-from streaming_ext.text.documents.columns import column_at, find_columns, table_of, texts_at
+from streaming_ext.text.documents.columns import (
+    column_at,
+    compared_at,
+    find_columns,
+    find_compared,
+    table_of,
+    texts_at,
+)
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet.footer import groups_of, needed_ranges, text_chunks
 from streaming_ext.text.documents.parquet.pages import text_is_checked
+from streaming_ext.text.documents.parquet.statistics import groups_that_may_stay
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
     MAX_BATCH_ROWS,
@@ -32,6 +43,7 @@ from streaming_ext.text.memory import memory_limit
 
 _READ_BYTES = 2**18
 _ROWS_A_GROUP = 1000  # of a file that is written for a sample
+_Read = tuple[list[pa.LargeStringArray], list[pa.Array]]  # texts, and what is compared
 _CODECS = {"snappy", "gzip", "brotli", "zstd"}  # of those that read back what was written
 
 
@@ -93,12 +105,12 @@ class ParquetFormat(SourceFormat):
             with pq.ParquetFile(
                 SeekableBytes(file), buffer_size=_READ_BYTES, pre_buffer=False
             ) as opened:
-                paths = find_columns(opened.schema_arrow, options.columns, where=file.name)
+                columns = _Columns.of(opened.schema_arrow, options, where=file.name)
                 for block in blocks:
                     rows = DocumentRows(
                         options, where=file.name, size=file.size, batch_bytes=batch_bytes
                     )
-                    yield block, _read_group(opened, paths, block, rows, batch_bytes)
+                    yield block, _read_group(opened, columns, block, rows, batch_bytes)
         except (pa.ArrowException, OSError, MemoryError) as error:
             raise SourceError(f"{file.name}: cannot be read: {error}") from error
 
@@ -118,21 +130,41 @@ class ParquetFormat(SourceFormat):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns that are read: those of the text, and those of a condition."""
+
+    texts: Sequence[ColumnPath]
+    compared: Sequence[ColumnPath]
+
+    @classmethod
+    def of(cls, schema: pa.Schema, options: ReadOptions, *, where: str) -> Self:
+        return cls(
+            find_columns(schema, options.columns, where=where),
+            find_compared(schema, options.compared, where=where),
+        )
+
+    @property
+    def text_names(self) -> list[str]:
+        """What columns are called by those who read them."""
+        return [".".join(path) for path in self.texts]
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(self.text_names + [".".join(path) for path in self.compared]))
+
+
 def _read_group(
-    file: pq.ParquetFile, paths: Sequence[ColumnPath], group: int, rows: DocumentRows, size: int
+    file: pq.ParquetFile, columns: _Columns, group: int, rows: DocumentRows, size: int
 ) -> Iterator[DocumentBatch]:
-    names = _names(paths)
-    total, at_once = (
-        file.metadata.row_group(group).num_rows,
-        _rows_a_batch(file, names, size, [group]),
-    )
-    for batch in file.iter_batches(at_once, [group], names, use_threads=False):
-        yield from rows.batches(texts_at(batch, paths), (rows.row + len(batch)) / total)
-
-
-def _names(paths: Sequence[ColumnPath]) -> list[str]:
-    """What columns are called by those who read them."""
-    return [".".join(path) for path in paths]
+    total = file.metadata.row_group(group).num_rows
+    at_once = _rows_a_batch(file, columns.text_names, size, [group])
+    for batch in file.iter_batches(at_once, [group], columns.names, use_threads=False):
+        yield from rows.batches(
+            texts_at(batch, columns.texts),
+            (rows.row + len(batch)) / total,
+            compared=compared_at(batch, columns.compared),
+        )
 
 
 def open_parquet(path: Path, *, name: str | None = None) -> pq.ParquetFile:
@@ -176,56 +208,72 @@ def read_documents(
     """
     where = name or str(path)
     with open_parquet(path, name=name) as file:
-        paths = find_columns(file.schema_arrow, options.columns, where=where)
+        columns = _Columns.of(file.schema_arrow, options, where=where)
         size = path.stat().st_size
         groups, first_row, end_row = groups_of(file.metadata, span, size)
         total = end_row - first_row
         rows = DocumentRows(
             options, where=where, size=size, batch_bytes=batch_bytes, rows_before=first_row
         )
-        for texts in _read_texts(
-            file, path, paths, groups=groups, row=first_row, batch_bytes=batch_bytes, where=where
-        ):
-            yield from rows.batches(texts, (rows.row + len(texts[0])) / max(total, 1))
+        for run, may_stay in _runs(path, file, groups, options):
+            if not may_stay:
+                count = sum(file.metadata.row_group(group).num_rows for group in run)
+                yield rows.passed_over(count, (rows.row + count) / max(total, 1))
+                continue
+            for texts, compared in _read_columns(
+                file, path, columns, groups=run, row=first_row + rows.row, batch_bytes=batch_bytes,
+                where=where,
+            ):  # fmt: skip
+                yield from rows.batches(
+                    texts, (rows.row + len(texts[0])) / max(total, 1), compared=compared
+                )
         if rows.row != total:
             raise SourceError(
                 f"{where}: {rows.row} rows could be read, its footer promises {total}."
             )
 
 
-def _read_texts(
+def _runs(
+    path: Path, file: pq.ParquetFile, groups: Sequence[int], options: ReadOptions
+) -> Iterator[tuple[list[int], bool]]:
+    """Row groups that follow each other, and whether one of their rows may stay."""
+    chosen = groups_that_may_stay(path, file.metadata, options)
+    for may_stay, run in groupby(groups, key=chosen.__contains__):
+        yield list(run), may_stay
+
+
+def _read_columns(
     file: pq.ParquetFile,
     path: Path,
-    paths: Sequence[ColumnPath],
+    columns: _Columns,
     *,
     groups: list[int],
     row: int,
     batch_bytes: int,
     where: str,
-) -> Iterator[list[pa.LargeStringArray]]:
+) -> Iterator[_Read]:
     """The columns in pieces; the second way where the first takes more memory than there is.
 
     Args:
         file, path: the file.
-        paths: its text columns.
+        columns: to read.
         groups: row groups to read.
         row: the first of them in the file.
         batch_bytes: of text at once.
         where: what messages call the file.
     """
-    names = _names(paths)
-    rows, first_row = _rows_a_batch(file, names, batch_bytes, groups), row
+    rows, first_row = _rows_a_batch(file, columns.text_names, batch_bytes, groups), row
     try:
         try:
-            for batch in file.iter_batches(rows, groups, names, use_threads=False):
-                yield texts_at(batch, paths)
+            for batch in file.iter_batches(rows, groups, columns.names, use_threads=False):
+                yield texts_at(batch, columns.texts), compared_at(batch, columns.compared)
                 row += batch.num_rows
         except MemoryError:
-            for texts in _read_repeated(
-                path, paths, groups=groups, rows=rows, batch_bytes=batch_bytes,
+            for texts, compared in _read_repeated(
+                path, columns, groups=groups, rows=rows, batch_bytes=batch_bytes,
                 skip=row - first_row,
             ):  # fmt: skip
-                yield texts
+                yield texts, compared
                 row += len(texts[0])
     except MemoryError as error:
         raise SourceError(
@@ -242,39 +290,42 @@ def _read_texts(
 
 def _read_repeated(
     path: Path,
-    paths: Sequence[ColumnPath],
+    columns: _Columns,
     *,
     groups: list[int],
     rows: int,
     batch_bytes: int,
     skip: int,
-) -> Iterator[list[pa.LargeStringArray]]:
+) -> Iterator[_Read]:
     """The columns as the file stores them, each repeated text once, and spelled out bit by bit.
 
     A page of some bytes may stand for a million copies of a large text. Slower where texts differ.
 
     Args:
         path: the file.
-        paths: its text columns.
+        columns: to read.
         groups: row groups to read.
         rows: to read at once.
         batch_bytes: of text to spell out at once.
         skip: rows to leave out at the beginning.
     """
-    names = _names(paths)
     with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False,
-                        read_dictionary=names) as file:  # fmt: skip
-        for batch in file.iter_batches(rows, groups, names, use_threads=False):
+                        read_dictionary=columns.text_names) as file:  # fmt: skip
+        for batch in file.iter_batches(rows, groups, columns.names, use_threads=False):
             skipped = min(skip, len(batch))
             skip -= skipped
-            stored = [column_at(batch, column).slice(skipped) for column in paths]
+            stored = [column_at(batch, column).slice(skipped) for column in columns.texts]
+            compared = [column.slice(skipped) for column in compared_at(batch, columns.compared)]
             # ends: (rows + 1,), of all columns
             ends = np.concatenate([[0], np.cumsum(sum(map(_sizes, stored)))])
             start, length = 0, len(batch) - skipped
             while start < length:
                 beyond = np.searchsorted(ends, ends[start] + batch_bytes, side="right")
                 end = max(start + 1, int(beyond) - 1)
-                yield [c.slice(start, end - start).cast(pa.large_string()) for c in stored]
+                yield (
+                    [c.slice(start, end - start).cast(pa.large_string()) for c in stored],
+                    [c.slice(start, end - start) for c in compared],
+                )
                 start = end
 
 

@@ -29,6 +29,7 @@ from streaming_ext.text.documents.json.values import (
     Texts,
     batches_of_values,
     check_fields,
+    compared_of,
     object_of,
     text_of,
     value_at,
@@ -168,7 +169,9 @@ def _texts(value: object, options: ReadOptions) -> Texts:
             found.append(text_of(value_at(fields, column), column))
         else:
             found.append(None)
-    return tuple(found)
+    if options.compared and fields is None and (told := sample.members.get("json")) is not None:
+        fields = object_of(told.data or b"")
+    return (*found, *compared_of(fields, options))
 
 
 def _decoded(data: bytes) -> str:
@@ -190,8 +193,10 @@ def _check(samples: Sequence[_Sample], options: ReadOptions, *, where: str) -> N
             f"{where} has no column {columns[0]!r}; its samples hold {', '.join(endings)}. Text is "
             "taken of .txt, or of a field of .json: pass --text-column."
         )
+    if samples and options.compared and not described:
+        raise UsageError(f"{where}: its samples have no .json, where --where finds its columns.")
     try:
         values = [object_of(member.data or b"") for member in described]
     except BadValueError as error:
         raise SourceError(f"{where}: {error}.") from error
-    check_fields(values, columns, where=where)
+    check_fields(values, options, where=where, columns=columns)

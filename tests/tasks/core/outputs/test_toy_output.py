@@ -14,10 +14,10 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.dataset.formats import FORMATS
 from streaming_ext.dataset.formats.contract import Samples
+from streaming_ext.dataset.formats.shard_table import ShardTable
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.shard import Shard, TokenArray, TokenDtype
-from streaming_ext.dataset.shard_table import ShardTable
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from tasks.core.config import ShardConfig
 from tasks.core.inspect.decode import decode_samples

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streaming_ext.dataset.record import BadDocument
+from streaming_ext.text.filters.filters import Filters
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reporting import lengths as report_lengths
 from tasks.core.reporting.figures import Figures, group_by_source, make_figures, throughput
@@ -130,6 +131,18 @@ class TestFigures:
         assert entry.what == "2,000 rows"
         assert "a.jsonl: line 2, byte 1: bad" in entry.why
         assert "1,997 more" in entry.why
+
+    def test_what_filters_dropped(self) -> None:
+        filters = Filters(where="stars > 3", min_tokens=10)
+        made = report(
+            part(0, dropped_documents={"where": 1200, "min_tokens": 0}),
+            part(1, dropped_documents={"where": 34, "min_tokens": 1}),
+        )
+        spec = make_spec().model_copy(update={"filters": filters})
+        found = make_figures(made, (), spec, (Lengths(), 0))
+        assert [(one.what, one.why) for one in found.skipped] == [
+            ("1,234 rows", "dropped by --where stars > 3"), ("1 row", "dropped by --min-tokens 10"),
+        ]  # fmt: skip
 
     def test_what_was_skipped_and_why(self) -> None:
         failed = FailedFile(part=3, source="/x", step="write", reason="full")

@@ -65,6 +65,7 @@ def test_by_hand(tmp_path: Path) -> None:
         "audited_documents": 4,
         "bad_documents": 0,
         "bad_listed": (),
+        "dropped_documents": {},
     }
     assert set(part.splits) == {"train"}
     packed = part.splits["train"]

@@ -1,0 +1,1 @@
+"""Which documents stay: conditions on a row's other columns, and bounds on a text's length."""

@@ -1,0 +1,137 @@
+"""Filters drop the same documents in every format, and count them."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.filters.filters import Filters
+from tests.streaming_ext.text.documents.test_contract import (
+    KINDS,
+    Kind,
+    Row,
+    looked_at,
+)
+
+ROWS: list[Row] = [
+    {"title": "en", "meta": {"n": 3, "text": "stays, long enough"}},
+    {"title": "de", "meta": {"n": 9, "text": "another language"}},
+    {"title": "en", "meta": {"n": 1, "text": "too few"}},
+    {"title": None, "meta": {"n": 9, "text": "no language"}},
+    {"title": "en", "meta": {"n": 4, "text": None}},
+    {"title": "en", "meta": {"n": 4, "text": "short"}},
+    {"title": "en", "meta": {"n": 4, "text": "äöüß"}},
+    {"title": "en", "meta": {"n": 5, "text": "stays as well, and is long"}},
+]
+WHERE = "title == 'en' and meta.n >= 3"
+OPTIONS = ReadOptions(
+    columns=("meta.text",), filters=Filters(where=WHERE, min_bytes=7, min_characters=5)
+)
+DROPPED = {"where": 3, "min_bytes": 1, "min_characters": 1}
+ALL = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.suffix)
+
+
+def read(path: Path, options: ReadOptions, **more: Any) -> tuple[dict[int, str], Counter[str], int]:
+    texts: dict[int, str] = {}
+    dropped: Counter[str] = Counter()
+    rows = nulls = 0
+    for batch in format_of(path.name).read(path, options, **more):
+        texts |= zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
+        dropped.update(batch.dropped)
+        rows, nulls = rows + batch.num_rows, nulls + batch.nulls
+    assert rows == len(texts) + dropped.total() + nulls
+    return texts, dropped, nulls
+
+
+@ALL
+@pytest.mark.parametrize("batch_bytes", [9, 2**20])
+def test_in_every_format(kind: Kind, tmp_path: Path, batch_bytes: int) -> None:
+    path = tmp_path / f"other{kind.suffix}"
+    kind.write_rows(path, ROWS)
+    texts, dropped, nulls = read(path, OPTIONS, batch_bytes=batch_bytes)
+    assert texts == {0: "stays, long enough", 7: "stays as well, and is long"}
+    assert dropped == DROPPED
+    assert nulls == 1
+    look = format_of(path.name).look(looked_at(path), OPTIONS)
+    assert look is not None
+    blocks = format_of(path.name).read_blocks(
+        looked_at(path), OPTIONS, range(len(look.blocks)), batch_bytes=batch_bytes
+    )
+    found = [text for _, batches in blocks for batch in batches for text in batch.texts.to_pylist()]
+    assert found == list(texts.values())
+
+
+@ALL
+def test_a_column_that_is_not_there_is_named_before_work(kind: Kind, tmp_path: Path) -> None:
+    path = tmp_path / f"other{kind.suffix}"
+    kind.write_rows(path, ROWS)
+    options = ReadOptions(columns=("meta.text",), filters=Filters(where="language == 'en'"))
+    with pytest.raises(UsageError, match=r"has no column 'language'.*title"):
+        format_of(path.name).look(looked_at(path), options)
+
+
+@ALL
+def test_another_type_is_an_error_that_names_the_place(kind: Kind, tmp_path: Path) -> None:
+    path = tmp_path / f"other{kind.suffix}"
+    kind.write_rows(path, ROWS)
+    options = ReadOptions(columns=("meta.text",), filters=Filters(where="meta.n == 'three'"))
+    with pytest.raises((UsageError, SourceError), match="'meta.n' is of type .* with a text"):
+        read(path, options)
+
+
+@ALL
+def test_whether_there_is_a_value(kind: Kind, tmp_path: Path) -> None:
+    path = tmp_path / f"other{kind.suffix}"
+    kind.write_rows(path, ROWS)
+    options = ReadOptions(columns=("meta.text",), filters=Filters(where="title is None"))
+    assert read(path, options)[0] == {3: "no language"}
+
+
+def test_plain_text_has_no_columns(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("text")
+    options = ReadOptions(filters=Filters(where="language == 'en'"))
+    with pytest.raises(UsageError, match="plain text has no columns"):
+        read(tmp_path / "x.txt", options)
+
+
+def test_row_groups_without_a_row_that_stays_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    table = pa.table({"text": ["word " * 50] * 40, "year": [2000 + row // 10 for row in range(40)]})
+    pq.write_table(table, path, row_group_size=10, compression="none", use_dictionary=False)
+    chunk = pq.read_metadata(path).row_group(1).column(0)
+    data = bytearray(path.read_bytes())
+    damaged = slice(chunk.data_page_offset, chunk.data_page_offset + 100)
+    data[damaged] = b"\xff" * 100
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match="damaged from row"):
+        read(path, ReadOptions())
+    for where, expected in [
+        ("year == 2002", range(20, 30)), ("year > 2001", range(20, 40)), ("year < 2001", range(10)),
+        ("year in [2000, 2003]", [*range(10), *range(30, 40)]), ("year > 3000", []),
+    ]:  # fmt: skip
+        texts, dropped, _ = read(path, ReadOptions(filters=Filters(where=where)))
+        assert [*texts] == [*expected]
+        assert dropped == {"where": 40 - len(texts)}
+
+
+@pytest.mark.parametrize(
+    ("filters", "words"),
+    [
+        ({"min_tokens": 0}, "at least 1"),
+        ({"min_tokens": 5, "max_tokens": 4}, "no document would stay"),
+        ({"where": "language"}, None),
+        ({"where": "language ="}, "not understood"),
+    ],
+)
+def test_senseless_ones_are_refused(filters: dict[str, Any], words: str | None) -> None:
+    if words is None:
+        assert Filters(**filters).given() == filters
+        return
+    with pytest.raises(UsageError, match=words):
+        Filters(**filters)

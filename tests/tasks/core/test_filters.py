@@ -1,0 +1,113 @@
+"""A dataset of filtered documents: what stays, what is counted, and what checks it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.errors import ConfigMismatchError
+from tasks.core.config import ShardConfig
+from tasks.core.storage import LocalStorage
+from tasks.core.synthetic import make_documents
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import Forger, build_from
+
+DOCUMENTS = [
+    text[: 40 + 97 * (number % 13)] for number, text in enumerate(make_documents(80, seed=9))
+]
+LANGUAGES = ["en" if number % 3 else "de" for number in range(len(DOCUMENTS))]
+FILTERS = {"where": "language == 'en'", "min_characters": 60, "min_tokens": 40, "max_tokens": 400}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("languages")
+    for number in range(2):
+        rows = slice(number * 40, number * 40 + 40)
+        table = pa.table({"text": DOCUMENTS[rows], "language": LANGUAGES[rows]})
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=9)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def filtered(sources: Path, vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("filtered") / "dataset"
+    return build_from(sources, root, tokenizer=str(vocabulary), holdout_fraction=0.2, **FILTERS)
+
+
+def stream(root: Path) -> np.ndarray:
+    dataset = StreamingTokenDataset(local=root, batch_size=1, dp_rank=0, dp_world_size=1)
+    return np.concatenate([batch["tokens"][0] for batch in StreamingTokenLoader(dataset)])
+
+
+def test_what_stays_is_what_a_filtered_source_would_give(
+    filtered: Path, sources: Path, vocabulary: Path, tmp_path: Path
+) -> None:
+    manifest = read_manifest(LocalStorage(filtered))
+    dropped = {name: sum(part.dropped_documents[name] for part in manifest.parts)
+               for name in FILTERS}  # fmt: skip
+    assert dropped["where"] == LANGUAGES.count("de")
+    assert all(dropped.values())
+    (tmp_path / "sources").mkdir()
+    for number in range(2):
+        rows = [
+            {"text": text}
+            for text, language in list(zip(DOCUMENTS, LANGUAGES, strict=True))[number * 40 :][:40]
+            if language == "en" and len(text) >= 60
+        ]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"sources/{number}.parquet")
+    by_hand = build_from(
+        tmp_path / "sources", tmp_path / "by-hand", tokenizer=str(vocabulary),
+        holdout_fraction=0.2, min_tokens=40, max_tokens=400,
+    )  # fmt: skip
+    assert (stream(filtered) == stream(by_hand)).all()
+    lengths = pq.read_table(filtered / "documents/00000.parquet")["tokens"].to_numpy()
+    assert lengths.min() >= 40
+    assert lengths.max() <= 400
+
+
+def test_it_is_sound_and_says_what_was_dropped(filtered: Path) -> None:
+    storage = LocalStorage(filtered)
+    report = verify(storage, deep=True, deep_sample=50)
+    assert report.findings == ()
+    assert report.checked.retokenized > 10
+    manifest = read_manifest(storage)
+    assert json.loads((filtered / "manifest.json").read_text())["format"] == "1.1"
+    assert manifest.spec.filters.given() == FILTERS
+
+
+@pytest.mark.parametrize("field", [*FILTERS])
+def test_a_record_that_counts_otherwise_is_found(
+    filtered: Path, tmp_path: Path, field: str
+) -> None:
+    root = Path(shutil.copytree(filtered, tmp_path / "forged"))
+    forger = Forger(root)
+    counts = dict(forger.records[1].dropped_documents)
+    counts[field] -= 1
+    forger.change(1, dropped_documents=counts, null_documents=1)
+    forger.seal()
+    report = verify(LocalStorage(root), deep=True, deep_sample=5)
+    assert {finding.file for finding in report.findings} == {"parts/00001.json"}
+    said = " ".join(finding.problem for finding in report.findings)
+    assert "null_documents 1, the source has 0" in said
+    assert field in said
+
+
+def test_another_filter_is_another_configuration(
+    filtered: Path, sources: Path, vocabulary: Path
+) -> None:
+    changed = FILTERS | {"min_tokens": 41}
+    with pytest.raises(ConfigMismatchError, match=r"filters.min_tokens: the output has 40"):
+        build_from(sources, filtered, tokenizer=str(vocabulary), holdout_fraction=0.2, **changed)
+
+
+def test_a_condition_that_is_not_understood_is_refused_with_the_configuration() -> None:
+    with pytest.raises(ValidationError, match="is not understood"):
+        ShardConfig(sources=("x",), output="y", tokenizer="gpt2", where="language = 'en'")
