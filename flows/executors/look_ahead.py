@@ -12,6 +12,7 @@ from typing import Any
 
 from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
+from prefect.utilities.annotations import opaque
 
 from flows.executors.stage import Stage
 from flows.prefect_api.suspension import end_if_suspended
@@ -51,7 +52,8 @@ def done_in_any_order(
         step = stage.steps[index]
         run.progress.begin_task_run()
         run.progress.step(part.number, part.source, step.name, platform.node())
-        future = step.submit(run, part, *before)
+        # Prefect would look for futures in each of a part's pieces, perhaps thousands.
+        future = step.submit(run, opaque(part), *before)
         future.add_done_callback(lambda _: ended.put((part, index, future)))
 
     def begin_next() -> int:

@@ -13,6 +13,7 @@ from tasks.core.config import ShardConfig
 _IO_THREADS = 8
 _LISTING_SECONDS = 60.0
 _MOST_LINES = 20
+_MOST_LOOKED_INTO = 1000  # of local files
 # One listing serves the check at the command line and the flow behind it: servers count requests.
 _listings: dict[tuple[object, ...], tuple[float, tuple[SourceFile, ...]]] = {}
 
@@ -31,7 +32,8 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
     """All sources, and what is wrong with those that have no such text column.
 
     A file that cannot be used is left to its own part, which fails alone, wherever it lies. Of
-    remote files only the first is looked into: there may be thousands, and servers count requests.
+    remote files only the first is looked into: there may be thousands, and servers count requests;
+    of local ones the first thousand.
 
     Raises:
         UsageError: nothing matches, or none of the files that were looked into can be used; names
@@ -61,7 +63,7 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
 
     remote = [source for source in sources if source.remote]
     local = [source for source in sources if not source.remote]
-    looked_into = local + remote[:1]
+    looked_into = local[:_MOST_LOOKED_INTO] + remote[:1]
     with ThreadPoolExecutor(_IO_THREADS) as threads:
         wrong = tuple(words for words in threads.map(check, looked_into) if words is not None)
     if wrong and len(wrong) == len(looked_into):

@@ -1,0 +1,89 @@
+"""Whole runs over pieces of large files and over small ones taken together: killed, and from S3."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.dataset.manifest import Manifest
+from tasks.core.synthetic import make_documents
+from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.servers.swift import SwiftServer, aws_environment, s3_client
+
+OPTIONS = {"part_size": "400KiB", "min_part_size": "200KiB", "engine": "reference", "workers": 2}
+
+
+@pytest.fixture(scope="module")
+def mixed(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    """A file of some seconds' work for the reference engine, and thirty small ones."""
+    folder = tmp_path_factory.mktemp("mixed")
+    lines = [json.dumps({"text": text}) + "\n" for text in make_documents(1500, seed=4)]
+    (folder / "large.jsonl").write_text("".join(lines[:1200]))
+    for number in range(30):
+        (folder / f"small{number:02}.jsonl").write_text("".join(lines[1200 + number :: 30]))
+    return replace(served, sources=folder, shard_size="256KiB")
+
+
+def manifest_of(output: Path) -> Manifest:
+    return Manifest.model_validate_json((output / "manifest.json").read_bytes())
+
+
+def test_killed_in_a_piece_and_in_a_joined_part(mixed: CommandLine, tmp_path: Path) -> None:
+    undisturbed, output = tmp_path / "undisturbed", tmp_path / "out"
+    ended = mixed.shard(undisturbed, **OPTIONS)
+    assert ended.returncode == 0, ended.stderr
+    parts = manifest_of(undisturbed).parts
+    assert sum(part.span is not None for part in parts) >= 3
+    assert sum(part.files > 1 for part in parts) >= 1
+    for awaited in (1, len(parts) - 1):  # among the pieces, which come first; among joined files
+        run = mixed.start(*mixed.shard_arguments(output, **OPTIONS))
+        wait_for(
+            lambda run=run, awaited=awaited: (
+                run.poll() is not None
+                or (workers_of(run.pid) and len(list(output.glob("parts/*"))) >= awaited)
+            )
+        )
+        time.sleep(0.05)
+        os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
+    recorded = {file.name: file.stat().st_mtime_ns for file in output.glob("parts/*")}
+    assert recorded
+    ended = mixed.shard(output, **OPTIONS)
+    assert ended.returncode == 0, ended.stderr
+    assert_same_dataset(undisturbed, output)
+    now = {file.name: file.stat().st_mtime_ns for file in output.glob("parts/*")}
+    assert recorded.items() <= now.items()
+    verified = mixed.run("verify", output, "--deep")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_pieces_and_small_files_from_s3(
+    mixed: CommandLine, s3: SwiftServer, bucket: str, tmp_path: Path
+) -> None:
+    client = s3_client(s3.url)
+    for file in mixed.sources.iterdir():
+        client.put_object(Bucket=bucket, Key=f"raw/{file.name}", Body=file.read_bytes())
+    client.close()
+    remote = mixed.where(**aws_environment(s3.url))
+    output = tmp_path / "out"
+    ended = remote.shard(output, **{**OPTIONS, "sources": f"s3://{bucket}/raw"})
+    assert ended.returncode == 0, ended.stderr
+    local = tmp_path / "local"
+    assert mixed.shard(local, **OPTIONS).returncode == 0
+    shards = [
+        {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*.mds*")}
+        for root in (local, output)
+    ]
+    assert shards[0] == shards[1] != {}
+    report = json.loads(next((output / "runs").glob("*.json")).read_text())
+    size = sum(file.stat().st_size for file in mixed.sources.iterdir())
+    pieces = sum(part.span is not None for part in manifest_of(output).parts)
+    fetched = sum(part["fetched_bytes"] for part in report["parts"])
+    assert size <= fetched <= size + pieces * 2 * 2**16  # and what stands behind each piece
+    assert not (tmp_path / ".out.scratch").exists()
+    verified = remote.run("verify", output, "--deep")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
