@@ -27,7 +27,7 @@ class Work:
     """What is to be done, in bytes.
 
     Attributes:
-        files: sizes of the source files.
+        files: sizes of the parts that the source files become.
         text_a_byte: text in a byte of source file.
         fetched_a_byte: of a byte of source file, what must come over the network; 0 for local.
         tokens: of all documents, end-of-text ids counted.

@@ -20,6 +20,9 @@ from tasks.core.estimate.cost import Cost, Machines, Work, cost
 from tasks.core.estimate.looking import Footer, Rows, look, read_rows, sizes_of
 from tasks.core.estimate.sampling import Cluster, Quantity, mean_ratio, ratio
 from tasks.core.estimate.timing import Timed, time_sample
+from tasks.core.planning.cutting import arrange
+from tasks.core.planning.part import sizes_of as sizes_of_parts
+from tasks.core.planning.parts import can_be_cut, parts_of
 from tasks.core.planning.sources import check_sources
 
 _ONE_GBIT = 125e6
@@ -33,9 +36,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Looked:
-    """What was seen of the sources; `files` are the sizes of those to plan for."""
+    """What was seen of the sources; `files` and `parts` are the sizes of those to plan for."""
 
     files: list[int]
+    parts: list[int]
     footers: list[Footer]
     unreadable: int
     sample: list[Rows]
@@ -131,7 +135,13 @@ def estimate(
             workers=here,
             folder=Path(folder),
         )
-    looked = _Looked(footers=footers, unreadable=unreadable, sample=sample, files=files)
+    looked = _Looked(
+        footers=footers,
+        unreadable=unreadable,
+        sample=sample,
+        files=files,
+        parts=_parts(config, listed, files),
+    )
     return _reckon(config, spec, looked, timed, here)
 
 
@@ -143,6 +153,22 @@ def _files(config: EstimateConfig, listed: Sequence[SourceFile]) -> list[int]:
     mean = sum(sizes) / len(sizes)
     count = config.total_files or max(1, round(config.total_size / mean))
     return [config.total_size // count] * count
+
+
+def _parts(config: EstimateConfig, listed: Sequence[SourceFile], files: list[int]) -> list[int]:
+    """Sizes of the parts that these files become."""
+    if config.total_size is None:
+        return sizes_of_parts(parts_of(listed, config))
+    alike = [SourceFile(url=f"{number:09}", size=size) for number, size in enumerate(files)]
+    may_be_cut = alike if can_be_cut(listed[0], config.read_options) else []
+    return sizes_of_parts(
+        arrange(
+            alike,
+            part_size=int(config.part_size),
+            min_part_size=int(config.min_part_size),
+            may_be_cut=set(may_be_cut),
+        )
+    )
 
 
 def _sample(config: EstimateConfig, footers: Sequence[Footer], *, whole: bool) -> list[Rows]:
@@ -189,17 +215,17 @@ def _reckon(
     else:
         documents = grouped.ratio([(sizes > 0).astype(float) for sizes in lengths]).times(column)
     stored = tokens.times(timed.stored_a_token)
-    shards = _shards(files, tokens.value, spec)
+    shards = _shards(looked.parts, tokens.value, spec)
     remote = is_remote(config.output) and not config.output.startswith("file://")
     link = config.link or (_ONE_GBIT if remote or fetched.value else None)
     work = Work(
-        files=files,
+        files=looked.parts,
         text_a_byte=text.value / source_bytes,
         fetched_a_byte=fetched.value / source_bytes,
         tokens=tokens.value,
         stored=stored.value,
         documents_bytes=timed.documents_a_token * tokens.value
-        + _RECORD_BYTES * len(files)
+        + _RECORD_BYTES * len(looked.parts)
         + _SHARD_ENTRY_BYTES * shards,
         shards=shards,
         uploads=remote,
@@ -230,7 +256,7 @@ def _reckon(
         tokens=tokens,
         bytes_per_token=per_token,
         samples=Quantity(
-            value=tokens.value / spec.sequence_length + len(files) * len(spec.splits) / 2,
+            value=tokens.value / spec.sequence_length + len(looked.parts) * len(spec.splits) / 2,
             error=tokens.error,
         ),
         shard_bytes=stored,

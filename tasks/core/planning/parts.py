@@ -23,7 +23,7 @@ def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, 
     """
     large = [source for source in sources if source.size > config.part_size]
     with ThreadPoolExecutor(_IO_THREADS) as threads:
-        can = list(threads.map(lambda source: _can_be_cut(source, config.read_options), large))
+        can = list(threads.map(lambda source: can_be_cut(source, config.read_options), large))
     return arrange(
         sources,
         part_size=int(config.part_size),
@@ -32,7 +32,8 @@ def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, 
     )
 
 
-def _can_be_cut(source: SourceFile, options: ReadOptions) -> bool:
+def can_be_cut(source: SourceFile, options: ReadOptions) -> bool:
+    """Whether a file can be entered in the middle; not, where it cannot be read at all."""
     try:
         return format_of(source.url, options).can_be_cut(SourceFileBytes(source))
     except SourceError:  # damaged or gone: said when its turn comes

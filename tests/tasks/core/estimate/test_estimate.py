@@ -180,3 +180,16 @@ def test_rates_as_people_write_them(text: str, rate: float) -> None:
 def test_other_rates_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="link"):
         EstimateConfig(sources=("x",), tokenizer="y", link=text)
+
+
+def test_parts_are_planned_for(tmp_path: Path, vocabulary: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text('{"text": "a few words of text"}\n' * 4000)
+    whole = plan(file, tokenizer=vocabulary)
+    cut = plan(file, tokenizer=vocabulary, part_size=file.stat().st_size // 7 - 1)
+    assert (whole.files, cut.files) == (1, 1)
+    more = (cut.samples.value - whole.samples.value) / 7  # seven parts more, half a sample each
+    assert more == pytest.approx(1.0 if OPTIONS["holdout_fraction"] else 0.5)
+    scaled = plan(file, tokenizer=vocabulary, total_size=file.stat().st_size * 2,
+                  part_size=file.stat().st_size // 7 - 1)  # fmt: skip
+    assert scaled.samples.value == pytest.approx(2 * cut.samples.value, rel=0.01)
