@@ -22,6 +22,7 @@ from flows.prefect_api.heartbeat import beating
 from flows.preparation import preparing
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError, UsageError
+from streaming_ext.storage.secrets import holds_secret, require_no_secret
 from tasks.core.config import ShardConfig
 from tasks.core.linux import require_linux
 from tasks.core.planning.plan import RunPlan, remove_scratch
@@ -40,7 +41,8 @@ from tasks.running.run import Planned
 
 def _run_name() -> str:
     given = flow_run.parameters
-    return visible(f"shard {given['output'] or given['config'].output}")
+    output = given["output"] or given["config"].output
+    return "shard: refused" if holds_secret(output) else visible(f"shard {output}")
 
 
 @flow(
@@ -61,6 +63,7 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
         output: in place of the one in `config`, for a deployment that is run on several.
     """
     if output is not None:
+        require_no_secret(output, "output")
         config = config.model_copy(update={"output": output})
     require_linux()
     require_absolute(config)
@@ -133,7 +136,7 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
     if not failed:
         progress.enter(SHARDING.behind)
         progress.begin_task_run()
-        manifest = publish(Planned(plan, storage))
+        manifest = publish(Planned(plan, storage, progress.enter))
         not_checked = sum(part.not_checked for part in manifest.parts)
     report = RunReport(
         run=str(flow_run.id),

@@ -12,6 +12,7 @@ from flows.executors.look_ahead import MAX_THREADS
 from flows.executors.parts import finished_parts
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError
+from streaming_ext.storage.secrets import holds_secret, require_no_secret
 from tasks.core.linux import require_linux
 from tasks.core.reporting.report import FailedFile
 from tasks.core.storage import open_storage
@@ -21,7 +22,8 @@ from tasks.hosts.partition_guest import PartitionGuest
 
 def _run_name() -> str:
     given = flow_run.parameters
-    return visible(f"partition {given['partition']} of {given['output']}")
+    output = "an output: refused" if holds_secret(given["output"]) else given["output"]
+    return visible(f"partition {given['partition']} of {output}")
 
 
 @flow(
@@ -41,6 +43,7 @@ def shard_partition(output: str, run: str, partition: int, attempt: int) -> Stat
         partition: its number.
         attempt: how often it was sent.
     """
+    require_no_secret(output, "output")
     require_linux()
     here = PartitionGuest(open_storage(output), run, partition, attempt)
     failed = files = tokens = 0

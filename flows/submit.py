@@ -22,6 +22,7 @@ from prefect.states import Cancelled, Cancelling
 from flows.console.explain import explain_values
 from flows.dashboard.followed import FollowedRun
 from streaming_ext.errors import ShardmillError, UsageError
+from streaming_ext.storage.secrets import require_no_secret
 from tasks.core.config import ShardConfig
 
 POLL_SECONDS = 1.0
@@ -55,6 +56,8 @@ def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -
         ShardmillError: the server does not answer.
     """
     name = deployment if "/" in deployment else f"shard-dataset/{deployment}"
+    if name.count("/") != 1:
+        raise UsageError(f"{name}: expected DEPLOYMENT, such as shard-fineweb, or FLOW/DEPLOYMENT.")
     url = server_url()
     try:
         found = client.read_deployment_by_name(name)
@@ -97,14 +100,16 @@ def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """
     given = dict(config)
     for setting in settings:
+        require_no_secret(setting, "an argument")
         name, separator, text = setting.partition("=")
         if not separator:
             raise UsageError(f"{setting!r}: expected NAME=VALUE, such as output=s3://bucket/text.")
         name = name.lstrip("-").replace("-", "_")
+        require_no_secret(text, name)
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UsageError(f"{setting!r}: the value cannot be read: {error}") from error
+        except yaml.YAMLError as error:  # which repeats it, secrets and all
+            raise UsageError(f"{name}: the value behind '=' is no YAML.") from error
         given[name] = [value] if name == "sources" and isinstance(value, str) else value
     try:
         return ShardConfig.model_validate(given).model_dump(mode="json", exclude_unset=True)

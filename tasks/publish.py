@@ -3,6 +3,7 @@
 from prefect import task
 
 from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.errors import TransientStorageError, one_line
 from tasks.core.outputs import publish as core
 from tasks.running.retrying import OURS, retry_pauses
 from tasks.running.run import Planned
@@ -18,4 +19,12 @@ from tasks.running.run import Planned
 def publish(run: Planned) -> Manifest:
     """Merge the indexes and write the manifest, last of all."""
     run.storage.require_held()
-    return core.publish(run.plan, run.storage)
+
+    def tell(words: str) -> None:
+        run.tell(f"publishing, {words}")
+
+    try:
+        return core.publish(run.plan, run.storage, tell=tell)
+    except TransientStorageError as error:
+        tell(f"waiting to try again: {one_line(error)}")
+        raise

@@ -1,7 +1,7 @@
 """The command line `shardmill`: what its commands are, and how each ends."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
@@ -20,6 +20,7 @@ from flows.console.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from flows.console.explain import explain
 from flows.stops import Stopped, leave, stop_by_signals
 from streaming_ext.errors import ShardmillError, UsageError
+from streaming_ext.storage.secrets import require_no_secret
 from streaming_ext.units import size_text
 
 
@@ -60,10 +61,30 @@ app.register_install_completion_command()
 
 def run(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit; with arguments, as a part of another program."""
-    code = _guarded(lambda: app(arguments, exit_on_error=False, print_error=False))
+    given = sys.argv[1:] if arguments is None else arguments
+
+    def command() -> Any:
+        _require_no_secrets(given)
+        return app(arguments, exit_on_error=False, print_error=False)
+
+    code = _guarded(command)
     if arguments is not None:
         sys.exit(code)
     leave(code)
+
+
+def _require_no_secrets(arguments: Sequence[str]) -> None:
+    """Refuse URLs that hold a secret, whatever command and option they are for.
+
+    Raises:
+        UsageError: one does; errors of options that there are not would repeat it.
+    """
+    option = "an argument"
+    for argument in arguments:
+        require_no_secret(argument, option)
+        name, _, value = argument.partition("=")
+        require_no_secret(value, name)
+        option = argument if argument.startswith("--") else "an argument"
 
 
 def _guarded(command: Callable[[], Any]) -> int:

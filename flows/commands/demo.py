@@ -4,6 +4,7 @@ from pathlib import Path
 
 from flows.commands.shard import run_shard
 from flows.console.consoles import out
+from streaming_ext.errors import UsageError
 
 
 def demo(output: Path = Path("demo-output")) -> int:
@@ -16,5 +17,7 @@ def demo(output: Path = Path("demo-output")) -> int:
     """
     from flows.demo import make_demo, read_back
 
+    if output.parts and output.parts[0].endswith(":"):
+        raise UsageError(f"{output}: the demo is made in a folder of this machine.")
     config = make_demo(output, out)
     return run_shard(config) or read_back(config, out)

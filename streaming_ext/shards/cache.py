@@ -18,7 +18,7 @@ from typing import Final
 from streaming_ext.dataset.compression import decompress
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.index import TokenIndex
-from streaming_ext.errors import CorruptDatasetError, StorageError
+from streaming_ext.errors import CorruptDatasetError, StorageError, TransientStorageError
 from streaming_ext.shards.folder_lock import FolderLock, folder_lock
 from streaming_ext.shards.remote import FileMissingError, Remote
 
@@ -38,6 +38,8 @@ class ShardCache:
     """
 
     _held_lock: tuple[int, FolderLock | None]  # of which process
+    _came: float  # when the last shard did, on the monotonic clock
+    _gave_up: TransientStorageError | None  # of a download since then
 
     def __init__(
         self, index: TokenIndex, source: Remote, *, local: Path | None, limit: int | None
@@ -95,18 +97,40 @@ class ShardCache:
             raise CorruptDatasetError(
                 f"Shard {self.label(shard)} is missing. Put it back, or publish the dataset again."
             )
+        asked = time.monotonic()
         # The link first: who waits for it must not keep another process from a shard.
         link = contextlib.ExitStack()
         with link:
             link.enter_context(self._link)
-            asked = time.monotonic()
+            self._share_failure(shard, asked)
             with self._alone(shard, what=self.label(shard)):
                 if self.path(shard).exists():
                     return
-                # The time that another process of this machine tried in vain counts.
-                left = self.source.timeout - (time.monotonic() - asked)
-                seconds = max(left, self.source.timeout / 4)
-                self._write(shard, self._download(shard, seconds, link.close))
+                # The time counts that others of this machine tried in vain, this process or not.
+                seconds = max(self._left(asked), self.source.timeout / 4)
+                try:
+                    raw = self._download(shard, seconds, link.close)
+                except TransientStorageError as error:
+                    self._gave_up = error
+                    raise
+                self._came, self._gave_up = time.monotonic(), None
+                self._write(shard, raw)
+
+    def _left(self, asked: float) -> float:
+        """Seconds that are left of the time-out, from when a shard was asked for or one came."""
+        return self.source.timeout - (time.monotonic() - max(asked, self._came))
+
+    def _share_failure(self, shard: int, asked: float) -> None:
+        """Give up with those that were waited for where nothing came in all the time that there is.
+
+        Raises:
+            TransientStorageError: theirs.
+        """
+        failure = self._gave_up
+        if failure is not None and self._left(asked) < self.source.timeout / 10:
+            raise TransientStorageError(
+                f"{self.label(shard)} was waited for behind others, which did not come: {failure}"
+            ) from failure
 
     def discard(self, shard: int) -> None:
         """Remove a damaged copy so that the next `fetch` brings a new one."""
@@ -271,7 +295,7 @@ class ShardCache:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what belongs to this process."""
-        own = ("_guard", "_link", "_held_lock", "_close", "_numbers")
+        own = ("_guard", "_link", "_held_lock", "_close", "_numbers", "_gave_up")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -285,6 +309,7 @@ class ShardCache:
         self._guard = threading.Lock()
         self._held_lock = (os.getpid(), None)
         self._link = threading.BoundedSemaphore(DOWNLOADS)
+        self._came, self._gave_up = 0.0, None
 
 
 def _difference(data: bytes, size: int, digest: str | None) -> str:

@@ -20,6 +20,7 @@ from streaming_ext.storage.dialects.choice import OBJECT_STORES
 from streaming_ext.storage.faults import client_errors, explained, is_missing
 from streaming_ext.storage.patience import Retry, insist, timeout_seconds
 from streaming_ext.storage.process_clients import client_of_process
+from streaming_ext.storage.secrets import require_no_secret
 
 Result = TypeVar("Result")
 
@@ -89,6 +90,8 @@ class Remote:
 
     def __post_init__(self) -> None:
         """Choose how long an object store may say nothing."""
+        if not _ACCOUNT.fullmatch(self.url):
+            require_no_secret(self.url, "remote")
         # So that a connection that hangs leaves time for another one.
         self._silence = min(timeout_seconds(), self.timeout / 3)
 

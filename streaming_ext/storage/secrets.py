@@ -1,15 +1,33 @@
 """URLs that hold a secret: refused before anything keeps them, and never repeated."""
 
 import re
+from collections.abc import Mapping
 
 from streaming_ext.errors import UsageError
 
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):/+(?P<authority>[^/]*)(?P<rest>.*)", re.DOTALL
 )
+_PATHS = {"file", "local"}  # name no host
 _PORT = re.compile(r"[^:]*|[^:]*:\d+|\[[0-9a-fA-F:.]*\](:\d+)?")
 # '?' is a wildcard in a pattern of sources; a query has an '=' behind it.
 _QUERY = re.compile(r"\?[^/]*=|#[^/]*=")
+
+
+def _secret_in(text: str) -> tuple[str, str] | None:
+    """The scheme of a URL and what it must not hold; None where that is all right."""
+    match = _URL.match(text.strip())
+    if match is None or (scheme := match["scheme"].lower()) in _PATHS:
+        return None
+    authority = match["authority"]
+    if "@" in authority or not _PORT.fullmatch(authority):
+        return scheme, "credentials"
+    return (scheme, "a query") if _QUERY.search(authority + match["rest"]) else None
+
+
+def holds_secret(text: str) -> bool:
+    """Whether a text is a URL with credentials or a query in it."""
+    return _secret_in(text) is not None
 
 
 def require_no_secret(text: str, option: str) -> None:
@@ -22,18 +40,27 @@ def require_no_secret(text: str, option: str) -> None:
     Raises:
         UsageError: without a word of the URL but its scheme.
     """
-    match = _URL.match(text.strip())
-    if match is None:
-        return
-    scheme, authority = match["scheme"].lower(), match["authority"]
-    if "@" in authority or not _PORT.fullmatch(authority):
-        problem = "credentials"
-    elif _QUERY.search(authority + match["rest"]):
-        problem = "a query"
-    else:
-        return
-    raise UsageError(
-        f"{option}: this {scheme}:// URL must not hold {problem}. URLs stand in records, logs and "
-        "Prefect's database. Give credentials through the environment (docs/storage.md); the URL "
-        "is not repeated here."
-    )
+    if found := _secret_in(text):
+        scheme, problem = found
+        raise UsageError(
+            f"{option}: this {scheme}:// URL must not hold {problem}. URLs stand in records, logs "
+            "and Prefect's database. Give credentials through the environment (docs/storage.md); "
+            "the URL is not repeated here."
+        )
+
+
+def require_no_secrets(given: object, option: str) -> None:
+    """Refuse such a URL anywhere in what was given: a text, or lists and mappings of them.
+
+    Raises:
+        UsageError: as `require_no_secret`.
+    """
+    if isinstance(given, str):
+        require_no_secret(given, option)
+    elif isinstance(given, Mapping):
+        for name, value in given.items():
+            require_no_secrets(name, option)
+            require_no_secrets(value, option)
+    elif isinstance(given, list | tuple | set):
+        for value in given:
+            require_no_secrets(value, option)

@@ -20,13 +20,12 @@ from streaming_ext.dataset.compression import Compression
 from streaming_ext.dataset.formats import MAX_SHARD_BYTES
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
-from streaming_ext.storage.secrets import require_no_secret
+from streaming_ext.storage.secrets import require_no_secrets
 from streaming_ext.text.documents.options import SEPARATOR, FormatName, OnBadDocument, ReadOptions
 from streaming_ext.text.filters.filters import NAMES as FILTERS
 from streaming_ext.text.filters.filters import Filters
 from streaming_ext.units import size_text
 
-_URLS = ("sources", "output", "tokenizer", "scratch", "executor")  # what may be one
 Columns = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
@@ -204,11 +203,13 @@ class ShardConfig(BaseModel):
     @classmethod
     def _no_secret(cls, given: Any) -> Any:
         """Refuse a URL that holds a secret before anything keeps or repeats it."""
-        for name in _URLS if isinstance(given, Mapping) else ():
-            value = given.get(name)
-            for text in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(text, str):
-                    require_no_secret(text, name)
+        if not isinstance(given, Mapping):
+            require_no_secrets(given, "config")
+            return given
+        for name, value in given.items():
+            require_no_secrets(name, "config")
+            # Of other kinds and names too: what is wrong with a value is told with the value.
+            require_no_secrets(value, str(name))
         return given
 
     @field_validator("compression")

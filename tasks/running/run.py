@@ -19,11 +19,18 @@ LOOK_AHEAD_BYTES = 8 * 2**30  # of source files on scratch that no worker has be
 
 
 class Planned:
-    """A plan and where it goes: what publishing needs."""
+    """A plan and where it goes: what publishing needs.
 
-    def __init__(self, plan: RunPlan, storage: Storage) -> None:
+    Attributes:
+        tell: called with what the run is doing now.
+    """
+
+    def __init__(
+        self, plan: RunPlan, storage: Storage, tell: Callable[[str], None] = lambda words: None
+    ) -> None:
         self.plan = plan
         self.storage = storage
+        self.tell = tell
 
 
 class Run(Planned):
@@ -47,7 +54,7 @@ class Run(Planned):
             movers: workers that only fetch and upload, so that none of the others waits for the
                 network; the others unless given.
         """
-        super().__init__(plan, storage)
+        super().__init__(plan, storage, progress.enter)
         self.pool = pool
         self.movers = movers or pool
         self.progress = progress

@@ -1,12 +1,19 @@
 """A secret in a refused URL reaches neither Prefect's database nor the terminal."""
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.command_line import CommandLine
+from tests.flows.commands.conftest import Command, shardmill
 from tests.servers import shared
+
+__all__ = ["shardmill"]
 
 SECRET = "pl4ntedSecret"
 
@@ -28,3 +35,60 @@ def test_is_not_kept(served: CommandLine, tmp_path: Path, options: dict[str, str
     assert databases
     for database in databases:
         assert SECRET.encode() not in database.read_bytes()
+
+
+URL = f"s3://KEY:{SECRET}@bucket/x"
+QUERY = f"az://container/x?sig={SECRET}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["shard", "/x", "--tokenizer", "gpt2", "--output", "/y", f"--outputt={URL}"],
+        ["shard", "/x", "--tokenizer", "gpt2", "--output", "/y", "--scratch", QUERY],
+        ["plan", URL, "--tokenizer", "gpt2"],
+        ["verify", QUERY],
+        ["inspect", f"ftp://user:{SECRET}@host/x"],
+        ["trace", f"https://user:{SECRET}@host/x", "--step", "0", "--batch-size", "1"],
+        ["demo", URL],
+        ["submit", "demo", f"output={URL}"],
+        ["submit", "demo", QUERY],
+        ["submit", URL],
+    ],
+)
+def test_is_not_repeated_by_any_command(shardmill: Command, arguments: list[str]) -> None:
+    ended = shardmill(*arguments)
+    assert ended.returncode == 2
+    assert SECRET not in ended.stdout + ended.stderr
+    assert "must not hold" in ended.stderr
+
+
+GOOD = {"sources": ["/x"], "output": "/y", "tokenizer": "gpt2"}
+DIRECT: list[tuple[str, dict[str, Any]]] = [
+    ("shard-dataset", {"config": GOOD | {"output": URL}}),
+    ("shard-dataset", {"config": GOOD | {"outptu": URL}}),
+    ("shard-dataset", {"config": GOOD | {"output": [URL]}}),
+    ("shard-dataset", {"config": GOOD | {"tokenizer": {"url": QUERY}}}),
+    ("shard-dataset", {"config": URL}),
+    ("shard-dataset", {"config": GOOD, "output": URL}),
+    ("shard-dataset", {"config": GOOD, "output": QUERY}),
+    ("shard-partition", {"output": URL, "run": "r", "partition": 1, "attempt": 1}),
+]
+
+
+def test_of_parameters_that_went_to_prefect_directly(served: CommandLine) -> None:
+    """Prefect holds them before any code of ours runs; nothing else repeats them."""
+    ran = subprocess.run(
+        [sys.executable, "-P", str(Path(__file__).with_name("direct_runs.py")), json.dumps(DIRECT)],
+        env=dict(served.env),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert SECRET not in ran.stdout + ran.stderr
+    runs = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert len(runs) == len(DIRECT)
+    for run in runs:
+        assert run["state"] == "Failed"
+        assert "must not hold" in run["message"]

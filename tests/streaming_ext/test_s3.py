@@ -16,6 +16,7 @@ from streaming_ext.errors import (
     StorageError,
     TransientStorageError,
 )
+from streaming_ext.shards.cache import DOWNLOADS
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.swift import NOBODY, OWNER, SwiftServer, s3_client
 from tests.streaming_ext.build import Built
@@ -167,6 +168,25 @@ class TestFaults:
         assert proxy.struck == 1
         proxy.inflict(Faults())
         reader.open(0)  # who comes later tries again
+
+    def test_threads_that_wait_behind_other_shards_share_their_failure(
+        self, open_s3: Open, proxy: FaultProxy
+    ) -> None:
+        """Four download at once: the fifth waited for them, and then as long again for its own."""
+        reader = open_s3().reader
+        source = reader.caches[0].source
+        source.timeout, source._silence = 4, 4 / 3
+        proxy.inflict(Faults(hang=True))
+        with ThreadPoolExecutor(12) as threads:
+            opened = [threads.submit(reader.open, shard) for shard in range(12)]
+        failures = [str(outcome.exception()) for outcome in opened]
+        for shard, failure in enumerate(failures):
+            assert reader.caches[0].label(shard) in failure
+            assert "come within" in failure or "no answer within" in failure
+        assert sum("waited for behind others" in failure for failure in failures) == 12 - DOWNLOADS
+        assert proxy.struck <= 3 * DOWNLOADS
+        proxy.inflict(Faults())
+        reader.open(5)  # who comes later tries again
 
     def test_a_server_whose_disks_are_gone_for_a_while(
         self, open_s3: Open, s3: SwiftServer, expected: list[Any]

@@ -1,6 +1,6 @@
 """Making a dataset whole: merged indexes, the tokenizer, and last of all the manifest."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from streaming_ext.dataset.layout import MANIFEST, TOKENIZER_FOLDER, Split, index_path, record_path
 from streaming_ext.dataset.manifest import Manifest, SplitSummary
@@ -15,15 +15,23 @@ from tasks.core.reading.records import read_records
 from tasks.core.storage import Storage
 
 
-def publish(plan: RunPlan, storage: Storage) -> Manifest:
+def publish(
+    plan: RunPlan, storage: Storage, *, tell: Callable[[str], None] = lambda words: None
+) -> Manifest:
     """Write what makes the recorded parts one dataset.
 
     The records are read back from the output, so that what was removed meanwhile is noticed.
+
+    Args:
+        plan: of the run.
+        storage: where it goes.
+        tell: called with what is waited for now, in a few words.
 
     Raises:
         DatasetError: a part has no record.
         StorageError: the output is full, gone or not writable, or lost what was put there.
     """
+    tell("reading the records")
     records = read_records(storage)
     if missing := [part for part in range(len(plan.parts)) if part not in records]:
         raise DatasetError(
@@ -33,17 +41,22 @@ def publish(plan: RunPlan, storage: Storage) -> Manifest:
     parts = [records[part] for part in range(len(plan.parts))]
     for part in parts:  # whatever else wrote here meanwhile
         part.spec.require_same(plan.spec, where=f"{storage}/{record_path(part.part)}")
+    tell("putting the indexes")
+    splits = {
+        split: _publish_split(split, parts, plan.spec, storage)
+        for split in filled_splits(plan.spec, parts)
+    }
+    tell("putting the tokenizer")
     manifest = Manifest(
         spec=plan.spec,
         parts=tuple(part.summary() for part in parts),
-        splits={
-            split: _publish_split(split, parts, plan.spec, storage)
-            for split in filled_splits(plan.spec, parts)
-        },
+        splits=splits,
         tokenizer_files=tuple(put_tokenizer(plan, storage)),
         share=plan.share,
     )
+    tell("looking whether all of it is there")
     require_all_there(manifest, parts, storage)
+    tell("putting the manifest")
     storage.put(MANIFEST, to_json(manifest))
     return manifest
 

@@ -13,11 +13,14 @@ from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.outputs.part_files import RESULT_FILE
 from tasks.core.planning.part import Part
+from tasks.core.planning.plan import RunPlan
+from tasks.core.storage import Storage
 from tasks.core.workers.jobs import JobProgress, TokenizedPart, TokenizeJob, WriteJob
 from tasks.core.workers.tokenize_part import tokenize_part
+from tasks.core.workers.write_part import write_part
 
 EOT = 256
 
@@ -93,7 +96,12 @@ def tokenized(
 
 
 def write_job(
-    scratch: Path, output: Path, spec: DatasetSpec, *, part: int = 0, source_url: str | None = None
+    scratch: Path,
+    output: Path | str,
+    spec: DatasetSpec,
+    *,
+    part: int = 0,
+    source_url: str | None = None,
 ) -> WriteJob:
     """The job that goes with what was tokenized into `scratch`, if anything was."""
     result = scratch / RESULT_FILE
@@ -118,3 +126,13 @@ def ids_in(root: Path, spec: DatasetSpec, split: Split, packed: SplitPart) -> li
     assert len(ids) == packed.tokens + packed.padding
     assert set(ids[packed.tokens :]) <= {spec.tokenizer.eot_id}
     return ids[: packed.tokens]
+
+
+def do(plan: RunPlan, storage: Storage, *parts: int) -> None:
+    """Make some parts of a plan, as workers would."""
+    for part in parts:
+        scratch = plan.part_scratch(part)
+        tokenizer = open_saved(plan.tokenizer_folder)
+        source = plan.parts[part].pieces[0].source
+        tokenized(source, scratch, plan.spec, tokenizer=tokenizer, part=part)
+        write_part(write_job(scratch, str(storage), plan.spec, part=part), storage)

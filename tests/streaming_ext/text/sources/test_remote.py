@@ -227,7 +227,7 @@ def test_json_lines_from_s3(
     config = ShardConfig(sources=(f"s3://{bucket}/in",), output="o", tokenizer="t")
     (source,) = check_sources(config)
     with pytest.raises(UsageError, match="no column 'body'"):
-        check_sources(config.model_copy(update={"text_column": "body"}))
+        check_sources(config.model_copy(update={"text_column": ("body",)}))
     reads = format_of(source.url)
     file, options = SourceFileBytes(source), ReadOptions()
     look = reads.look(file, options)
@@ -279,7 +279,7 @@ class TestWeb:
             assert file.read(file.size - 4, file.size) == b"PAR1"
         config = ShardConfig(sources=(f"{url}/a.parquet",), output="o", tokenizer="t")
         assert [s.name for s in check_sources(config)] == ["a.parquet"]
-        wrong = config.model_copy(update={"text_column": "body"})
+        wrong = config.model_copy(update={"text_column": ("body",)})
         with pytest.raises(UsageError, match="no column 'body'"):
             check_sources(wrong)
 

@@ -1,10 +1,12 @@
 """A dataset is whole when its manifest is there, and that goes last."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from flows.terminal.run_progress import describe
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.manifest import Manifest, SplitSummary
 from streaming_ext.dataset.reading import read_manifest
@@ -20,8 +22,11 @@ from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
 from tasks.core.planning.part import Part
 from tasks.core.planning.plan import RunPlan
+from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import LocalStorage
 from tasks.core.workers.write_part import write_part
+from tasks.publish import publish as publish_task
+from tasks.running.run import Planned
 from tests.tasks.core.doubles import make_spec, tokenized, write_job, write_source
 
 # Documents of 2 tokens and an end-of-text id; part 1 has none.
@@ -200,3 +205,33 @@ def test_a_store_that_lost_a_shard_is_not_believed(
         publish(plan, storage)
     assert not caught.value.transient
     assert "manifest.json" not in storage.list()
+
+
+def test_what_it_waits_for_is_told(plan: RunPlan, storage: Recorder) -> None:
+    """`publishing: 5/5` stood there for minutes, and said nothing of the store."""
+    progress = RunProgress()
+    progress.begin(files=3, source_bytes=9)
+    lines: list[str] = []
+
+    class Watched(Forgetful):
+        def list(self, folder: str = "") -> dict[str, int]:
+            lines.append(describe(progress.snapshot()))
+            return super().list(folder)
+
+        def put(self, path: str, data: bytes) -> None:
+            lines.append(f"{path} {describe(progress.snapshot())}")
+            super().put(path, data)
+
+    forgetful = Watched(storage.root, loses={"train/index.json": 1})
+    with pytest.raises(TransientStorageError):
+        publish_task.fn(Planned(plan, forgetful, progress.enter))
+    assert lines[0].startswith("publishing, reading the records: 0/3 files")
+    assert "train/index.json publishing, putting the indexes: 0/3 files" in lines[1]
+    assert "publishing, putting the tokenizer: " in lines[2]
+    assert lines[-1].startswith("publishing, looking whether all of it is there: ")
+    assert re.match(
+        "publishing, waiting to try again: .* said that it kept train/index.json",
+        progress.snapshot().phase,
+    )
+    publish_task.fn(Planned(plan, forgetful, progress.enter))
+    assert "manifest.json publishing, putting the manifest" in lines[-1]

@@ -19,7 +19,6 @@ from streaming_ext.errors import (
     UsageError,
 )
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
-from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import open_saved
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
@@ -32,36 +31,8 @@ from tasks.core.planning.plan import (
 from tasks.core.planning.sources import check_sources, look_into_sources
 from tasks.core.reading.records import read_records
 from tasks.core.storage import LocalStorage
-from tasks.core.workers.write_part import write_part
-from tests.tasks.core.doubles import tokenized, write_job, write_source
-
-NUM_SOURCES = 4
-
-
-@pytest.fixture
-def ranks(tmp_path: Path) -> Path:
-    """A vocabulary of the 256 bytes."""
-    path = tmp_path / "bytes.tiktoken"
-    path.write_bytes(rank_file_bytes({bytes([byte]): byte for byte in range(256)}))
-    return path
-
-
-@pytest.fixture
-def config(tmp_path: Path, ranks: Path) -> ShardConfig:
-    for number in range(NUM_SOURCES):
-        texts: list[str | None] = [f"{number} {row}" for row in range(10)]
-        write_source(tmp_path / f"sources/{number}.parquet", texts)
-    return ShardConfig(
-        sources=(str(tmp_path / "sources"),),
-        output=str(tmp_path / "out"),
-        tokenizer=str(ranks),
-        pattern="gpt2",
-        sequence_length=8,
-        holdout_fraction=0.3,
-        shard_size=1024,
-        engine="reference",
-        workers=1,
-    )
+from tests.tasks.core.doubles import do, write_source
+from tests.tasks.core.planning.conftest import NUM_SOURCES
 
 
 @pytest.fixture
@@ -77,16 +48,6 @@ def planned(storage: LocalStorage) -> Callable[[ShardConfig], RunPlan]:
         return make_plan(config, storage, check_sources(config))
 
     return make
-
-
-def do(plan: RunPlan, storage: LocalStorage, *parts: int) -> None:
-    for part in parts:
-        scratch = plan.part_scratch(part)
-        tokenizer = open_saved(plan.tokenizer_folder)
-        tokenized(
-            plan.parts[part].pieces[0].source, scratch, plan.spec, tokenizer=tokenizer, part=part
-        )
-        write_part(write_job(scratch, storage.root, plan.spec, part=part), storage)
 
 
 def changed(config: ShardConfig, **changes: Any) -> ShardConfig:
@@ -251,37 +212,6 @@ class TestResume:
             planned(config)
 
 
-class TestLostFiles:
-    LOST = "train/00001/shard.00000.mds.zstd"
-
-    @pytest.mark.parametrize("how", ["gone", "cut short"])
-    def test_a_part_with_a_lost_file_is_done_again(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned, how: str
-    ) -> None:
-        do(planned(config), storage, 0, 1)
-        whole = storage.read(self.LOST)
-        if how == "gone":
-            storage.remove(self.LOST)
-        else:
-            storage.put(self.LOST, whole[:-1])
-        plan = planned(config)
-        assert plan.todo == (1, 2, 3)
-        assert "parts/00001.json" not in storage.list()
-        do(plan, storage, *plan.todo)
-        publish(plan, storage)
-        assert storage.read(self.LOST) == whole
-
-    def test_a_published_dataset_with_a_lost_file_is_not_whole(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned
-    ) -> None:
-        plan = planned(config)
-        do(plan, storage, *plan.todo)
-        publish(plan, storage)
-        storage.remove(self.LOST)
-        with pytest.raises(CorruptDatasetError, match=f"{self.LOST} is missing or cut short"):
-            planned(config)
-
-
 class TestMismatch:
     """Refused with what differs; nothing on the output is touched."""
 
@@ -393,22 +323,6 @@ class TestPublishedMismatch:
             planned(config)
         storage.remove("manifest.json")
         assert planned(config).todo == (2,)
-
-    @pytest.mark.parametrize("name", ["train/index.json", "tokenizer/tokenizer_spec.json"])
-    @pytest.mark.parametrize("cut", [False, True])
-    def test_an_index_or_tokenizer_file_that_is_lost_is_published_again(
-        self, config: ShardConfig, storage: LocalStorage, planned: Planned, name: str, *, cut: bool
-    ) -> None:
-        assert planned(config).published
-        before = {path: storage.read(path) for path in storage.list()}
-        storage.remove(name)
-        if cut:
-            storage.put(name, before[name][:-1])
-        plan = planned(config)
-        assert (plan.published, plan.todo) == (False, ())
-        publish(plan, storage)
-        assert {path: storage.read(path) for path in storage.list()} == before
-        assert planned(config).published
 
     def test_a_damaged_manifest(
         self, config: ShardConfig, storage: LocalStorage, planned: Planned

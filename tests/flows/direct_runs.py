@@ -1,0 +1,53 @@
+"""A program: runs of the flows whose parameters went to Prefect's API directly, as workers do them.
+
+Prints, as JSON lines, all that Prefect then holds of each run but for its parameters.
+"""
+
+import json
+import sys
+from typing import Any
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    LogFilter,
+    LogFilterFlowRunId,
+)
+from prefect.flow_engine import run_flow
+from prefect.flows import Flow
+
+from flows.prefect_api.connection import drain
+from flows.shard_dataset import shard_dataset
+from flows.shard_partition import shard_partition
+
+
+def main(asked: list[tuple[str, dict[str, Any]]]) -> None:
+    """Run each flow with its parameters, and tell what became of it."""
+    flows: dict[str, Flow[Any, Any]] = {
+        "shard-dataset": shard_dataset, "shard-partition": shard_partition
+    }  # fmt: skip
+    with get_client(sync_client=True) as client:
+        begun = []
+        for name, parameters in asked:
+            run = client.create_flow_run(flows[name], parameters=parameters)
+            run_flow(flows[name], flow_run=run, return_type="state")
+            begun.append(run.id)
+        drain(20)
+        for number in begun:
+            run = client.read_flow_run(number)
+            assert run.state is not None
+            logs = client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[number])))
+            artifacts = client.read_artifacts(
+                artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[number]))
+            )
+            told = {
+                "name": run.name, "state": run.state.name, "message": run.state.message,
+                "logs": [log.message for log in logs],
+                "artifacts": [str(artifact) for artifact in artifacts],
+            }  # fmt: skip
+            print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
