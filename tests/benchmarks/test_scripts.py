@@ -1,4 +1,4 @@
-"""Every benchmark runs, on tiny input and without peers: figures from here mean nothing."""
+"""Benchmarks run, on tiny input and without peers: figures from here mean nothing."""
 
 import json
 import os
@@ -53,6 +53,7 @@ def test_shard_throughput(cache: Path, tmp_path: Path) -> None:
     assert facts["shardmill"]["tokens"] > 50_000
 
 
+@pytest.mark.soak
 def test_memory(cache: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     sizes = ("--megabytes", 1, "--files", 2, "--mb-per-file", 0.5)
@@ -62,6 +63,7 @@ def test_memory(cache: Path, tmp_path: Path) -> None:
     assert all(20 < peak < 1500 for peak in peaks.values())
 
 
+@pytest.mark.soak
 def test_many_files(cache: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     sizes = ("--files", 4, "--large-files", 2, "--mb-per-file", 0.2, "--rounds", 1)
@@ -70,6 +72,7 @@ def test_many_files(cache: Path, tmp_path: Path) -> None:
     assert set(saved(result)["seconds"]) == {"4 files", "2 files"}
 
 
+@pytest.mark.soak
 def test_dashboard(cache: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     sizes = ("--files", 4, "--documents", 5, "--rounds", 0, "--only", "SQLite")
@@ -82,6 +85,7 @@ def test_dashboard(cache: Path, tmp_path: Path) -> None:
     assert measured["bytes"] > 0
 
 
+@pytest.mark.soak
 def test_remote_s3(cache: Path) -> None:
     printed = run_script("remote.s3", "--megabytes", 40, cache=cache)
     assert re.findall(r"^(\w+) +(\w+) +[\d.]+ MB/s$", printed, re.MULTILINE) == [

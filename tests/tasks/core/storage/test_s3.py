@@ -267,13 +267,13 @@ class TestLease:
     def test_a_live_holder_elsewhere_is_seen(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lease_module, "LEASE_SECONDS", 15.0)
+        monkeypatch.setattr(lease_module, "LEASE_SECONDS", 60.0)
         self._elsewhere(monkeypatch)
         with quick(bucket).exclusive():
             began = time.monotonic()
             with pytest.raises(UsageError, match="Another run"), quick(bucket).exclusive():
                 pytest.fail("held twice")
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30  # it waited for no lease
 
     def test_a_dead_holder_elsewhere_is_followed_after_the_lease(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
@@ -283,20 +283,20 @@ class TestLease:
         quick(bucket).put("runs/.lock-00000004", b'{"machine": "gone", "pid": 1, "time": 9e99}')
         began = time.monotonic()
         with quick(bucket).exclusive():
-            assert 1.4 < time.monotonic() - began < 10
+            assert time.monotonic() - began > 1.4
             assert list(quick(bucket).list("runs")) == ["runs/.lock-00000005"]
 
     def test_a_dead_holder_here_is_followed_at_once(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lease_module, "LEASE_SECONDS", 15.0)
+        monkeypatch.setattr(lease_module, "LEASE_SECONDS", 60.0)
         content = (
             f'{{"machine": "{lease_module.this_machine()}", "pid": 999999999, "started": "1"}}'
         )
         quick(bucket).put("runs/.lock-00000001", content.encode())
         began = time.monotonic()
         with quick(bucket).exclusive():
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30  # it waited for no lease
 
     def test_who_was_taken_over_stops(self, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
         # On a busy machine the heart may not beat for seconds.
@@ -336,6 +336,7 @@ class TestLease:
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It saw generation 1 end; meanwhile 2 came and went, and 3 is at work."""
+        monkeypatch.setattr(lease_module, "LEASE_SECONDS", 5.0)  # for a busy machine
         late = quick(bucket)
         put_new = ObjectStorage.put_new
 
