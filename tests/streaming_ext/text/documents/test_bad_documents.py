@@ -88,9 +88,9 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("chunk", [1, 7, 2**20])
 def test_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    from streaming_ext.text.documents.json import json_array
+    from streaming_ext.text.documents.json import array_items
 
-    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(array_items, "_CHUNK_BYTES", chunk)
     path = tmp_path / "x.json"
     data = b'[{"text": "a"}, 5, {"text": "\xc3\xa9 \xff\xfe"}, {"text": {}}, {"text": "\xc3\xa9"}]'
     path.write_bytes(data)
@@ -106,7 +106,7 @@ def test_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -
             "'text' is of type object, expected string",
         ),
     ]
-    with pytest.raises(SourceError, match=r"x\.json: (document 2, byte 16: |byte 32: no)"):
+    with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: a value of type number"):
         read(path, ReadOptions())
 
 
