@@ -67,7 +67,7 @@ class Bench:
         file = self.folder / name
         source = SourceFile(url=str(file), size=file.stat().st_size)
         job = TokenizeJob(
-            part=Part.whole(0, source), local_path=source.url, engine="auto", spec=self.spec,
+            part=Part.whole(0, source), engine="auto", spec=self.spec,
             scratch=str(self.folder / "scratch"), tokenizer_folder=str(self.folder / "tokenizer"),
         )  # fmt: skip
         began, cpu = time.monotonic(), time.process_time()

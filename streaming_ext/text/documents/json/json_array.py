@@ -3,10 +3,11 @@
 import codecs
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from streaming_ext.errors import SourceError
@@ -20,19 +21,19 @@ from streaming_ext.text.documents.compression import (
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.json.array_items import ArrayItems
+from streaming_ext.text.documents.json.blocks import texts_of_block
 from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
+from streaming_ext.text.documents.json.lines import LineBlock
 from streaming_ext.text.documents.json.values import (
-    TOO_LONG,
     BadValueError,
-    batches_of_values,
     check_fields,
     object_of,
-    require_object,
     sample_of,
 )
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
+    MAX_BATCH_ROWS,
     MAX_TEXT_BYTES,
     Block,
     DocumentBatch,
@@ -94,9 +95,9 @@ class JsonFormat(SourceFormat):
             if not _is_array(stream):
                 return self._lines.look(file, options)
         with open_anywhere(file) as stream:
-            first = islice(_documents(stream, file.name), _LOOK_DOCUMENTS)
+            first = islice(ArrayItems(stream, file.name), _LOOK_DOCUMENTS)
             try:
-                values = [_required(value) for value, _ in first]
+                values = [object_of(value or b"") for value in first]
             except BadValueError as error:
                 raise SourceError(f"{file.name}: {error}.") from error
         check_fields(values, options, where=file.name)
@@ -131,33 +132,48 @@ def _is_array(stream: PlainStream) -> bool:
     return head.lstrip().startswith(b"[")
 
 
-def _required(value: object) -> dict[str, Any]:
-    """The object; raises what stands in its place."""
-    if isinstance(value, BadValueError):
-        raise value
-    return require_object(value)
-
-
-def _documents(stream: PlainStream, where: str) -> Iterator[tuple[object, int]]:
-    """The values of the array, or what is wrong with one, and the byte where that stands."""
-    items = ArrayItems(stream, where)
-    for item in items:
-        value: object
-        byte = items.start
-        try:
-            if item is None or len(item) > MAX_TEXT_BYTES:
-                raise BadValueError(TOO_LONG)  # noqa: TRY301
-            value = object_of(item)
-        except BadValueError as error:
-            value, byte = error, byte + error.byte
-        del item
-        yield value, byte
-
-
 def _batches(stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
-    where = rows.where
-    values = (
-        (f"document {number + 1}, byte {byte}", value)
-        for number, (value, byte) in enumerate(_documents(stream, where))
-    )
-    yield from batches_of_values(values, rows, fraction=lambda: stream.fraction)
+    for block, bytes_ in _blocks(ArrayItems(stream, rows.where), rows.batch_bytes):
+        (texts, compared), bad = texts_of_block(block, rows, partial(_place, block, bytes_))
+        yield from rows.batches(texts, stream.fraction, bad, compared)
+
+
+def _place(block: LineBlock, starts: Sequence[int], value: int, byte: int) -> str:
+    """Where a byte of a value stands, for people."""
+    return f"document {block.first_line + value + 1}, byte {starts[value] + byte}"
+
+
+def _blocks(items: ArrayItems, block_bytes: int) -> Iterator[tuple[LineBlock, list[int]]]:
+    """The values as lines, and the byte of the file that each begins with."""
+    values: list[bytes] = []
+    starts: list[int] = []
+    too_long: list[int] = []
+    size = 0
+
+    def block() -> tuple[LineBlock, list[int]]:
+        # ends: (values,), in the values end to end with a newline behind each
+        ends = np.cumsum([len(value) + 1 for value in values], dtype=np.int64) - 1
+        begins = np.concatenate([[0], ends[:-1] + 1])
+        data = values[0] if len(values) == 1 else b"\n".join(values)
+        made = LineBlock(
+            memoryview(data), begins, ends, items.number - len(values), 0, tuple(too_long)
+        )
+        own = list(starts)
+        for held in (values, starts, too_long):
+            held.clear()
+        return made, own
+
+    for item in items:
+        length = len(item or b"")
+        if values and (size + length > block_bytes or len(values) == MAX_BATCH_ROWS):
+            yield block()
+            size = 0
+        if item is None or length > MAX_TEXT_BYTES:
+            too_long.append(len(values))
+            item = b""  # noqa: PLW2901 - not kept
+        values.append(item)
+        starts.append(items.start)
+        size += length
+        del item
+    if values:
+        yield block()

@@ -1,18 +1,11 @@
-"""JSON Lines: an object a line, plain or compressed; a row is a line, a blank one holds no text.
-
-Arrow's parser reads blocks of lines at once, and takes only what it is sure of: where a block holds
-anything unusual, its lines are read one by one, and the first bad one is named.
-"""
+"""JSON Lines: an object a line, plain or compressed; a row is a line, a blank one holds no text."""
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.compression import (
@@ -24,25 +17,19 @@ from streaming_ext.text.documents.compression import (
     packed_suffixes,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
+from streaming_ext.text.documents.json.blocks import texts_of_block
 from streaming_ext.text.documents.json.line_pieces import LinesOfPiece, bytes_of_lines
 from streaming_ext.text.documents.json.lines import LineBlock, line_blocks, line_text
 from streaming_ext.text.documents.json.values import (
-    TOO_LONG,
-    TYPES,
     BadValueError,
-    Texts,
     check_fields,
-    columns_of,
-    nothing_of,
     object_of,
     sample_of,
-    texts_of,
 )
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
-    BadDocument,
     Block,
     DocumentBatch,
     FileLook,
@@ -54,8 +41,6 @@ from streaming_ext.text.documents.source_format import (
 _LOOK_BYTES = 2**18  # of the beginning, unpacked, for the names of the fields
 _LOOK_LINES = 50
 _BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a piece for a sample
-_Columns = tuple[list[pa.LargeStringArray], list[pa.Array]]  # of texts, and what is compared
-_OPEN, _CLOSE, _RETURN = b"{}\r"
 
 
 class JsonLinesFormat(SourceFormat):
@@ -135,109 +120,14 @@ def _batches(stream: PlainStream | LinesOfPiece, rows: DocumentRows) -> Iterator
     options = rows.options
     skip = options.on_bad_document == "skip"
     for block in line_blocks(stream, block_bytes=rows.batch_bytes, name=rows.where, skip_long=skip):
-        at_once = _texts_at_once(block, options)
-        bad: list[BadDocument] = []
-        if at_once is None:
-            at_once, bad = _texts_one_by_one(block, stream, rows)
-        columns, compared = at_once
-        yield from rows.batches(columns, stream.fraction, bad, compared)
+        (texts, compared), bad = texts_of_block(block, rows, partial(_place, block, stream))
+        yield from rows.batches(texts, stream.fraction, bad, compared)
 
 
-def _texts_at_once(block: LineBlock, options: ReadOptions) -> _Columns | None:
-    """The texts of each line, null where there is none; None where that is not as sure as it is."""
-    schema = _schema(options)
-    data = np.frombuffer(block.data, np.uint8)
-    lasts = block.ends - 1
-    if schema is None or (lasts < block.starts).any():
-        return None
-    returns = data[lasts] == _RETURN
-    lasts = lasts - returns
-    if not ((data[block.starts] == _OPEN) & (data[lasts] == _CLOSE)).all():
-        return None  # else no line could hold two objects, and none could go on in the next
-    buffer = pa.py_buffer(block.data)
-    whole = pa.py_buffer(np.array([0, len(data)], np.int64))
-    try:
-        pa.LargeStringArray.from_buffers(1, whole, buffer).validate(full=True)
-        table = pa.json.read_json(
-            pa.BufferReader(buffer),
-            read_options=pa.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            parse_options=pa.json.ParseOptions(
-                explicit_schema=schema, unexpected_field_behavior="ignore"
-            ),
-        )
-    except pa.ArrowInvalid:
-        return None
-    if len(table) != len(block):
-        return None
-    return (
-        [_column(table, column).cast(pa.large_string()) for column in options.columns],
-        [_column(table, column) for column in options.compared],
-    )
-
-
-def _column(table: pa.Table, column: str) -> pa.Array:
-    """What stands under this name or, where nothing does, at the end of the path."""
-    texts = table.column(column)
-    head, *path = column.split(".")
-    if path:
-        nested = table.column(head)
-        for step in path:
-            nested = pc.struct_field(nested, step)
-        texts = pc.coalesce(texts, nested)
-    return texts.combine_chunks()
-
-
-def _schema(options: ReadOptions) -> pa.Schema | None:
-    """A field of each name and, where it is a path, the one at its end; None for contradictions."""
-    types = {column: TYPES[kind] for column, kind in options.compared.items()}
-    if "any" in options.compared.values() or types.keys() & options.columns:
-        return None
-    types |= dict.fromkeys(options.columns, pa.string())
-    columns = [*types]
-    fields: dict[str, Any] = {}
-    for column in columns:
-        fields[column] = types[column]
-    for column in columns:
-        *path, last = column.split(".")
-        inside = fields
-        for step in path:
-            inside = inside.setdefault(step, {})
-            if isinstance(inside, pa.DataType):
-                return None  # a value, and a path that leads through it
-        if path and inside.setdefault(last, types[column]) != types[column]:
-            return None
-    return pa.schema(_fields(fields))
-
-
-def _fields(fields: dict[str, Any]) -> list[pa.Field]:
-    return [
-        pa.field(name, pa.struct(_fields(inside)) if isinstance(inside, dict) else inside)
-        for name, inside in fields.items()
-    ]
-
-
-def _texts_one_by_one(
-    block: LineBlock, stream: PlainStream | LinesOfPiece, rows: DocumentRows
-) -> tuple[_Columns, list[BadDocument]]:
-    """The texts of each line, and the lines that are bad."""
-    options = rows.options
-    found: list[Texts] = []
-    bad: list[BadDocument] = []
-    nothing = nothing_of(options)
-    for line, (start, end) in enumerate(zip(block.starts, block.ends, strict=True)):
-        data = bytes(block.data[int(start) : int(end)])
-        try:
-            if line in block.too_long:
-                raise BadValueError(TOO_LONG)  # noqa: TRY301
-            found.append(texts_of(object_of(data), options) if data.strip() else nothing)
-        except BadValueError as error:
-            number = block.first_line + line
-            at = stream.origin + block.offset + int(start) + error.byte
-            one = BadDocument(number, f"{line_text(number, stream)}, byte {at}", str(error))
-            rows.refuse(one)
-            bad.append(one)
-            found.append(nothing)
-    return columns_of(found, options), bad
+def _place(block: LineBlock, stream: PlainStream | LinesOfPiece, line: int, byte: int) -> str:
+    """Where a byte of a line stands, for people."""
+    at = stream.origin + block.offset + int(block.starts[line]) + byte
+    return f"{line_text(block.first_line + line, stream)}, byte {at}"
 
 
 def _require_plain(name: str) -> None:

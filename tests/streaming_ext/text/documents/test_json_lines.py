@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents import compression
-from streaming_ext.text.documents.json import json_lines, lines
+from streaming_ext.text.documents.json import blocks, lines
 from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import SourceFile
@@ -119,12 +119,12 @@ def test_at_once_is_as_one_by_one(
 
     found = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_lines, "_texts_at_once", lambda *_: None)
+        patch.setattr(blocks, "_texts_at_once", lambda *_: None)
         assert outcome() == found
 
 
 def test_usual_lines_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "_texts_one_by_one", None)  # not called
+    monkeypatch.setattr(blocks, "_texts_one_by_one", None)  # not called
     data = b'{"id": 1, "text": "a\\n\\u00e9", "meta": {"text": [1]}}\n{"text": null}\r\n{"id": 3}\n'
     assert rows(tmp_path / "x.jsonl", data) == [(0, "a\né")]
 
