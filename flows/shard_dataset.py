@@ -18,6 +18,7 @@ from flows.executors import Executor
 from flows.executors.look_ahead import MAX_THREADS
 from flows.executors.stage import SHARDING
 from flows.prefect_api.cancellation import ending_without_a_worker, stopped_by_signals
+from flows.prefect_api.departure import leaving_without_a_server
 from flows.prefect_api.heartbeat import beating
 from flows.preparation import preparing
 from flows.terminal.visible import visible
@@ -68,7 +69,12 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
     require_linux()
     require_absolute(config)
     try:
-        with beating(), stopped_by_signals(watched()), ending_without_a_worker():
+        with (
+            leaving_without_a_server(),
+            beating(),
+            stopped_by_signals(watched()),
+            ending_without_a_worker(),
+        ):
             return make_dataset(config)
     except StoppedError as stop:
         return Cancelled(message=f"Stopped: {stop}.")

@@ -10,6 +10,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.executors.look_ahead import MAX_THREADS
 from flows.executors.parts import finished_parts
+from flows.prefect_api.departure import leaving_without_a_server
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError
 from streaming_ext.storage.secrets import holds_secret, require_no_secret
@@ -48,7 +49,11 @@ def shard_partition(output: str, run: str, partition: int, attempt: int) -> Stat
     here = PartitionGuest(open_storage(output), run, partition, attempt)
     failed = files = tokens = 0
     try:
-        with here.giving_signs(), here.means(resumed=attempt > 1) as means:
+        with (
+            leaving_without_a_server(),
+            here.giving_signs(),
+            here.means(resumed=attempt > 1) as means,
+        ):
             for result in finished_parts(means):
                 here.progress.note(result)
                 files += 1

@@ -4,8 +4,8 @@
 """
 
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -21,11 +21,13 @@ from prefect.states import Cancelled, Cancelling
 
 from flows.console.explain import explain_values
 from flows.dashboard.followed import FollowedRun
+from flows.executors.deployment import may_pass
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.storage.secrets import require_no_secret
 from tasks.core.config import ShardConfig
 
 POLL_SECONDS = 1.0
+SILENT_SECONDS = 300.0  # of a server; then nothing is waited for any more
 END_SECONDS = 90.0  # after Ctrl+C: hosts end within seconds, a dead one is given up within this
 
 
@@ -66,7 +68,7 @@ def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -
     except ObjectNotFound as error:
         raise UsageError(f"{name}: the server at {url} has no such deployment.") from error
     except httpx.HTTPError as error:
-        raise ShardmillError(f"The Prefect server at {url} does not answer: {error}.") from error
+        raise _no_answer(error, url) from error
     return Submitted(run=run.id, deployment=name, pool=found.work_pool_name or "?")
 
 
@@ -119,24 +121,47 @@ def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
         ) from error
 
 
+class LostSightError(ShardmillError):
+    """Nothing can be asked about a run any more, which goes on or not."""
+
+
 def follow(client: SyncPrefectClient, submitted: Submitted, followed: FollowedRun) -> State[Any]:
-    """Wait for the end of a run; `followed` is told how far it is."""
+    """Wait for the end of a run; `followed` is told how far it is.
+
+    Raises:
+        LostSightError: the server is gone for good, or refuses to tell.
+    """
+    heard = time.monotonic()
     while True:
-        with suppress(httpx.HTTPError):  # a server that is restarted comes back
-            state = client.read_flow_run(submitted.run).state
-            if state is not None and state.is_final():
-                return state
-            if state is not None:
-                followed.update(client, state, pool=submitted.pool)
+        try:
+            with _asking(submitted.run):
+                state = client.read_flow_run(submitted.run).state
+                if state is not None and state.is_final():
+                    return state
+                if state is not None:
+                    followed.update(client, state, pool=submitted.pool)
+            heard = time.monotonic()
+        except _NoAnswerError as error:
+            silent = time.monotonic() - heard
+            followed.lose_sight(silent)
+            if silent > SILENT_SECONDS:
+                raise LostSightError(
+                    f"{_no_answer(error.cause, server_url())} It has not for {silent:.0f} s. The "
+                    f"run {submitted.run} may go on without it: its hosts ask it for little."
+                ) from error
         time.sleep(POLL_SECONDS)
 
 
 def cancel(client: SyncPrefectClient, run: UUID, tell: Callable[[str], None]) -> None:
-    """Cancel a run and wait until nothing of it is left."""
+    """Cancel a run and wait until nothing of it is left.
+
+    Raises:
+        LostSightError: the server refuses.
+    """
     deadline = time.monotonic() + END_SECONDS
     asked = False
     while time.monotonic() < deadline:
-        with suppress(httpx.HTTPError):
+        with suppress(_NoAnswerError), _asking(run):
             state = client.read_flow_run(run).state
             if state is not None and state.is_final():
                 tell(f"The run ended as {state.name}.")
@@ -147,6 +172,46 @@ def cancel(client: SyncPrefectClient, run: UUID, tell: Callable[[str], None]) ->
                 asked = True
         time.sleep(POLL_SECONDS)
     tell(f"The run has not ended within {END_SECONDS:.0f} s: `prefect flow-run inspect {run}`.")
+
+
+class _NoAnswerError(Exception):
+    """A server did not answer, which may pass."""
+
+    def __init__(self, cause: httpx.HTTPError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@contextmanager
+def _asking(run: UUID) -> Iterator[None]:
+    """Tell what may pass from what will not.
+
+    Raises:
+        LostSightError: the server refuses, or knows no such run any more.
+        _NoAnswerError: it is away, or has too much to do: a server that is restarted comes back.
+    """
+    try:
+        yield
+    except ObjectNotFound as error:
+        raise LostSightError(f"The run {run} was deleted at the Prefect server.") from error
+    except httpx.HTTPStatusError as error:
+        if may_pass(error.response):
+            raise _NoAnswerError(error) from error
+        raise LostSightError(str(_no_answer(error, server_url()))) from error
+    except httpx.HTTPError as error:
+        raise _NoAnswerError(error) from error
+
+
+def _no_answer(error: httpx.HTTPError, url: str) -> ShardmillError:
+    if not isinstance(error, httpx.HTTPStatusError):
+        return ShardmillError(f"The Prefect server at {url} does not answer: {error}.")
+    code = error.response.status_code
+    way_out = ""
+    if code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+        way_out = " Set PREFECT_API_AUTH_STRING, or PREFECT_API_KEY, to what it wants."
+    return ShardmillError(
+        f"The Prefect server at {url} refuses: {code} {error.response.reason_phrase}.{way_out}"
+    )
 
 
 def ended_for_wrong_usage(state: State[Any]) -> bool:

@@ -19,7 +19,14 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
     """
     quiet_prefect()
     from flows.dashboard.followed import FollowedRun
-    from flows.submit import cancel, ended_for_wrong_usage, follow, open_client, start
+    from flows.submit import (
+        LostSightError,
+        cancel,
+        ended_for_wrong_usage,
+        follow,
+        open_client,
+        start,
+    )
     from flows.terminal.run_progress import shown
 
     with printing.applied() as listen, open_client() as client:
@@ -34,6 +41,8 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
         try:
             with shown(followed, err):
                 ended = follow(client, submitted, followed)
+        except LostSightError:
+            raise  # nobody there to ask for its end
         except BaseException:
             err.print("Stopping all of it ...")
             cancel(client, submitted.run, lambda words: err.print(words, soft_wrap=True))

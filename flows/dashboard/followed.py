@@ -63,6 +63,14 @@ class FollowedRun:
         elif not self._now.files_total:
             self._now = replace(_NOTHING, phase="a worker has the run; looking at the sources")
 
+    def lose_sight(self, seconds: float) -> None:
+        """The server has not answered for so long."""
+        self._now = replace(
+            self._now,
+            phase=f"the Prefect server has not answered for {seconds:.0f} s",
+            stopped=True,
+        )
+
     def _told(self, client: SyncPrefectClient) -> Snapshot | None:
         artifacts = client.request(
             "POST",

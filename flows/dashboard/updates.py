@@ -27,6 +27,7 @@ from prefect.runtime import flow_run
 from flows.dashboard.followed import PROGRESS, to_metadata
 from flows.dashboard.report_page import ReportPage
 from flows.dashboard.tables import describe_files, describe_hosts, files_table, hosts_table
+from flows.prefect_api.suspension import is_suspended
 from flows.terminal.visible import count_text, duration_text, visible
 from streaming_ext.errors import ShardmillError, StoppedError
 from tasks.core.planning.plan import RunPlan
@@ -64,7 +65,7 @@ def dashboard(progress: RunProgress) -> Iterator[None]:
 
 
 def _how_it_ended(error: BaseException) -> str:
-    if isinstance(error, Pause):
+    if is_suspended() or isinstance(error, Pause):
         return "suspended"
     failed = isinstance(error, Exception) and not isinstance(error, StoppedError)
     return "failed" if failed else "stopped"

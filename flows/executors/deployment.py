@@ -52,7 +52,7 @@ class PartitionDeployment:
                 "`prefect deploy` (docs/clusters.md) and run the same command again to go on."
             ) from error
         except httpx.HTTPStatusError as error:
-            if _may_pass(error.response):
+            if may_pass(error.response):
                 return None
             raise UsageError(
                 f"--executor prefect://{self.name}: the Prefect server starts no run of it for a "
@@ -89,7 +89,7 @@ def find_deployment(name: str) -> PartitionDeployment:
     return PartitionDeployment(name, found.work_pool_name or "?")
 
 
-def _may_pass(answer: httpx.Response) -> bool:
+def may_pass(answer: httpx.Response) -> bool:
     """Whether a server that refused may answer otherwise a moment later."""
     passing = {httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS}
     return answer.is_server_error or answer.status_code in passing

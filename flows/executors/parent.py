@@ -8,7 +8,7 @@ from prefect.runtime import flow_run
 from streaming_ext.dataset.schema import to_json
 from streaming_ext.errors import StorageError
 from tasks.core.cluster.heartbeat import Heartbeat
-from tasks.core.cluster.messages import ParentSign, parent_path, remove_run_folder
+from tasks.core.cluster.messages import ParentSign, parent_path, remove_run_folder, run_name
 from tasks.core.cluster.shared_plan import put_shared_plan
 from tasks.core.planning.plan import RunPlan
 from tasks.core.storage import Storage
@@ -18,13 +18,13 @@ class Parent:
     """The run that planned and will publish, as other hosts see it.
 
     Attributes:
-        run: id of its flow run.
+        run: its name among the hosts.
         partitions: the parts of each.
         attempts: which attempt at each partition counts; 0 before the first.
     """
 
     def __init__(self, plan: RunPlan, storage: Storage, partitions: int) -> None:
-        self.run = str(flow_run.id)
+        self.run = run_name(str(flow_run.id), flow_run.run_count)
         self.partitions = put_shared_plan(plan, storage, self.run, partitions).partitions
         self.attempts = [0] * len(self.partitions)
         self._stopped = False

@@ -22,7 +22,6 @@ from flows.executors.deployment import PartitionDeployment, find_deployment
 from flows.executors.parent import Parent
 from flows.executors.progress import count
 from flows.executors.sent_partition import SentPartition
-from flows.prefect_api.suspension import refuse_suspension
 from streaming_ext.dataset.schema import from_json
 from streaming_ext.errors import StorageError, TransientStorageError
 from tasks.core.cluster.messages import PartitionSign, partition_path
@@ -78,7 +77,6 @@ class OnWorkPool:
             progress.enter(self._phase(waiting))
             time.sleep(POLL_SECONDS)
             storage.require_held()
-            refuse_suspension()
             for partition in waiting:
                 if partition.flow_run is None:
                     self._submit(partition)

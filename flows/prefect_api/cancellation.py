@@ -16,6 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound, TerminationSignal
 from prefect.runtime import deployment, flow_run
 
+from flows.prefect_api.suspension import end_if_suspended, is_suspended
 from flows.stops import Stopped
 from streaming_ext.errors import StoppedError
 from tasks.core.reporting.progress import RunProgress
@@ -26,9 +27,10 @@ POLL_SECONDS = 3.0
 
 @contextmanager
 def ending_without_a_worker() -> Iterator[None]:
-    """End the block as SIGTERM does when its run is cancelled, or the worker that started it dies.
+    """End the block as SIGTERM does when its run is cancelled or suspended, or its worker dies.
 
     Raises:
+        Pause: it was suspended.
         StoppedError: for what the block raised then; or at its end, where a cancel came so late
             that all was done: for Prefect, a run that is to be cancelled can end in no other way.
     """
@@ -36,7 +38,7 @@ def ending_without_a_worker() -> Iterator[None]:
         yield
         return
     by_a_worker = bool(deployment.id)
-    watch = _Watch(_worker_dead() if by_a_worker else _cancelled())
+    watch = _Watch(_suspended_or_orphaned() if by_a_worker else _cancelled())
     # The thread talks to the API that this run talks to, which a context may have set.
     context = copy_context()
     threading.Thread(target=lambda: context.run(watch.keep), daemon=True).start()
@@ -44,6 +46,7 @@ def ending_without_a_worker() -> Iterator[None]:
         yield
     except (Exception, TerminationSignal) as error:
         if watch.reason is not None:
+            end_if_suspended()
             raise StoppedError(watch.reason) from error
         raise
     finally:
@@ -109,10 +112,16 @@ class _Watch:
             self._ended.set()
 
 
-def _worker_dead() -> Callable[[], str | None]:
-    """Asks whether the process that started this one is gone."""
+def _suspended_or_orphaned() -> Callable[[], str | None]:
+    """Asks whether the run was suspended, or the process that started this one is gone."""
     worker = os.getppid()
-    return lambda: None if os.getppid() == worker else "the worker that started the run is gone"
+
+    def why() -> str | None:
+        if is_suspended():
+            return "the run was suspended in Prefect"
+        return None if os.getppid() == worker else "the worker that started the run is gone"
+
+    return why
 
 
 def _cancelled() -> Callable[[], str | None]:

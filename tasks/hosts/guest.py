@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from uuid import UUID
 
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
@@ -21,7 +20,7 @@ from streaming_ext.errors import (
     StorageError,
 )
 from tasks.core.cluster.heartbeat import BEAT_SECONDS, Pulse
-from tasks.core.cluster.messages import ParentSign, SharedPlan, parent_path
+from tasks.core.cluster.messages import ParentSign, SharedPlan, flow_run_of, parent_path
 from tasks.core.cluster.shared_plan import partition_plan, read_plan
 from tasks.core.config import ShardConfig
 from tasks.core.planning.plan import scratch_base
@@ -193,7 +192,7 @@ class Guest:
         # Of a parent run that a worker started it knows at once how it ended.
         with asked_once(), get_client(sync_client=True) as client:
             try:
-                state = client.read_flow_run(UUID(self.run)).state
+                state = client.read_flow_run(flow_run_of(self.run)).state
             except ObjectNotFound:
                 return "the parent run was deleted"
             if state is not None and (state.is_final() or state.is_cancelling()):
@@ -224,7 +223,7 @@ class Guest:
 
     def _record_death(self, message: str) -> None:
         """Have Prefect know that the parent run is gone: other guests that begin later ask it."""
-        run = UUID(self.run)
+        run = flow_run_of(self.run)
         with asked_once(), suppress(ObjectNotFound), get_client(sync_client=True) as client:
             state = client.read_flow_run(run).state
             if state is not None and not state.is_final():

@@ -1,16 +1,33 @@
 """`shardmill submit` follows its run: the test plays the worker, on a real server."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.dashboard.followed import PROGRESS, to_metadata
-from flows.submit import ended_for_wrong_usage
+from flows import submit
+from flows.dashboard.followed import PROGRESS, FollowedRun, to_metadata
+from flows.submit import (
+    LostSightError,
+    Submitted,
+    cancel,
+    ended_for_wrong_usage,
+    follow,
+    open_client,
+    start,
+)
+from flows.terminal.run_progress import describe
+from streaming_ext.errors import ShardmillError
 from tests.command_line import CommandLine, wait_for
 from tests.flows.terminal.test_run_progress import snapshot
+from tests.servers.prefect_server import free_port
+from tests.servers.scripted import Answer, scripted
 
 
 class Worker:
@@ -18,10 +35,10 @@ class Worker:
 
     def __init__(self, api: str, name: str) -> None:
         self.api = api
-        flow = self.post("flows/", name="shard-dataset")["id"]
+        self.flow = self.post("flows/", name="shard-dataset")["id"]
         config = {"sources": ["a"], "output": "s3://bucket/x", "tokenizer": "gpt2"}
         self.deployment = self.post(
-            "deployments/", name=name, flow_id=flow, parameters={"config": config}
+            "deployments/", name=name, flow_id=self.flow, parameters={"config": config}
         )["id"]
 
     def post(self, path: str, **body: Any) -> Any:
@@ -85,3 +102,64 @@ def test_failures_of_usage_are_told_from_others() -> None:
     assert not ended_for_wrong_usage(Failed(message="1 of 2 files failed: UsageError: x"))
     assert not ended_for_wrong_usage(Completed(message=said))
     assert not ended_for_wrong_usage(Cancelled(message=said))
+
+
+@pytest.fixture
+def followed_run(api_url: str) -> Iterator[tuple[SyncPrefectClient, Submitted]]:
+    worker = Worker(api_url, f"of-{uuid4()}")
+    body = {"flow_id": worker.flow, "deployment_id": worker.deployment}
+    run = UUID(worker.post("flow_runs/", **body)["id"])
+    with (
+        temporary_settings({PREFECT_API_URL: api_url, PREFECT_CLIENT_MAX_RETRIES: 0}),
+        get_client(sync_client=True) as client,
+    ):
+        yield client, Submitted(run=run, deployment="x", pool="y")
+
+
+def test_a_run_that_is_deleted_is_not_followed(
+    followed_run: tuple[SyncPrefectClient, Submitted],
+) -> None:
+    client, submitted = followed_run
+    client.delete_flow_run(submitted.run)
+    with pytest.raises(LostSightError, match="was deleted"):
+        follow(client, submitted, FollowedRun(submitted.run))
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (401, "refuses: 401 Unauthorized. Set PREFECT_API_AUTH_STRING"),
+        (403, "refuses: 403"),
+        (400, "refuses: 400"),
+    ],
+)
+def test_a_server_that_refuses_is_not_asked_for_ever(status: int, words: str) -> None:
+    submitted = Submitted(run=uuid4(), deployment="x", pool="y")
+    answer = Answer(status, b"{}", {"Content-Type": "application/json"})
+    with (
+        scripted(lambda *_: answer) as server,
+        temporary_settings({PREFECT_API_URL: f"{server.url}/api"}),
+        open_client() as client,
+    ):
+        with pytest.raises(LostSightError, match=words):
+            follow(client, submitted, FollowedRun(submitted.run))
+        with pytest.raises(LostSightError, match=words):
+            cancel(client, submitted.run, lambda _: None)
+        with pytest.raises(ShardmillError, match=words):
+            start(client, "fineweb", ())
+
+
+def test_a_server_that_is_gone_is_told_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submit, "SILENT_SECONDS", 0.5)
+    submitted = Submitted(run=uuid4(), deployment="x", pool="y")
+    followed = FollowedRun(submitted.run)
+    url = f"http://127.0.0.1:{free_port()}/api"
+    with (
+        temporary_settings({PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}),
+        open_client() as client,
+        pytest.raises(LostSightError) as raised,
+    ):
+        follow(client, submitted, followed)
+    assert f"at {url} does not answer" in str(raised.value)
+    assert f"The run {submitted.run} may go on" in str(raised.value)
+    assert "has not answered for" in describe(followed.snapshot())

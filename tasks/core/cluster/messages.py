@@ -9,6 +9,7 @@ Below `runs/RUN/`:
 
 from contextlib import suppress
 from typing import Any, Literal
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,6 +22,8 @@ from tasks.core.planning.part import Part
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import Failure
+
+_UUID_LETTERS = 36
 
 
 class _Message(BaseModel):
@@ -82,6 +85,22 @@ class PartitionSign(_Message):
     ended: bool = False
     stopped: bool = False
     fault: Failure | None = None
+
+
+def run_name(flow_run: str, begun: int) -> str:
+    """What a run is called among its hosts.
+
+    Args:
+        flow_run: its id.
+        begun: how often it was begun: Resume in Prefect begins it again, and what hosts told of
+            the time before does not count.
+    """
+    return f"{flow_run}-{begun}" if begun > 1 else flow_run
+
+
+def flow_run_of(run: str) -> UUID:
+    """The id of a run by its name among its hosts."""
+    return UUID(run[:_UUID_LETTERS])
 
 
 def run_folder(run: str) -> str:

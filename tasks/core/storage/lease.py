@@ -16,17 +16,16 @@ import json
 import os
 import platform
 import re
-import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Protocol
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
+from tasks.core.storage.processes import started, this_machine
 
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 5.0
@@ -44,26 +43,6 @@ class LockObjects(Protocol):
     def put(self, path: str, data: bytes) -> None: ...
     def put_new(self, path: str, data: bytes) -> bool: ...
     def remove(self, path: str) -> None: ...
-
-
-def this_machine() -> str:
-    """What tells this boot of this machine, and this container on it, from every other."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        space = Path("/proc/self/ns/pid").readlink()
-    except OSError:
-        return f"{socket.gethostname()}:{uuid.getnode()}"
-    return f"{boot}:{space}"
-
-
-def _started(pid: int) -> str:
-    """When a process began, in ticks since boot; empty where there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    state, *fields = stat.rpartition(")")[2].split()
-    return "" if state in "ZX" else fields[18]
 
 
 class Lease:
@@ -123,7 +102,7 @@ class Lease:
             "host": platform.node(),
             "machine": this_machine(),
             "pid": os.getpid(),
-            "started": _started(os.getpid()),
+            "started": started(os.getpid()),
         }
         return (json.dumps(value, sort_keys=True) + "\n").encode()
 
@@ -247,7 +226,7 @@ def _lives(fields: dict[str, Any]) -> bool | None:
     """Whether a holder on this machine lives; None where only its own machine knows."""
     if fields.get("machine") != this_machine() or not isinstance(fields.get("pid"), int):
         return None
-    return _started(fields["pid"]) == fields.get("started")
+    return started(fields["pid"]) == fields.get("started")
 
 
 def _is_dead(content: bytes) -> bool:

@@ -3,22 +3,27 @@
 import builtins
 import errno
 import fcntl
+import json
 import os
+import platform
 import shutil
 import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
 from streaming_ext.errors import StorageError, UsageError
+from tasks.core.storage.processes import started, this_machine
 
 _INCOMING = ".incoming"  # files on their way; a folder of its own, so that leftovers are found
 # How file systems, and two of them, say that a file cannot have a second name.
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
+_MOST_NOTED = 4096  # bytes
 _LOCK_WAIT_SECONDS = 15.0  # workers of a killed run end within a second or two
 
 
@@ -205,22 +210,69 @@ class LocalStorage:
         lock = self.root / RUNS_FOLDER / ".lock"
         try:
             lock.parent.mkdir(exist_ok=True)
-            file = lock.open("wb")
+            file = lock.open("a+b")
         except OSError as error:
             raise StorageError(f"Cannot write {lock}: {_reason(error)}.") from error
         with file:
             deadline = time.monotonic() + _LOCK_WAIT_SECONDS
             while not _locked(file, self.root):
-                if time.monotonic() > deadline:
+                holder = _Holder.noted_in(file)
+                if time.monotonic() > deadline or holder.lives():
                     raise UsageError(
-                        f"Another run is writing to {self.root}. Wait for it, stop it, or "
+                        f"Another run is writing to {self.root}{holder}. Wait for it, stop it, or "
                         "use another --output."
                     )
                 time.sleep(0.1)
-            yield file.fileno()
+            _Holder.myself().note_in(file)
+            try:
+                yield file.fileno()
+            finally:
+                file.truncate(0)
 
     def require_held(self) -> None:
         """The kernel keeps the lock as long as the process lives."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Holder:
+    """The run that holds a dataset, as it noted in the lock; nobody where it has not yet.
+
+    Of a run that was killed, its workers hold the lock for another moment: that is waited for.
+    """
+
+    machine: str = ""
+    host: str = ""
+    pid: int = 0
+    started: str = ""
+
+    def __str__(self) -> str:
+        return f" (process {self.pid} on {self.host})" if self.pid else ""
+
+    @classmethod
+    def myself(cls) -> "_Holder":
+        pid = os.getpid()
+        return cls(machine=this_machine(), host=platform.node(), pid=pid, started=started(pid))
+
+    @classmethod
+    def noted_in(cls, file: BinaryIO) -> "_Holder":
+        with suppress(OSError, ValueError, TypeError):
+            file.seek(0)
+            return cls(**json.loads(file.read(_MOST_NOTED)))
+        return cls()
+
+    def note_in(self, file: BinaryIO) -> None:
+        with suppress(OSError):  # a full disk: the lock holds without it
+            file.truncate(0)
+            file.write(json.dumps(asdict(self)).encode())
+            file.flush()
+
+    def lives(self) -> bool:
+        """Whether it is known to: elsewhere it cannot be told."""
+        return (
+            self.machine == this_machine()
+            and bool(self.started)
+            and started(self.pid) == self.started
+        )
 
 
 def _not_listed(error: OSError) -> None:

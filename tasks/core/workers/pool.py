@@ -185,8 +185,14 @@ class WorkerPool:
 
         workers = [self._slots.get() for _ in range(self._size)]
         with ThreadPoolExecutor(self._size) as threads:
-            for _ in threads.map(do, workers):
-                pass
+            try:
+                for _ in threads.map(do, workers):
+                    pass
+            except Exception:
+                raise  # of a job; the others end by themselves
+            except BaseException:
+                self.stop()  # a signal: the block would wait for what is in hand
+                raise
 
     def _run_in(
         self, worker: _Worker | None, job: Job[R], on_progress: Callable[[JobProgress], None]

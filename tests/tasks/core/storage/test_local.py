@@ -1,6 +1,7 @@
 """Files appear whole or not at all, below the root only, and for one run at a time."""
 
 import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -268,15 +269,30 @@ class TestExclusive:
         with storage.exclusive():  # its end, however it came, frees the dataset
             pass
 
-    def test_waits_for_one_that_is_about_to_end(
+    def test_one_that_lives_is_not_waited_for(
         self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(storage_module, "_LOCK_WAIT_SECONDS", 10.0)
+        monkeypatch.setattr(storage_module, "_LOCK_WAIT_SECONDS", 60.0)
         with holder(storage.root) as other:
             began = time.monotonic()
-            threading.Timer(0.3, other.kill).start()
+            with pytest.raises(UsageError, match=f"process {other.pid} on "), storage.exclusive():
+                pytest.fail("held twice")
+            assert time.monotonic() - began < 10
+
+    def test_waits_for_workers_of_one_that_was_killed(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(storage_module, "_LOCK_WAIT_SECONDS", 60.0)
+        lock = storage.root / "runs/.lock"
+        with holder(storage.root) as other:
+            worker = lock.open("rb")
+        assert other.poll() is not None
+        with worker:
+            fcntl.flock(worker, fcntl.LOCK_EX)
+            began = time.monotonic()
+            threading.Timer(0.3, fcntl.flock, (worker, fcntl.LOCK_UN)).start()
             with storage.exclusive():
-                assert 0.2 < time.monotonic() - began < 5
+                assert 0.2 < time.monotonic() - began < 30
 
     def test_another_dataset_is_free(self, storage: LocalStorage, tmp_path: Path) -> None:
         other = LocalStorage(tmp_path / "other")
