@@ -26,23 +26,23 @@ class Stopped(BaseException):
 
 def stop_by_signals() -> None:
     """Have SIGTERM, and SIGHUP unless it is ignored as under nohup, raise `Stopped`."""
-    signal.signal(signal.SIGTERM, _stop)
+    terminals = [stream for stream in (1, 2) if os.isatty(stream)]  # of a closed one none is
+
+    def stop(number: int, _: object) -> NoReturn:
+        if number == signal.SIGHUP:
+            _write_nowhere(terminals)
+        raise Stopped(number)
+
+    signal.signal(signal.SIGTERM, stop)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, _stop)
+        signal.signal(signal.SIGHUP, stop)
 
 
-def _stop(number: int, _: object) -> NoReturn:
-    if number == signal.SIGHUP:
-        _let_terminal_go()
-    raise Stopped(number)
-
-
-def _let_terminal_go() -> None:
-    """Write nowhere from now on: a terminal that was closed answers with an error."""
+def _write_nowhere(streams: list[int]) -> None:
+    """A terminal that was closed answers each write with an error."""
     nothing = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        if os.isatty(stream):
-            os.dup2(nothing, stream)
+    for stream in streams:
+        os.dup2(nothing, stream)
     os.close(nothing)
 
 

@@ -48,6 +48,10 @@ class StorageError(ShardmillError):
     fatal = True
 
 
+class ScratchError(StorageError):
+    """This host's scratch is full or cannot be written to; another host's may do."""
+
+
 class TransientStorageError(StorageError):
     """Storage fails in a way that passes: throttling, a cut connection, a time-out.
 

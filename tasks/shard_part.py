@@ -2,10 +2,10 @@
 
 from prefect import task
 
-from streaming_ext.errors import ShardmillError, StoppedError
+from streaming_ext.errors import ScratchError, ShardmillError, StoppedError
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.download import download
-from tasks.hosts.guest import CannotTakePartError
+from tasks.hosts.guest import CannotTakePartError, refusing
 from tasks.hosts.joined_runs import JoinedRuns
 from tasks.running.retrying import OURS
 from tasks.running.run import Run
@@ -57,12 +57,16 @@ def shard_part(output: str, run: str, number: int) -> PartTimes | FailedFile:
     part = means.plan.part(number)
     step = "download"
     try:
-        if part.remote:
-            download.fn(means, part)
-        step = "tokenize"
-        tokenized = tokenize.fn(means, part)
+        with refusing(ScratchError):
+            if part.remote:
+                download.fn(means, part)
+            step = "tokenize"
+            tokenized = tokenize.fn(means, part)
         step = "write"
         return write.fn(means, part, tokenized)
+    except CannotTakePartError as refusal:
+        refusal.worker = worker.address
+        raise
     except ShardmillError as error:
         if error.fatal or error.transient or isinstance(error, StoppedError):
             raise

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -101,7 +102,14 @@ class _Updates:
         total = now.source_bytes_total
         done = round(min(100 * now.source_bytes / total, 100), 1) if total else 0.0
         try:
-            artifacts.put(PROGRESS, "progress", done, _describe(now), metadata=to_metadata(now))
+            artifacts.put(
+                PROGRESS,
+                "progress",
+                done,
+                _describe(now),
+                metadata=to_metadata(now),
+                as_of=_as_of(now, datetime.now(UTC)),
+            )
             if working or results:
                 files = json.dumps(files_table(working, results))
                 artifacts.put(FILES, "table", files, describe_files(working, results))
@@ -114,6 +122,11 @@ class _Updates:
         if not self._told:
             self._told = True
             self._logger.warning("The dashboard is behind: %s: %s", type(error).__name__, error)
+
+
+def _as_of(now: Snapshot, at: datetime) -> str:
+    """When it was so, unless that is the end: nobody takes it back where a run is killed."""
+    return "" if now.stopped else f", at {at:%H:%M} UTC"
 
 
 def _describe(now: Snapshot) -> str:
@@ -147,9 +160,20 @@ class _Artifacts:
         description: str,
         *,
         metadata: dict[str, str] | None = None,
+        as_of: str = "",
     ) -> None:
-        """Make sure that the server shows this; nothing is sent where it does already."""
+        """Make sure that the server shows this; nothing is sent where it does already.
+
+        Args:
+            key: of the artifact.
+            kind: of the artifact.
+            data: of that kind.
+            description: a line.
+            metadata: for programs.
+            as_of: ends the line, and is nothing new by itself.
+        """
         new = (data, description)
+        description += as_of
         known = self._known.get(key)
         if known is not None and known[1] == new:
             return

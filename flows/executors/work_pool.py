@@ -165,6 +165,7 @@ class OnWorkPool:
             self._end([partition], Crashed(message=f"Given up: {reason}."))
             if partition.refused is not None:
                 self._refusals.append(partition.refused)
+                self._worked = False  # until another host is seen at work
             if partition.may_be_sent_again():
                 self._send(partition)
                 return

@@ -15,6 +15,7 @@ from streaming_ext.dataset.schema import from_json
 from streaming_ext.errors import (
     ConfigMismatchError,
     NotADatasetError,
+    ScratchError,
     ShardmillError,
     StoppedError,
     StorageError,
@@ -45,16 +46,22 @@ class CannotTakePartError(ShardmillError):
     worker: str | None = None
 
 
+UNFIT = (StorageError, NotADatasetError, ConfigMismatchError)  # what cannot begin meets these
+
+
 @contextmanager
-def refusing() -> Iterator[None]:
+def refusing(*kinds: type[ShardmillError]) -> Iterator[None]:
     """Take what goes wrong in the block for a fault of this host, not of the run.
+
+    Args:
+        kinds: of errors.
 
     Raises:
         CannotTakePartError: in place of such an error; it names the host.
     """
     try:
         yield
-    except (StorageError, NotADatasetError, ConfigMismatchError) as error:
+    except kinds as error:
         refusal = CannotTakePartError(f"host {platform.node()}: {error}")
         refusal.transient = error.transient
         raise refusal from error
@@ -103,7 +110,7 @@ class Guest:
         """
         self.stopped = self.why_orphaned() or self._told_by_prefect()
         if self.stopped is None:
-            with refusing():
+            with refusing(*UNFIT):
                 shared = read_plan(self.storage, self.run)
             self.stopped = self._told_by_storage(pulse)
         if self.stopped is not None:
@@ -136,7 +143,7 @@ class Guest:
         if workers is not None:
             config = config.model_copy(update={"workers": workers})
         with ExitStack() as stack:
-            with refusing():
+            with refusing(*UNFIT):
                 scratch = stack.enter_context(
                     own_folder(scratch_base(config, self.storage), self.name)
                 )
@@ -153,7 +160,8 @@ class Guest:
 
                 with self._watching_parent(pulse, stop):
                     pool.prepare(plan.tokenizer_folder, config.engine)
-                    yield Run(plan, self.storage, pool, self.progress, movers)
+                    with refusing(ScratchError):  # another host may have room
+                        yield Run(plan, self.storage, pool, self.progress, movers)
 
     @contextmanager
     def _watching_parent(self, pulse: Pulse, stop: Callable[[str], None]) -> Iterator[None]:

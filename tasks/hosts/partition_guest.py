@@ -27,7 +27,7 @@ from tasks.core.cluster.messages import (
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import Failure
-from tasks.hosts.guest import CannotTakePartError, Guest, refusing
+from tasks.hosts.guest import UNFIT, CannotTakePartError, Guest, refusing
 from tasks.running.prefect_api import asked_once
 
 REFUSED = "Refused"  # the state of a run whose host cannot work for it
@@ -97,7 +97,7 @@ class PartitionGuest(Guest):
             CannotTakePartError: this host cannot work for the run; of this no sign tells.
         """
         self.join(Pulse())  # before anything is put beside a run that is over
-        with refusing():
+        with refusing(*UNFIT):
             self._heartbeat.beat()
         with told_if_killed(self.storage, self._path), self._heartbeat:
             try:

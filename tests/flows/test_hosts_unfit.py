@@ -13,7 +13,7 @@ import pytest
 
 from tests.command_line import CommandLine, assert_same_dataset, wait_for
 from tests.flows.test_hosts_dask import DaskCluster
-from tests.servers.namespaces import CAN_HIDE, hiding
+from tests.servers.namespaces import CAN_HIDE, full, hiding
 from tests.servers.prefect_worker import PARENTS, Cluster, cluster
 
 pytestmark = pytest.mark.soak
@@ -71,6 +71,29 @@ def test_a_host_that_sees_another_disk(
     (refused,) = [one for one in hosts.partitions(run) if one["state_name"] == "Refused"]
     assert f"host {platform.node()}: " in refused["state"]["message"]
     wait_for(hosts.no_work_left)
+
+
+@needs_hiding
+def test_a_host_whose_scratch_fills_amid_the_work(
+    hosts: Cluster, served: CommandLine, dataset: Path, tmp_path: Path
+) -> None:
+    """It gives up, with its name; another one does what it had."""
+    output = tmp_path / "out"
+    hosts.stop("one")
+    scratch = tmp_path / ".out.scratch"
+    scratch.mkdir()
+    hosts.start("full", prefix=full(scratch))
+    run = hosts.run("shard-dataset/demo", parameters(served, output))
+
+    def refused() -> list[str]:
+        found = hosts.partitions(run)
+        return [one["state"]["message"] for one in found if one["state_name"] == "Refused"]
+
+    wait_for(refused, seconds=START_SECONDS)
+    assert f"host {platform.node()}: Cannot write to scratch" in refused()[0]
+    hosts.start("two")
+    assert hosts.wait(run)["type"] == "COMPLETED"
+    assert_same_dataset(dataset, output)
 
 
 def test_a_stopped_worker_gives_its_partition_back_at_once(

@@ -1,8 +1,11 @@
 """Ctrl+C, SIGTERM, cancel, kill -9, a worker's death: what ends, what stays, what is recorded."""
 
 import os
+import pty
+import select
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +26,13 @@ from tests.command_line import (
     workers_of,
 )
 
+# Makes the terminal on its standard input the one that controls it, as a shell's is.
+CONTROLLED = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from flows.cli import main
+main()
+"""
 END_SECONDS = 45.0  # two on an idle machine; one that waited for a server to drain takes 60
 
 
@@ -106,6 +116,33 @@ def test_a_stop_ends_the_run_and_all_its_processes(
 
     assert slow.shard(output).returncode == 0
     assert_same_dataset(undisturbed, output)
+
+
+def test_a_terminal_that_is_closed_ends_the_run(
+    slow: CommandLine, api_url: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    master, terminal = pty.openpty()
+    run = subprocess.Popen(
+        [
+            *(sys.executable, "-P", "-c", CONTROLLED),
+            *map(str, slow.shard_arguments(output, engine="reference")),
+        ],
+        env=slow.env, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
+    )  # fmt: skip
+    os.close(terminal)
+    scratch = tmp_path / ".out.scratch"
+    seen = b""
+    while not list(scratch.glob("*/documents/*.parquet")):
+        assert run.poll() is None, seen.decode()
+        if select.select([master], [], [], 0.1)[0]:
+            seen += os.read(master, 65536)  # it waits where nobody reads
+    processes = psutil.Process(run.pid).children(recursive=True)
+    assert processes
+    os.close(master)  # the kernel hangs up
+    assert run.wait(END_SECONDS) == 129
+    assert not [process for process in processes if is_alive(process)]
+    assert flow_run(api_url, output)[0]["state_type"] == "CANCELLED"
 
 
 def test_a_cancel_that_comes_too_late_is_recorded(

@@ -46,6 +46,12 @@ def hiding(folder: Path) -> tuple[str, ...]:
     return ("unshare", "-m", "sh", "-c", f'mount -t tmpfs none {folder} && exec "$@"', "host")
 
 
+def full(folder: Path) -> tuple[str, ...]:
+    """The command below which a host sees a disk in place of a folder that has next to no room."""
+    mount = f'mount -t tmpfs -o size=600k none {folder} && exec "$@"'
+    return ("unshare", "-m", "sh", "-c", mount, "host")
+
+
 class Network:
     """A bridge, and hosts that are plugged into it.
 

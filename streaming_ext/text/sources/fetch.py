@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streaming_ext.dataset.record import NOT_CHECKED, SourceIdentity
-from streaming_ext.errors import SourceError, StorageError, UsageError
+from streaming_ext.errors import ScratchError, SourceError, UsageError
 from streaming_ext.storage.digests import Digest
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.local_bytes import local_bytes
@@ -110,7 +110,7 @@ def fetch(
         except DamagedSourceError:  # once more: it may have changed on the way
             return _fetch_checked(source, reader, target, report, options)
     except OSError as error:
-        raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
 
 
 def _fetch_checked(

@@ -26,7 +26,7 @@ from streaming_ext.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
     NotADatasetError,
-    StorageError,
+    ScratchError,
     UsageError,
 )
 from streaming_ext.text.sources import SourceFile
@@ -113,7 +113,7 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
     Raises:
         ConfigMismatchError: the output was made with another configuration or from other sources.
         UsageError: the output is a folder of something else.
-        StorageError: scratch is not writable.
+        ScratchError: it is not writable.
         TokenizerError: the tokenizer cannot be had.
     """
     plan, tokenizer = compare_with_output(config, storage, sources)
@@ -162,7 +162,7 @@ def prepare(plan: RunPlan, storage: Storage, tokenizer: Tokenizer) -> None:
         _empty_scratch(plan)
         save_tokenizer(tokenizer, plan.tokenizer_folder, engine=plan.config.engine)
     except OSError as error:
-        raise StorageError(f"Cannot write to scratch {plan.scratch}: {error.strerror}.") from error
+        raise ScratchError(f"Cannot write to scratch {plan.scratch}: {error.strerror}.") from error
 
 
 def _empty_scratch(plan: RunPlan) -> None:

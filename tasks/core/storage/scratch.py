@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from streaming_ext.errors import StorageError
+from streaming_ext.errors import ScratchError, StorageError
 
 
 def user_scratch() -> Path:
@@ -22,7 +22,7 @@ def user_scratch() -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
     except OSError as error:
-        raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
     if status.st_uid != os.getuid() or not folder.is_dir() or folder.is_symlink():
         raise StorageError(f"{folder} belongs to someone else. Pass --scratch.")
     return folder

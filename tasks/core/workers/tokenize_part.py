@@ -18,7 +18,7 @@ from streaming_ext.dataset.record import (
     PieceRecord,
     SourceIdentity,
 )
-from streaming_ext.errors import EngineMismatchError, SourceError, StorageError, TokenizerError
+from streaming_ext.errors import EngineMismatchError, ScratchError, SourceError, TokenizerError
 from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.filters.filters import FilterName
@@ -69,7 +69,7 @@ def tokenize_part(
     Raises:
         SourceError: a file is damaged or changes while it is read; names it.
         EngineMismatchError: fast engine and reference disagree on an audited document.
-        StorageError: scratch is full or not writable.
+        ScratchError: scratch is full or not writable.
     """
     began = time.monotonic()
     pins = _Pins(job)
@@ -81,7 +81,7 @@ def tokenize_part(
         counts = _tokenize_batches(pins, tokenizer, engine, files, report)
         splits = files.finish()
     except OSError as error:
-        raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
     if (packed := sum(split.tokens for split in splits.values())) != counts.tokens:
         raise RuntimeError(f"{job.part.source}: {packed} tokens packed of {counts.tokens}")
     result = TokenizedPart(

@@ -142,7 +142,7 @@ class TestWhileItRuns:
         left, _, rest = progress["description"].partition(": ")
         assert left.endswith(" left")
         assert f"/{GOOD_FILES + 1} files" in rest
-        assert "MB/s" in rest
+        assert re.search(r"MB/s, .* tokens, at \d\d:\d\d UTC$", rest)  # true where it is killed now
 
     def test_files_and_hosts(self, watched: Watched) -> None:
         rows = json.loads(watched.live["shard-files"]["data"])

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -17,7 +19,13 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.dashboard import updates as module
-from flows.dashboard.updates import _Artifacts, _describe, _Updates, name_the_failure
+from flows.dashboard.updates import (
+    _Artifacts,
+    _as_of,
+    _describe,
+    _Updates,
+    name_the_failure,
+)
 from streaming_ext.errors import SourceError
 from tasks.core.reporting.progress import RunProgress, Snapshot
 from tasks.core.reporting.report import PartTimes
@@ -167,6 +175,13 @@ def test_what_a_card_says(changes: dict[str, Any], shown: str) -> None:
         "source_bytes_total": 40, "seconds": 2.0,
     }  # fmt: skip
     assert _describe(Snapshot(**(values | changes))) == shown
+
+
+def test_what_is_true_for_a_moment_says_which() -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    now = begun().snapshot()
+    assert _as_of(now, at) == ", at 03:04 UTC"
+    assert _as_of(replace(now, stopped=True), at) == ""
 
 
 @pytest.mark.parametrize(
