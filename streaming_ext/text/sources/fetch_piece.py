@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from streaming_ext.errors import SourceError, StorageError
+from streaming_ext.errors import ScratchError, SourceError
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
@@ -66,7 +66,7 @@ def fetch_piece(
         except DamagedSourceError:  # once more: it may have changed on the way
             return target, _fetch(source, target, report, options, span)
     except OSError as error:
-        raise StorageError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
 
 
 def _fetch(
