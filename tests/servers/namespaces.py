@@ -48,7 +48,7 @@ def hiding(folder: Path) -> tuple[str, ...]:
 
 def full(folder: Path) -> tuple[str, ...]:
     """The command below which a host sees a disk in place of a folder that has next to no room."""
-    mount = f'mount -t tmpfs -o size=600k none {folder} && exec "$@"'
+    mount = f'mount -t tmpfs -o size=200k none {folder} && exec "$@"'
     return ("unshare", "-m", "sh", "-c", mount, "host")
 
 
