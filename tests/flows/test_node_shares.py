@@ -56,7 +56,7 @@ def test_wrong_usage(served: CommandLine, tmp_path: Path) -> None:
         ({"nodes": 2}, "--node-rank: goes with --nodes"),
         ({"node_rank": 0}, "--node-rank: goes with --nodes"),
         ({"nodes": 2, "node_rank": 2}, "must be below --nodes 2"),
-        ({"nodes": 9, "node_rank": 0}, "5 source files for 9 nodes"),
+        ({"nodes": 9, "node_rank": 0}, "5 parts for 9 nodes"),
     ):
         ended = served.shard(tmp_path / "out", **options)
         assert ended.returncode == 2, ended.stderr
