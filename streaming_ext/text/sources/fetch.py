@@ -138,12 +138,13 @@ def _fetch_checked(
         checked = needed is None and check_content(source, partial, reader.digest)
         checked = checked or (options is not None and _own_checksums(source, partial, options))
     except DamagedSourceError:
+        forget_ranges(partial)
         partial.unlink()  # or it would be taken up again for ever
         raise
     if not checked:
         note_unchecked(target)
+    forget_ranges(partial)  # first: they must not outlive it
     partial.replace(target)
-    forget_ranges(partial)
     return target, fetched
 
 
@@ -187,7 +188,8 @@ def _fetch_needed(
     ranges = worth_fetching(source, None if look is None else look.needed)
     if ranges is None:
         return None
-    digest = hashlib.sha256("\n".join(options.columns).encode()).hexdigest()[:8]
+    told = "\n".join((*options.columns, *options.compared))
+    digest = hashlib.sha256(told.encode()).hexdigest()[:8]
     target = folder / f"{local_name(source).partition('.')[0]}-{digest}.source"
     partial = target.with_suffix(".partial")
     fetched = fetch_ranges(reader, ranges, source.size, partial)

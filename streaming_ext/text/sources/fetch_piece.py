@@ -54,7 +54,7 @@ def fetch_piece(
         if (cached := cached_file(source)) is not None:
             _check_once(source, cached)
             return cached, 0
-    told = "\n".join((*options.columns, str(span)))
+    told = "\n".join((*options.columns, *options.compared, str(span)))
     digest = hashlib.sha256(told.encode()).hexdigest()[:8]
     target = folder / f"{local_name(source).partition('.')[0]}-{digest}.source"
     if target.is_file() and target.stat().st_size == source.size:
@@ -86,13 +86,13 @@ def _fetch(
         with local_bytes(partial, name=source.url) as here:
             checked = reads.own_checksums(here, options, span)
     except SourceError as error:
-        partial.unlink()  # or it would be taken up again for ever
         forget_ranges(partial)
+        partial.unlink()  # or it would be taken up again for ever
         raise DamagedSourceError(f"{error} It changed on the way or where it lies.") from error
     if not checked:
         note_unchecked(target)
+    forget_ranges(partial)  # first: they must not outlive it
     partial.replace(target)
-    forget_ranges(partial)
     return fetched + file.fetched
 
 

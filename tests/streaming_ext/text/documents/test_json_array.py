@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.json import array_items, blocks, json_array
+from streaming_ext.text.documents.json import array_items, json_array
 from streaming_ext.text.documents.json.json_array import JsonFormat
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import list_sources
@@ -77,16 +77,6 @@ def test_a_folder_leaves_them_out_unless_named(tmp_path: Path) -> None:
     assert len(list_sources([f"{tmp_path}/*.json*"])) == 2
 
 
-@pytest.mark.parametrize("indent", [None, 2])
-def test_usual_values_are_parsed_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, indent: int | None
-) -> None:
-    monkeypatch.setattr(blocks, "_texts_one_by_one", None)  # not called
-    values = [{"text": f'a {{["\\{row}', "more": [{"x": "]}"}]} for row in range(50)]
-    data = json.dumps(values, indent=indent).encode()
-    assert rows(tmp_path / "x.json", data) == [(n, v["text"]) for n, v in enumerate(values)]
-
-
 def test_what_is_wrong_inside_a_value_costs_no_other(tmp_path: Path) -> None:
     data = b'[{"text": "a"}, {"text" 5}, {"text": "\xff"}, 7, {"text": "c"}]'
     path = tmp_path / "x.json"
@@ -95,7 +85,7 @@ def test_what_is_wrong_inside_a_value_costs_no_other(tmp_path: Path) -> None:
     (batch,) = JsonFormat().read(path, options)
     assert batch.texts.to_pylist() == ["a", "c"]
     assert [(bad.row, bad.place) for bad in batch.bad] == [
-        (1, "document 2, byte 24"), (2, "document 3, byte 38"), (3, "document 4, byte 42"),
+        (1, "document 2, byte 24"), (2, "document 3, byte 38"), (3, "document 4, byte 43"),
     ]  # fmt: skip
 
 
