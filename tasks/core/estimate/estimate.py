@@ -20,7 +20,7 @@ from tasks.core.estimate.cost import Cost, Machines, Work, cost
 from tasks.core.estimate.looking import Footer, Rows, look, read_rows, sizes_of
 from tasks.core.estimate.sampling import Cluster, Quantity, mean_ratio, ratio
 from tasks.core.estimate.timing import Timed, time_sample
-from tasks.core.planning.cutting import arrange
+from tasks.core.planning.cutting import cut_evenly
 from tasks.core.planning.part import sizes_of as sizes_of_parts
 from tasks.core.planning.parts import can_be_cut, parts_of
 from tasks.core.planning.sources import check_sources
@@ -159,16 +159,22 @@ def _parts(config: EstimateConfig, listed: Sequence[SourceFile], files: list[int
     """Sizes of the parts that these files become."""
     if config.total_size is None:
         return sizes_of_parts(parts_of(listed, config))
-    alike = [SourceFile(url=f"{number:09}", size=size) for number, size in enumerate(files)]
-    may_be_cut = alike if can_be_cut(listed[0], config.read_options) else []
-    return sizes_of_parts(
-        arrange(
-            alike,
-            part_size=int(config.part_size),
-            min_part_size=int(config.min_part_size),
-            may_be_cut=set(may_be_cut),
-        )
-    )
+    return parts_of_alike(
+        files[0], len(files), part_size=int(config.part_size),
+        min_part_size=int(config.min_part_size),
+        may_be_cut=can_be_cut(listed[0], config.read_options),
+    )  # fmt: skip
+
+
+def parts_of_alike(
+    size: int, count: int, *, part_size: int, min_part_size: int, may_be_cut: bool
+) -> list[int]:
+    """Sizes of the parts that `arrange` makes of files of one size, which may be millions."""
+    if size > part_size and may_be_cut:
+        return [end - start for start, end in cut_evenly(size, part_size)] * count
+    together = max(1, min(-(-min_part_size // max(size, 1)), part_size // max(size, 1)))
+    whole, rest = divmod(count, together)
+    return [together * size] * whole + [rest * size] * (rest > 0)
 
 
 def _sample(config: EstimateConfig, footers: Sequence[Footer], *, whole: bool) -> list[Rows]:

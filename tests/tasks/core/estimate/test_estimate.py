@@ -8,8 +8,11 @@ import pytest
 
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.sources import SourceFile
 from tasks.core.estimate.config import EstimateConfig, parse_rate
-from tasks.core.estimate.estimate import Estimate, estimate
+from tasks.core.estimate.estimate import Estimate, estimate, parts_of_alike
+from tasks.core.planning.cutting import arrange
+from tasks.core.planning.part import sizes_of
 from tasks.core.synthetic import make_documents
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
 from tests.servers.swift import SwiftServer, s3_client
@@ -193,3 +196,17 @@ def test_parts_are_planned_for(tmp_path: Path, vocabulary: Path) -> None:
     scaled = plan(file, tokenizer=vocabulary, total_size=file.stat().st_size * 2,
                   part_size=file.stat().st_size // 7 - 1)  # fmt: skip
     assert scaled.samples.value == pytest.approx(2 * cut.samples.value, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 25, 100, 101, 250])
+@pytest.mark.parametrize("min_part_size", [0, 1, 7, 30, 100])
+@pytest.mark.parametrize("may_be_cut", [True, False])
+def test_files_of_one_size_make_the_parts_that_a_run_makes(
+    size: int, min_part_size: int, *, may_be_cut: bool
+) -> None:
+    files = [SourceFile(url=f"{number:03}", size=size) for number in range(23)]
+    parts = arrange(files, part_size=100, min_part_size=min_part_size,
+                    may_be_cut=files if may_be_cut else [])  # fmt: skip
+    assert parts_of_alike(
+        size, 23, part_size=100, min_part_size=min_part_size, may_be_cut=may_be_cut
+    ) == sizes_of(parts)
