@@ -1,10 +1,10 @@
 """Compressed source files: streams of what is in them, read in order and never whole."""
 
 import lzma
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -16,6 +16,9 @@ CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz
 _REQUEST_BYTES = 2**20  # of a file that is not here
 _LARGEST_GROWTH = 1000  # bytes for a byte of file: text gives 2 to 10
 _ALWAYS_ALLOWED_BYTES = 2**30
+
+
+Item = TypeVar("Item")
 
 
 class Stream(Protocol):
@@ -32,6 +35,46 @@ class Stream(Protocol):
     def read(self, size: int) -> bytes:
         """The next bytes, none at the end."""
         ...
+
+
+class _Head:
+    """The beginning of a stream; `cut` where more was asked for, and there was."""
+
+    start: int = 0
+    origin: int = 0
+
+    def __init__(self, stream: Stream, size: int) -> None:
+        self._stream, self._left = stream, size
+        self.cut = False
+
+    def read(self, size: int) -> bytes:
+        if not self._left:
+            self.cut = self.cut or bool(self._stream.read(1))
+            return b""
+        data = self._stream.read(min(size, self._left))
+        self._left -= len(data)
+        return data
+
+
+def whole_in_head(
+    items: Callable[[Stream], Iterable[Item]], stream: Stream, *, size: int = 2**20
+) -> Iterator[Item]:
+    """What lies whole in the first bytes of a stream: a look reads no large document.
+
+    Args:
+        items: of a stream, read one by one.
+        stream: from its beginning.
+        size: in bytes, unpacked.
+
+    Raises:
+        SourceError: the stream is damaged or cut short there.
+    """
+    head = _Head(stream, size)
+    try:
+        yield from items(head)
+    except SourceError:
+        if not head.cut:
+            raise
 
 
 def codec_of(name: str) -> str:

@@ -24,6 +24,21 @@ def text_buffers(
     return data, offsets
 
 
+def text_of_bytes(data: bytes) -> pa.LargeStringArray:
+    """An array of one text, without copying it."""
+    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
+    return pa.LargeStringArray.from_buffers(1, offsets, pa.py_buffer(data))
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether some bytes are text, without making characters of them."""
+    try:
+        text_of_bytes(data).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tuple[int, int]]:
     """Pieces [start, end) of at most so many bytes; a longer text stands alone."""
     if len(texts) == 0:

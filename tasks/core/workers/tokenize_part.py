@@ -178,6 +178,7 @@ def _tokenize_batches(
             counts.text_bytes -= int(np.diff(text_buffers(batch.texts)[1])[dropped & kept].sum())
             kept &= ~dropped
         stream = _stream(encoded, lengths, kept, spec.dtype, tokenizer.eot_id)
+        del encoded
         in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
         files.add(stream, batch.rows[kept], lengths[kept], in_holdout)
 
@@ -213,7 +214,13 @@ def _stream(
     ids, ends = encoded.ids, encoded.offsets[1:][kept]
     if not kept.all() and (lengths[~kept] > 0).any():
         ids, ends = ids[np.repeat(kept, lengths)], np.cumsum(lengths[kept])
-    return np.insert(ids.astype(dtype), ends, eot_id)
+    # as np.insert, without a copy of all ids in the other type: a document may be large
+    stream = np.empty(len(ids) + len(ends), dtype)
+    of_text = np.ones(len(stream), bool)
+    of_text[ends + np.arange(len(ends))] = False
+    stream[of_text] = ids
+    stream[~of_text] = eot_id
+    return stream
 
 
 def _check_ids(

@@ -1,26 +1,30 @@
 """CBOR: a sequence of maps, or one array of maps; a document is a map."""
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, count, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.cbor.items import CborItems
+from streaming_ext.text.documents.cbor.items import CborItems, LargeSpan
 from streaming_ext.text.documents.compression import (
     PlainStream,
+    Stream,
     codec_of,
     open_anywhere,
     open_here,
     pack,
     packed_suffixes,
+    whole_in_head,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.json.values import (
     TOO_LONG,
     BadValueError,
+    LargeText,
     batches_of_values,
     check_fields,
     require_object,
@@ -36,9 +40,11 @@ from streaming_ext.text.documents.source_format import (
     SourceFormat,
     Span,
 )
+from streaming_ext.text.documents.text_array import is_utf8
 
 _LOOK_DOCUMENTS = 50
 _TAGS = (*range(6), 25, *range(28, 38), 100, 256, 258, 260, 261, 1004)  # left as what they tag
+_FIRST_FREE_TAG = 2**63
 
 
 class CborFormat(SourceFormat):
@@ -69,11 +75,13 @@ class CborFormat(SourceFormat):
         """See `SourceFormat.look`: the first documents name the fields."""
         values = []
         with open_anywhere(file) as stream:
-            for place, value in islice(_values(stream, file.name), _LOOK_DOCUMENTS):
-                try:
-                    values.append(require_object(value))
-                except BadValueError as error:
-                    raise SourceError(f"{file.name}: {place}: {error}.") from error
+            found = whole_in_head(partial(_values, where=file.name), stream)
+            first = list(islice(found, _LOOK_DOCUMENTS))
+        for place, value in first:
+            try:
+                values.append(require_object(value))
+            except BadValueError as error:
+                raise SourceError(f"{file.name}: {place}: {error}.") from error
         check_fields(values, options, where=file.name)
         blocks = (Block(None, file.size),)
         return FileLook(blocks=blocks, plain=False, codec=codec_of(file.name))
@@ -102,7 +110,7 @@ def _batches(stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]
     )
 
 
-def _values(stream: PlainStream, where: str) -> Iterator[tuple[str, object]]:
+def _values(stream: Stream, where: str) -> Iterator[tuple[str, object]]:
     """The items with their places, or what is wrong with one."""
     items = CborItems(stream, where)
     for item in items:
@@ -111,21 +119,45 @@ def _values(stream: PlainStream, where: str) -> Iterator[tuple[str, object]]:
             value = BadValueError(TOO_LONG)
         else:
             try:
-                value = _decoded(item)
+                value = _decoded(item, items.large)
             except BadValueError as error:
                 value = error
-        del item
+        del item  # it may be large
         yield f"document {items.number + 1}, byte {items.start}", value
 
 
-def _decoded(item: bytes) -> object:
+def _decoded(item: bytes, large: Sequence[LargeSpan]) -> object:
+    """What an item is; its large texts as bytes, since as characters they take up to four times."""
     import cbor2
 
     def inner(value: Any, _immutable: bool) -> Any:
         return value
 
+    decoders: dict[int, Callable[[Any, bool], Any]] = dict.fromkeys(_TAGS, inner)
+    if large:
+        texts = [LargeText(memoryview(item)[span.start : span.end]) for span in large]
+        if not all(map(is_utf8, texts)):
+            raise BadValueError("no valid CBOR (a text is no valid UTF-8)")
+        item, tag = _without_texts(item, large)
+        decoders[tag] = lambda number, _immutable: texts[number]
     try:
-        return cbor2.loads(item, semantic_decoders=dict.fromkeys(_TAGS, inner))
+        return cbor2.loads(item, semantic_decoders=decoders)
     except (cbor2.CBORDecodeError, RecursionError) as error:
         reason = str(error.__cause__ or error)
         raise BadValueError(f"no valid CBOR ({reason})") from error
+
+
+def _without_texts(item: bytes, large: Sequence[LargeSpan]) -> tuple[bytes, int]:
+    """An item with the number of each large text in its place, below a tag that it has nowhere."""
+    import cbor2
+
+    ends = [0, *(span.end for span in large)]
+    heads = [*(span.head for span in large), len(item)]
+    between = [item[end:head] for end, head in zip(ends, heads, strict=True)]
+    tag = next(
+        tag
+        for tag in count(_FIRST_FREE_TAG)
+        if not any(tag.to_bytes(8) in piece for piece in between)
+    )
+    numbers = [cbor2.dumps(cbor2.CBORTag(tag, number)) for number in range(len(large))]
+    return b"".join(chain.from_iterable(zip_longest(between, numbers, fillvalue=b""))), tag

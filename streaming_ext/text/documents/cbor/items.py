@@ -4,9 +4,11 @@ An item that is damaged inside, or longer than any text may be, so costs no othe
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.compression import Stream
+from streaming_ext.text.documents.json.values import LARGE_TEXT_BYTES
 from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 
 _CHUNK_BYTES = 2**20
@@ -18,12 +20,21 @@ _OPEN_ENDED, _BREAK = 31, 0xFF
 _UNTIL_BREAK = -1
 
 
+class LargeSpan(NamedTuple):
+    """Where a large text lies in an item: its head, and its own bytes [start, end)."""
+
+    head: int
+    start: int
+    end: int
+
+
 class CborItems:
     """The items of a sequence, or of the one array that a file is.
 
     Attributes:
         number: of the item in hand, from 0.
         start: its first byte.
+        large: the large texts of the item in hand, in order.
     """
 
     def __init__(self, stream: Stream, where: str) -> None:
@@ -33,6 +44,7 @@ class CborItems:
         self._before = 0  # bytes dropped before `_data`
         self._kept: int | None = None  # where the item in hand begins in `_data`; None: not kept
         self.number = self.start = 0
+        self.large: list[LargeSpan] = []
 
     def __iter__(self) -> Iterator[bytes | None]:
         """The bytes of each item; None for one that is too long to be kept.
@@ -58,7 +70,9 @@ class CborItems:
 
     def _item(self) -> bytes | None:
         self.start, self._kept = self._before + self._at, self._at
+        self.large = []
         waiting = [1]  # items to come, of what is open; the innermost last
+        in_string = 0  # depth of a text that comes in pieces
         while waiting:
             if waiting[-1] == 0:
                 waiting.pop()
@@ -68,18 +82,38 @@ class CborItems:
             else:
                 if waiting[-1] > 0:
                     waiting[-1] -= 1
+                in_string = in_string if len(waiting) >= in_string else 0
+                head = self._at - (self._kept or 0)
                 kind, length = self._head()
                 if kind in {_BYTES, _TEXT} and length != _UNTIL_BREAK:
+                    begin = self._at - (self._kept or 0)
                     self._skip(length)
+                    self._note(kind, LargeSpan(head, begin, begin + length), in_string)
                 elif kind in {_BYTES, _TEXT, _ARRAY}:
                     waiting.append(length)
+                    in_string = in_string or (len(waiting) if kind != _ARRAY else 0)
                 elif kind == _MAP:
                     waiting.append(2 * length if length > 0 else length)
                 elif kind == _TAG:
                     waiting.append(1)
                 if len(waiting) > _MOST_DEPTH:
                     raise self._damaged("values nested too deep")
-        return None if self._kept is None else self._data[self._kept : self._at]
+        if self._kept is None:
+            return None
+        return self._taken(self._kept)
+
+    def _note(self, kind: int, span: LargeSpan, in_string: int) -> None:
+        if kind == _TEXT and span.end - span.start > LARGE_TEXT_BYTES and not in_string:
+            self.large.append(span)
+
+    def _taken(self, kept: int) -> bytes:
+        """The item in hand; a large one is not kept beside."""
+        item = self._data[kept : self._at]
+        if len(item) > LARGE_TEXT_BYTES:
+            self._data, self._before, self._at = (
+                self._data[self._at :], self._before + self._at, 0,
+            )  # fmt: skip
+        return item
 
     def _head(self) -> tuple[int, int]:
         """Major type and argument of the next head; `_UNTIL_BREAK` where no length is told."""

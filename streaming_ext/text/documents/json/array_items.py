@@ -8,7 +8,11 @@ from collections.abc import Iterator
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.compression import Stream
-from streaming_ext.text.documents.json.values import BadValueError, object_of
+from streaming_ext.text.documents.json.values import (
+    LARGE_TEXT_BYTES,
+    BadValueError,
+    object_of,
+)
 from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 
 _CHUNK_BYTES = 2**20
@@ -106,7 +110,16 @@ class ArrayItems:
                 if self._at == len(self._data) and self._more():
                     continue
             if not depth:
-                return None if self._kept is None else self._data[self._kept : self._at]
+                return None if self._kept is None else self._taken()
+
+    def _taken(self) -> bytes:
+        """The value in hand; a large one is not kept beside."""
+        value = self._data[self._kept : self._at]
+        if len(value) > LARGE_TEXT_BYTES:
+            self._data, self._before, self._at = (
+                self._data[self._at :], self._before + self._at, 0,
+            )  # fmt: skip
+        return value
 
     def _more(self) -> bool:
         """Read at least as much again as is kept, and drop what is used."""

@@ -18,6 +18,7 @@ from streaming_ext.text.documents.compression import (
     open_here,
     pack,
     packed_suffixes,
+    whole_in_head,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.json.array_items import ArrayItems
@@ -95,11 +96,12 @@ class JsonFormat(SourceFormat):
             if not _is_array(stream):
                 return self._lines.look(file, options)
         with open_anywhere(file) as stream:
-            first = islice(ArrayItems(stream, file.name), _LOOK_DOCUMENTS)
-            try:
-                values = [object_of(value or b"") for value in first]
-            except BadValueError as error:
-                raise SourceError(f"{file.name}: {error}.") from error
+            items = whole_in_head(partial(ArrayItems, where=file.name), stream)
+            first = list(islice(items, _LOOK_DOCUMENTS))
+        try:
+            values = [object_of(value or b"") for value in first]
+        except BadValueError as error:
+            raise SourceError(f"{file.name}: {error}.") from error
         check_fields(values, options, where=file.name)
         return FileLook(
             blocks=(Block(None, file.size),), plain=False, codec=codec_of(file.name)
@@ -135,6 +137,7 @@ def _is_array(stream: PlainStream) -> bool:
 def _batches(stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
     for block, bytes_ in _blocks(ArrayItems(stream, rows.where), rows.batch_bytes):
         (texts, compared), bad = texts_of_block(block, rows, partial(_place, block, bytes_))
+        del block  # before the texts are used: a value may be large
         yield from rows.batches(texts, stream.fraction, bad, compared)
 
 

@@ -121,6 +121,7 @@ def _batches(stream: PlainStream | LinesOfPiece, rows: DocumentRows) -> Iterator
     skip = options.on_bad_document == "skip"
     for block in line_blocks(stream, block_bytes=rows.batch_bytes, name=rows.where, skip_long=skip):
         (texts, compared), bad = texts_of_block(block, rows, partial(_place, block, stream))
+        del block  # before the texts are used: a line may be large
         yield from rows.batches(texts, stream.fraction, bad, compared)
 
 

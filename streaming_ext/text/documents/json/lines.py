@@ -1,5 +1,6 @@
 """Text in lines: blocks of whole lines, whatever their length, and where each line lies in them."""
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -71,21 +72,29 @@ def line_blocks(
                 first = int(too_long[0])
                 raise _too_long(name, line + first, offset + int(starts[first]), stream)
             ends[too_long] = starts[too_long]
-        view = memoryview(data)
-        for first in range(0, len(starts), MAX_BATCH_ROWS):
-            own_starts = starts[first : first + MAX_BATCH_ROWS]
-            own_ends = ends[first : first + MAX_BATCH_ROWS]
-            begin = int(own_starts[0])
-            yield LineBlock(
-                view[begin : int(own_ends[-1])],
-                own_starts - begin,
-                own_ends - begin,
-                line + first,
-                offset + begin,
-                tuple(n - first for n in too_long.tolist() if 0 <= n - first < MAX_BATCH_ROWS),
-            )
+        whole = LineBlock(memoryview(data), starts, ends, line, offset, tuple(too_long.tolist()))
+        blocks = deque(_split(whole))
         line += len(starts)
         offset += len(data)
+        del data, whole  # a line may be large, and whoever reads the block lets go of it
+        while blocks:
+            yield blocks.popleft()
+
+
+def _split(block: LineBlock) -> Iterator[LineBlock]:
+    """The same lines, so many at once as a batch may hold."""
+    for first in range(0, len(block), MAX_BATCH_ROWS):
+        starts = block.starts[first : first + MAX_BATCH_ROWS]
+        ends = block.ends[first : first + MAX_BATCH_ROWS]
+        begin = int(starts[0])
+        yield LineBlock(
+            block.data[begin : int(ends[-1])],
+            starts - begin,
+            ends - begin,
+            block.first_line + first,
+            block.offset + begin,
+            tuple(n - first for n in block.too_long if 0 <= n - first < MAX_BATCH_ROWS),
+        )
 
 
 def _whole_lines(
@@ -107,9 +116,10 @@ def _whole_lines(
                 rest, waiting = [data[cut:]] if cut < len(data) else [], len(data) - cut
         elif cut:
             rest.append(data[:cut] if cut < len(data) else data)
-            block = b"".join(rest) if len(rest) > 1 else rest[0]
-            rest, waiting = [data[cut:]] if cut < len(data) else [], len(data) - cut
-            yield block, 0
+            whole, rest = rest, [data[cut:]] if cut < len(data) else []
+            waiting = len(data) - cut
+            del data
+            yield _joined(whole), 0
         else:
             rest.append(data)
             waiting += len(data)
@@ -121,6 +131,13 @@ def _whole_lines(
         yield b"", left_out
     elif rest:
         yield b"".join(rest), 0
+
+
+def _joined(parts: list[bytes]) -> bytes:
+    """The parts in a row; they are gone afterwards, for they may be large."""
+    joined = b"".join(parts) if len(parts) > 1 else parts[0]
+    parts.clear()
+    return joined
 
 
 def line_text(line: int, stream: Stream) -> str:

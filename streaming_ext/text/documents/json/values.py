@@ -16,11 +16,14 @@ from streaming_ext.text.documents.source_format import (
     BadDocument,
     DocumentBatch,
 )
+from streaming_ext.text.documents.text_array import text_of_bytes
 from streaming_ext.text.filters.condition import Kind
 
 TOO_LONG = f"longer than {MAX_TEXT_BYTES} bytes"
+# A larger text may be the bytes of valid UTF-8: as characters, it takes up to four times as much.
+LARGE_TEXT_BYTES = 2**20
 # Of a document: the text of each column, then what each column of a condition holds.
-Texts = tuple[str | float | bool | None, ...]
+Texts = tuple[str | bytes | float | bool | None, ...]
 
 _KINDS = {bool: "boolean", int: "number", float: "number", list: "array", dict: "object",
           type(None): "null"}  # fmt: skip
@@ -29,6 +32,10 @@ _KINDS = {bool: "boolean", int: "number", float: "number", list: "array", dict: 
 # As numbers of JSON are read everywhere: as doubles.
 TYPES = {"text": pa.large_string(), "number": pa.float64(), "boolean": pa.bool_(),
          "any": pa.bool_()}  # fmt: skip
+
+
+class LargeText(bytes):
+    """A text that a decoder left as the bytes of valid UTF-8."""
 
 
 class BadValueError(Exception):
@@ -80,7 +87,7 @@ def _compared(found: Any, kind: Kind, column: str) -> str | float | bool | None:
     )
 
 
-def text_of(found: Any, column: str) -> str | None:
+def text_of(found: Any, column: str) -> str | bytes | None:
     """What stands in a column, which must be text.
 
     Raises:
@@ -88,10 +95,10 @@ def text_of(found: Any, column: str) -> str | None:
     """
     if found is None:
         return None
-    if not isinstance(found, str):
+    if not isinstance(found, str | LargeText):
         raise BadValueError(f"{column!r} is of type {_kind(found)}, expected string")
     try:
-        size = len(found) if found.isascii() else len(found.encode())
+        size = _num_bytes(found)
     except UnicodeEncodeError as error:
         raise BadValueError(f"{column!r} holds half of a surrogate pair, no character") from error
     if size > MAX_TEXT_BYTES:
@@ -117,6 +124,11 @@ def object_of(data: bytes) -> dict[str, Any]:
     except RecursionError as error:
         raise BadValueError("values nested too deep") from error
     return require_object(value)
+
+
+def _num_bytes(text: str | bytes) -> int:
+    """Of a text, in UTF-8."""
+    return len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode())
 
 
 def require_object(value: object) -> dict[str, Any]:
@@ -204,8 +216,14 @@ def columns_of(
     """Rows as an array a column of text, and an array a column that is compared."""
     types = [pa.large_string()] * len(options.columns)
     types += [TYPES[kind] for kind in options.compared.values()]
-    arrays = [pa.array([row[n] for row in rows], kind) for n, kind in enumerate(types)]
+    arrays = [_column([row[n] for row in rows], kind) for n, kind in enumerate(types)]
     return arrays[: len(options.columns)], arrays[len(options.columns) :]
+
+
+def _column(values: Sequence[str | bytes | float | bool | None], kind: pa.DataType) -> pa.Array:
+    if len(values) == 1 and isinstance(values[0], bytes):
+        return text_of_bytes(values[0])  # as it lies in memory: it may be large
+    return pa.array(values, kind)
 
 
 def nothing_of(options: ReadOptions) -> Texts:
@@ -256,9 +274,7 @@ def batches_of_values(
             bad.append(one)
             texts = nothing
         length = sum(
-            len(text) if text.isascii() else len(text.encode())
-            for text in texts[:num_texts]
-            if isinstance(text, str)
+            _num_bytes(text) for text in texts[:num_texts] if isinstance(text, str | bytes)
         )
         if found and (size + length > batch_bytes or len(found) == MAX_BATCH_ROWS):
             held = [bad.pop()] if bad and bad[-1].row == rows.row + len(found) else []

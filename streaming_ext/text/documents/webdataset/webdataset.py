@@ -3,11 +3,13 @@
 A sample is the members next to each other whose paths are the same up to the first dot of the name.
 """
 
+import codecs
 import io
 import json
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,14 +19,17 @@ import pyarrow as pa
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.compression import (
     PlainStream,
+    Stream,
     codec_of,
     open_anywhere,
     open_here,
     pack,
     packed_suffixes,
+    whole_in_head,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.json.values import (
+    LARGE_TEXT_BYTES,
     BadValueError,
     Texts,
     batches_of_values,
@@ -44,9 +49,11 @@ from streaming_ext.text.documents.source_format import (
     SourceFormat,
     Span,
 )
+from streaming_ext.text.documents.text_array import is_utf8
 from streaming_ext.text.documents.webdataset.tar_members import Member, TarMembers
 
 _LOOK_SAMPLES = 20
+_LOOK_BYTES = 2**24  # images and the like among them
 _TEXT_ENDINGS = ("txt", "json")
 _MOST_OTHERS = 20  # endings of a sample that are remembered for a message
 _TXT = ("text", "txt")  # columns that are the `.txt` of a sample, where it has one
@@ -90,7 +97,8 @@ class WebDatasetFormat(SourceFormat):
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the first samples tell what there is."""
         with open_anywhere(file) as stream:
-            samples = list(islice(_samples(stream, file.name), _LOOK_SAMPLES))
+            found = whole_in_head(partial(_samples, where=file.name), stream, size=_LOOK_BYTES)
+            samples = list(islice(found, _LOOK_SAMPLES))
         _check(samples, options, where=file.name)
         blocks = (Block(None, file.size),)
         return FileLook(blocks=blocks, plain=False, codec=codec_of(file.name))
@@ -129,7 +137,7 @@ def _batches(stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]
     yield from batches_of_values(values, rows, texts_of=_texts, fraction=lambda: stream.fraction)
 
 
-def _samples(stream: PlainStream, where: str) -> Iterator[_Sample]:
+def _samples(stream: Stream, where: str) -> Iterator[_Sample]:
     sample: _Sample | None = None
     for member in TarMembers(stream, where):
         folder, slash, base = member.name.rpartition("/")
@@ -160,10 +168,10 @@ def _texts(value: object, options: ReadOptions) -> Texts:
     if sample.problem:
         raise BadValueError(sample.problem)
     fields: dict[str, Any] | None = None
-    found: list[str | None] = []
+    found: list[str | bytes | None] = []
     for column in options.columns:
         if column in _TXT and (txt := sample.members.get("txt")) is not None:
-            found.append(_decoded(txt.data or b""))
+            found.append(_text(txt.data or b""))
         elif (described := sample.members.get("json")) is not None:
             fields = object_of(described.data or b"") if fields is None else fields
             found.append(text_of(value_at(fields, column), column))
@@ -174,8 +182,11 @@ def _texts(value: object, options: ReadOptions) -> Texts:
     return (*found, *compared_of(fields, options))
 
 
-def _decoded(data: bytes) -> str:
+def _text(data: bytes) -> str | bytes:
+    """The text of a `.txt`; its bytes where it is large."""
     try:
+        if len(data) > LARGE_TEXT_BYTES and is_utf8(data):
+            return data.removeprefix(codecs.BOM_UTF8)
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadValueError(f".txt: no valid UTF-8 at its byte {error.start}") from error

@@ -85,6 +85,30 @@ def test_something_behind_an_array(tmp_path: Path) -> None:
         rows(tmp_path / "x.cbor", b"\x81" + A + B)
 
 
+LARGE = "\U0001f600x" * 300_000
+
+
+def test_large_texts_wherever_they_stand(tmp_path: Path) -> None:
+    tag = cbor2.CBORTag(2**63, 0)  # where a large text would be put
+    odd = {"more": [LARGE, {LARGE: LARGE}], "other": tag, "text": LARGE, "last": tag}
+    chunked = b"\xa1\x64text\x7f" + cbor2.dumps(LARGE) + cbor2.dumps("y") + b"\xff"
+    assert rows(tmp_path / "x.cbor", A + cbor2.dumps(odd) + chunked + B) == [
+        (0, "a"), (1, LARGE), (2, LARGE + "y"), (3, "b"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [b"\xff" * 2**21, "\ud800".encode(errors="surrogatepass") * 2**20])
+def test_a_large_text_that_is_none(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "x.cbor"
+    item = b"\xa1\x64text" + b"\x7a" + len(text).to_bytes(4) + text
+    path.write_bytes(A + item + B)
+    good, bad, _ = read(path)
+    assert good == [(0, "a"), (2, "b")]
+    assert "no valid UTF-8" in bad[0].reason
+    path.write_bytes(A + cbor2.dumps({"text": "x" * 2**21 if text[0] == 0xFF else b"x" * 2**21}))
+    assert len(read(path)[0]) == (2 if text[0] == 0xFF else 1)  # bytes are no text, large or not
+
+
 def test_an_item_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cbor_items, "_MOST_ITEM_BYTES", 1000)
     monkeypatch.setattr(cbor_items, "_CHUNK_BYTES", 300)

@@ -166,6 +166,40 @@ def test_the_same_documents(kind: Kind, tmp_path: Path, batch_bytes: int) -> Non
     assert read(path, batch_bytes) == expected
 
 
+@ALL
+def test_large_texts_among_small_ones(kind: Kind, tmp_path: Path) -> None:
+    path = tmp_path / f"other{kind.suffix}"
+    documents = ["a", '\U0001f600\n" é' * 2**18, "", "b" * 3 * 2**20, "c", "ü" * 2**20]
+    kind.write(path, documents)
+    for batch_bytes in (2**10, 2**24):
+        assert read(path, batch_bytes) == list(enumerate(documents))
+
+
+class CountedBytes:
+    """A file, and how much was read of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file, self.taken = looked_at(path), 0
+        self.name, self.size = self._file.name, self._file.size
+
+    def read(self, start: int, end: int) -> bytes:
+        self.taken += end - start
+        return self._file.read(start, end)
+
+
+@pytest.mark.parametrize("kind", [one for one in KINDS if one.suffix[1:] in
+                                  {"json", "cbor", "array.cbor", "tar", "jsonl"}],
+                         ids=lambda kind: kind.suffix)  # fmt: skip
+def test_a_look_reads_no_large_document(kind: Kind, tmp_path: Path) -> None:
+    path = tmp_path / f"x{kind.suffix}"
+    kind.write(path, ["a", "b" * 30 * 2**20, "c"])
+    counted = CountedBytes(path)
+    assert format_of(path.name).look(counted, TEXT) is not None
+    assert counted.taken < 20 * 2**20
+    with pytest.raises(UsageError, match=r"has no column 'body'; its columns are .*text"):
+        format_of(path.name).look(counted, ReadOptions(columns=("body",)))
+
+
 STORIES: list[Row] = [
     {"title": "A", "meta": {"n": 1, "text": "one"}},
     {"title": None, "meta": {"n": None, "text": "two"}},

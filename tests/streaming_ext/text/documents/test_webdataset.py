@@ -175,3 +175,16 @@ def test_a_look(tmp_path: Path) -> None:
         look([("0.txt", b"a")], "body")
     with pytest.raises(UsageError, match="no column 'other'; its columns are text, body"):
         look(SAMPLES[:2], "other")
+
+
+def test_large_texts(tmp_path: Path) -> None:
+    large = "é\U0001f600" * 2**19
+    files = [
+        ("a.txt", b"\xef\xbb\xbf" + large.encode()),
+        ("b.txt", b"x"),
+        ("c.txt", b"\xff" * 2**21),
+    ]
+    (tmp_path / "x.tar").write_bytes(tar(files))
+    good, bad, _ = read(tmp_path / "x.tar")
+    assert good == [(0, large), (1, "x")]
+    assert [one.reason for one in bad] == [".txt: no valid UTF-8 at its byte 0"]
