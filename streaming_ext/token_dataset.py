@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, BatchReader, Blocks
-from streaming_ext.batches.shard_source import ShardSource
+from streaming_ext.batches.sources import source_of
 from streaming_ext.batches.tensors import to_tensors
-from streaming_ext.batches.token_reader import TokenReader
 from streaming_ext.checkpoint.position import TrainingPosition
 from streaming_ext.checkpoint.resume import resume_of
 from streaming_ext.errors import DatasetError, UsageError
@@ -47,6 +46,9 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         drop_last: leave out the last step of an epoch that is less than a global batch. By
             default so, except for the holdout split: there it is filled up, and `real` says
             which rows count.
+        packing: `best_fit` for rows of whole documents, where only those that are longer than a row
+            are cut; the plan is made once and kept beside the shards. None for sequences cut out
+            of one stream.
         extras: what a batch holds besides `tokens`, see `EXTRAS`.
         eot_id: the id that ends a document, where the dataset does not say.
         token_dtype: type of an id, where a set of another tool stores them as bytes:
@@ -87,6 +89,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         num_canonical_nodes: int | None = None,
         epoch_size: int | str | None = None,
         drop_last: bool | None = None,
+        packing: str | None = None,
         extras: Collection[str] = (),
         eot_id: int | None = None,
         token_dtype: str | None = None,
@@ -106,7 +109,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         order = OrderSettings(
             split=split, sequence_length=sequence_length, batch_size=batch_size, shuffle=shuffle,
             shuffle_seed=shuffle_seed, shuffle_block_size=shuffle_block_size,
-            num_canonical_nodes=num_canonical_nodes, drop_last=drop_last,
+            num_canonical_nodes=num_canonical_nodes, drop_last=drop_last, packing=packing,
         )  # fmt: skip
         rank = find_rank(dp_rank=dp_rank, dp_world_size=dp_world_size, device_mesh=device_mesh,
                          process_group=process_group, replication=replication)  # fmt: skip
@@ -124,7 +127,10 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
         self.eot_id = indexes[0].eot_id if eot_id is None else eot_id
         self.sequence_length = sequence_length or indexes[0].sample_tokens
-        self._bounds = [index.bounds(self.sequence_length) for index in indexes]
+        source = source_of(caches, packing=packing, length=self.sequence_length,
+                           cache_limit=self.cache_limit)  # fmt: skip
+        self.reader = source.reader
+        self._bounds = source.bounds(self.sequence_length)
         sizes = [int(bounds[-1]) for bounds in self._bounds]
         self.epoch_size = parse_count(epoch_size, name="epoch_size")
         self.node_group = find_node_group(
@@ -139,14 +145,12 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             slices=RankSlices(batch_size=batch_size or 1, lanes=self.num_canonical_nodes,
                               rank=reading.rank, num_ranks=reading.size),
         )  # fmt: skip
-        self.reader = TokenReader(caches)
         ahead = sequences_ahead(order.spec, sizes=sizes, shards=self.reader.num_shards,
                                 ranks=reading.size, batch_size=batch_size or 1)  # fmt: skip
         self.predownload = ahead if predownload is None else predownload
         self.batch_reader = BatchReader(
-            self.plan, ShardSource(self.reader, cache_limit=self.cache_limit),
-            sequence_length=self.sequence_length, extras=extras, eot_id=self.eot_id,
-            predownload=self.predownload,
+            self.plan, source, sequence_length=self.sequence_length, extras=extras,
+            eot_id=self.eot_id, predownload=self.predownload,
         )  # fmt: skip
         self.resume = resume_of(self.node_group, self.plan, indexes,
                                 settings=order.identity(self.sequence_length),

@@ -1,16 +1,15 @@
 """Which documents, of which source file and row, a sequence holds."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.places import Place, PlacesOfPart
 from streaming_ext.dataset.reading import record_of
-from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.sampler.order import Ints
@@ -94,8 +93,8 @@ def trace_step(
     ):
         if sequence < 0:  # fills up the last batch of an evaluation
             continue
-        spans = _spans(dataset.reader.caches[stream], stream, sequence,
-                       dataset.sequence_length, tables)  # fmt: skip
+        pieces = dataset.batch_reader.source.pieces_of(stream, sequence, dataset.sequence_length)
+        spans = _spans(dataset.reader.caches[stream], stream, pieces, tables)
         rank = place // plan.slices.batch_size
         traces.append(SequenceTrace(rank=rank, stream=stream, sequence=sequence, spans=spans))
     return traces
@@ -113,17 +112,32 @@ class _Documents:
 def _spans(
     cache: ShardCache,
     stream: int,
-    sequence: int,
-    length: int,
+    pieces: Sequence[tuple[int, int]],
     tables: dict[tuple[int, int], _Documents],
 ) -> tuple[DocumentSpan, ...]:
+    """The documents of a sequence, which is made of some pieces of the split's stream."""
+    spans: list[DocumentSpan] = []
+    place = 0
+    for begin, end in pieces:
+        spans += [replace(span, place=place + span.place)
+                  for span in _spans_of_piece(cache, stream, (begin, end), tables)]  # fmt: skip
+        place += end - begin
+    return tuple(spans)
+
+
+def _spans_of_piece(
+    cache: ShardCache,
+    stream: int,
+    piece: tuple[int, int],
+    tables: dict[tuple[int, int], _Documents],
+) -> Iterator[DocumentSpan]:
+    """The documents of a piece of the stream; their places count from its beginning."""
+    begin, end = piece
     index = cache.index
     if index.manifest is None:
         raise UsageError(f"{cache.source.url} does not say which documents it holds.")
     starts = index.token_starts
     parts = np.array([int(name.partition("/")[0]) for name in index.raw_names])
-    spans: list[DocumentSpan] = []
-    begin, end = sequence * length, (sequence + 1) * length
     first = int(np.searchsorted(starts, begin, side="right")) - 1
     last = int(np.searchsorted(starts, end - 1, side="right")) - 1
     for part in dict.fromkeys(parts[first : last + 1].tolist()):
@@ -137,20 +151,17 @@ def _spans(
             opens = int(documents.ends[document - 1]) if document else 0
             if opens >= high:
                 break
-            piece = max(low, opens)
+            start = max(low, opens)
             found = documents.places.of(int(documents.rows[document]))
-            spans.append(
-                DocumentSpan(
-                    source=found.source,
-                    row=found.row,
-                    from_byte=found.from_byte,
-                    first=piece - opens,
-                    tokens=min(high, int(documents.ends[document])) - piece,
-                    place=origin + piece - begin,
-                )
+            yield DocumentSpan(
+                source=found.source,
+                row=found.row,
+                from_byte=found.from_byte,
+                first=start - opens,
+                tokens=min(high, int(documents.ends[document])) - start,
+                place=origin + start - begin,
             )
             document += 1
-    return tuple(spans)
 
 
 def _read_documents(cache: ShardCache, manifest: Manifest, part: int) -> _Documents:
@@ -159,8 +170,8 @@ def _read_documents(cache: ShardCache, manifest: Manifest, part: int) -> _Docume
     summary = next((each for each in manifest.parts if each.part == part), None)
     if summary is None:
         raise CorruptDatasetError(f"{cache.source.url}: the manifest does not know part {part}.")
-    record = record_of(_read(cache, summary.record), where=summary.record.path)
-    table = pq.read_table(BytesIO(_read(cache, record.documents)))
+    record = record_of(cache.source.read_listed(summary.record), where=summary.record.path)
+    table = pq.read_table(BytesIO(cache.source.read_listed(record.documents)))
     chosen = np.asarray(table["split"]) == cache.index.split
     lengths = np.asarray(table["tokens"])[chosen].astype(np.int64) + 1  # and its end-of-text id
     return _Documents(
@@ -168,12 +179,3 @@ def _read_documents(cache: ShardCache, manifest: Manifest, part: int) -> _Docume
         rows=np.asarray(table["row"])[chosen].astype(np.int64),
         ends=np.cumsum(lengths),
     )
-
-
-def _read(cache: ShardCache, file: FileRecord) -> bytes:
-    data = cache.source.read(file.path, limit=file.size)
-    if len(data) != file.size or content_hash(data) != file.xxh128:
-        raise CorruptDatasetError(
-            f"{cache.source.url}/{file.path} is not the file that the dataset describes."
-        )
-    return data

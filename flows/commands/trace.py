@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -24,6 +24,7 @@ def trace(
     shuffle_seed: int = 9176,
     shuffle_block_size: int = 2**18,
     num_canonical_nodes: int | None = None,
+    packing: Literal["best_fit"] | None = None,
 ) -> int:
     """Tell which documents, of which source file and row, a training step held.
 
@@ -54,6 +55,8 @@ def trace(
         Sequences that were shuffled among each other.
     num_canonical_nodes
         Lanes through the data.
+    packing
+        How documents were packed into rows, where they were.
     """
     try:
         from streaming_ext.token_dataset import StreamingTokenDataset
@@ -75,6 +78,7 @@ def trace(
             shuffle_seed=shuffle_seed,
             shuffle_block_size=shuffle_block_size,
             num_canonical_nodes=num_canonical_nodes,
+            packing=packing,
             dp_rank=0,
             dp_world_size=ranks,
         )

@@ -3,12 +3,13 @@
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 import numpy as np
 
 from streaming_ext.batches.masks import Boundaries
 from streaming_ext.batches.token_reader import Located, TokenReader
-from streaming_ext.batches.token_source import Flags, ReadAhead, Tokens
+from streaming_ext.batches.token_source import Flags, ReadAhead, TokenRows, Tokens
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.prefetch import Prefetcher
 
@@ -61,10 +62,14 @@ class ShardSource:
         for prefetcher in list(self._prefetchers):
             prefetcher.wait()
 
-    def locate(self, streams: Ints, sequences: Ints, length: int) -> "ShardRows":
+    def locate(self, streams: Ints, sequences: Ints, length: int) -> "RowsOfShards":
         """Find rows by arithmetic."""
         starts = self.reader.stream_starts[streams] + np.maximum(sequences, 0) * length
         return ShardRows(self.reader, self.reader.locate(starts, length), length)
+
+    def pieces_of(self, stream: int, sequence: int, length: int) -> list[tuple[int, int]]:
+        """One piece."""
+        return [(sequence * length, (sequence + 1) * length)]
 
     @contextmanager
     def read_ahead(
@@ -87,14 +92,19 @@ class ShardSource:
         for steps, streams, sequences in upcoming:
             if self.reader.ready.all():
                 return
-            located = self.locate(streams.reshape(-1), sequences.reshape(-1), length).located
-            # row by row the first and the last shard: (2 * rows,)
-            shards = np.stack([located.first, located.last], axis=1).reshape(-1)
+            rows, shards = self.locate(streams.reshape(-1), sequences.reshape(-1), length).uses()
             distinct, at = np.unique(shards, return_index=True)
             for place in np.argsort(at).tolist():
                 shard = int(distinct[place])
                 if not self.reader.ready[shard]:
-                    yield steps[int(at[place]) // (2 * streams.shape[1])], shard
+                    yield steps[int(rows[at[place]]) // streams.shape[1]], shard
+
+
+class RowsOfShards(TokenRows, Protocol):
+    """Rows that lie in shards."""
+
+    def uses(self) -> tuple[Ints, Ints]:
+        """Row and shard of each use, by row; a shard may stand there more than once."""
 
 
 class ShardRows:
@@ -138,6 +148,13 @@ class ShardRows:
         """From the ends that were found when the shards were opened."""
         return self._reader.boundaries(self.located, rows, self._length, steps=steps, real=real,
                                        targets=targets)  # fmt: skip
+
+    def uses(self) -> tuple[Ints, Ints]:
+        """The first and the last shard of each row."""
+        located = self.located
+        # row by row the first and the last shard: (2 * rows,)
+        shards = np.stack([located.first, located.last], axis=1).reshape(-1)
+        return np.repeat(np.arange(len(located.first)), 2), shards
 
     def cost(self, rows: slice) -> int:
         """Bytes of the shards that they touch."""

@@ -117,8 +117,8 @@ class TokenReader:
         """Shards of all streams."""
         return len(self.raw_sizes)
 
-    def locate(self, starts: Ints, length: int) -> Located:
-        """Find rows of `length` tokens that begin at `starts`: shape (rows,)."""
+    def locate(self, starts: Ints, length: int | Ints) -> Located:
+        """Find rows of `length` tokens, or of as many each, that begin at `starts`: (rows,)."""
         first = np.searchsorted(self.shard_starts, starts, side="right") - 1
         ends = starts + (length - 1)
         last = first
@@ -126,6 +126,10 @@ class TokenReader:
             last = np.searchsorted(self.shard_starts, ends, side="right") - 1
         inside = (starts - self.shard_starts[first]) * self.dtype.itemsize
         return Located(starts=starts, first=first, last=last, addresses=self._data[first] + inside)
+
+    def shards_touched(self, located: Located) -> tuple[Ints, Ints]:
+        """Row and shard of each piece of the rows that lies in one shard: (pieces,) each."""
+        return self._pieces_of(located, slice(None))
 
     def shards_of(self, located: Located, rows: slice) -> Ints:
         """All shards that some rows touch, some of them more than once."""
@@ -162,12 +166,18 @@ class TokenReader:
             result[row] = self._piecewise(int(starts[row]), length)
         return result
 
+    def runs(self, addresses: Ints, tokens: int) -> npt.NDArray[np.void]:
+        """Copies of as many tokens from each address, in shards that are `held`: (addresses,)."""
+        width = tokens * self.dtype.itemsize
+        copied: npt.NDArray[np.void] = self._arena.rows(addresses, width).view(f"V{width}")
+        return copied[:, 0]
+
     def before(self, located: Located, rows: slice | Ints) -> tuple[Tokens, Flags]:
         """The token before each row, and whether it lies in the same shard: (rows,) each."""
         inside = located.starts[rows] > self.shard_starts[located.first[rows]]
         return self._tokens_at(located.addresses[rows] - self.dtype.itemsize, inside), inside
 
-    def after(self, located: Located, rows: slice, length: int) -> Ints:
+    def after(self, located: Located, rows: slice, length: int | Ints) -> Ints:
         """The token after each row of `length`, -1 where its last token's shard ends: (rows,)."""
         last = located.last[rows]
         ends = located.starts[rows] + length

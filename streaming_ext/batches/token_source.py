@@ -96,6 +96,9 @@ class TokenSource(Protocol):
     def locate(self, streams: Ints, sequences: Ints, length: int) -> TokenRows:
         """Find rows; a sequence below zero stands for any: (rows,) each."""
 
+    def pieces_of(self, stream: int, sequence: int, length: int) -> list[tuple[int, int]]:
+        """What a sequence is made of: first token and the one behind, in its stream, of each."""
+
     def read_ahead(
         self, upcoming: Iterable[tuple[range, Ints, Ints]], length: int, bounds: ReadAhead
     ) -> AbstractContextManager[None]:

@@ -98,7 +98,7 @@ class LoaderState:
         Raises:
             ConfigMismatchError: naming every other field that differs.
         """
-        known = {*now.order, "streams"}
+        known = {*self.order, *now.order, "streams"}
         if unknown := sorted(set(allow_changes) - known):
             raise UsageError(
                 f"`allow_changes` names {', '.join(unknown)}; "

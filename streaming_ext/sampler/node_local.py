@@ -147,6 +147,11 @@ def find_node_group(
             "and epoch_size=, or pass node_local=False."
         )
     manifests = Path(node_local) if isinstance(node_local, str | Path) else None
+    if manifests is not None and "packing" in settings:
+        raise UsageError(
+            "How many packed rows other shares have stands in no manifest: pass node_local=True "
+            "and call torch.distributed.init_process_group first, or leave packing out."
+        )
     return join(
         indexes[0],
         rank=rank,

@@ -8,6 +8,7 @@ from streaming_ext.sampler.order import OrderSpec
 
 DEFAULT_LANES = 8
 DEFAULT_WINDOW = 1 << 18
+PACKINGS = ("best_fit",)
 _LEAST = {"sequence_length": 1, "batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
           "num_canonical_nodes": 1}  # fmt: skip
 
@@ -24,12 +25,18 @@ class OrderSettings:
     shuffle_block_size: int
     num_canonical_nodes: int | None
     drop_last: bool | None
+    packing: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UsageError(f"`{name}` must be at least {least}, got {value}.")
+        if self.packing not in (None, *PACKINGS):
+            raise UsageError(
+                f"`packing` must be {' or '.join(map(repr, PACKINGS))}, or None for sequences cut "
+                f"out of one stream; got {self.packing!r}."
+            )
 
     @property
     def lanes(self) -> int:
@@ -49,13 +56,15 @@ class OrderSettings:
 
     def identity(self, sequence_length: int) -> dict[str, Any]:
         """What a state names of them, for sequences of a known length."""
-        return {
+        identity = {
             "split": self.split,
             "sequence_length": sequence_length,
             "shuffle": self.shuffle,
             "shuffle_seed": self.shuffle_seed,
             "shuffle_block_size": self.shuffle_block_size,
         }
+        # What is not asked for is not named: such a state is what earlier versions saved.
+        return identity if self.packing is None else identity | {"packing": self.packing}
 
     def of_group(self, sequence_length: int) -> dict[str, Any]:
         """What all nodes of a group must have alike."""

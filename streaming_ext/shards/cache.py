@@ -71,6 +71,12 @@ class ShardCache:
         return not self.in_place
 
     @property
+    def beside(self) -> Path:
+        """Where what is made of this split is kept, besides its raw shards."""
+        root = self.source.path
+        return root / UNPACKED if self.in_place and root is not None else self.folder.parent
+
+    @property
     def is_limited(self) -> bool:
         """Whether files here are removed to make room."""
         return self.limit is not None and self.evictable

@@ -84,14 +84,14 @@ class Prefetcher:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            with self._guard:
-                pair = next(self._upcoming, None)
-            if pair is None:
-                return
-            step, shard = pair
-            if not self._may_open(step, int(self._reader.raw_sizes[shard])):
-                return
             try:
+                with self._guard:
+                    pair = next(self._upcoming, None)
+                if pair is None:
+                    return
+                step, shard = pair
+                if not self._may_open(step, int(self._reader.raw_sizes[shard])):
+                    return
                 self._reader.open(shard)
             except ShardmillError:
                 return

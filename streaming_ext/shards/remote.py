@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import (
     CorruptDatasetError,
     DatasetError,
@@ -144,6 +146,23 @@ class Remote:
             return checked(self.read(name, limit=limit))
         except CorruptDatasetError:
             return checked(self.read(name, limit=limit))
+
+    def read_listed(self, file: FileRecord) -> bytes:
+        """A file that a manifest or record lists.
+
+        Raises:
+            FileMissingError: it is not there.
+            CorruptDatasetError: it is another one, fetched twice.
+        """
+
+        def checked(data: bytes) -> bytes:
+            if len(data) != file.size or content_hash(data) != file.xxh128:
+                raise CorruptDatasetError(
+                    f"{self.url}/{file.path} is not the file that the dataset describes."
+                )
+            return data
+
+        return self.read_checked(file.path, checked, limit=file.size)
 
     @property
     def _retry(self) -> Retry:

@@ -1,0 +1,198 @@
+"""What do packed rows cost: padding, documents cut, planning, opening, and the rate of batches?
+
+Run: python -m benchmarks.reading.packing [--documents 1e8] [--length 2048] [--dataset FOLDER]
+         [--rate] [--picture docs/packing.png]
+Lengths are log-normal (mean 1,100 tokens) unless a dataset is named. Planning is measured from
+arrays of lengths to the file on disk, with the most memory that the process had. `--rate` compares
+batches of packed rows with plain ones on the same shards, and those with masks.
+"""
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from streaming_ext.packing.documents import Documents, documents_of
+from streaming_ext.packing.opening import plan_units
+from streaming_ext.packing.plan import PackingPlan, write_plan
+
+BLOCK = 1 << 20  # documents made at once
+
+
+def log_normal(count: int) -> Iterator[Documents]:
+    """Documents one behind the other, of web-like lengths."""
+    rng = np.random.default_rng(0)
+    start = 0
+    for first in range(0, count, BLOCK):
+        lengths = np.maximum(2, rng.lognormal(6.5, 1.0, min(BLOCK, count - first))).astype(np.int64)
+        ends = start + np.cumsum(lengths)
+        yield Documents(ends - lengths, lengths)
+        start = int(ends[-1])
+
+
+def of_dataset(folder: Path, split: str) -> list[Documents]:
+    """The documents of a published dataset."""
+    from streaming_ext.shards.opening import open_streams
+    from streaming_ext.streams import TokenStream
+
+    (cache,) = open_streams([TokenStream(local=folder)], split=split, limit=None, retries=0,
+                            timeout=60, options={})  # fmt: skip
+    return list(documents_of(cache))
+
+
+def planned(
+    documents: Iterator[Documents] | list[Documents], count: int, length: int
+) -> dict[str, float]:
+    """Plan, write, open, and look at what came out."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.plan"
+        started, used = time.perf_counter(), time.process_time()
+        with path.open("wb") as file:
+            units = plan_units(documents, count=count, tokens=1100 * count, length=length)
+            write_plan(file, units, length=length)
+        seconds, cpu = time.perf_counter() - started, time.process_time() - used
+        started = time.perf_counter()
+        plan = PackingPlan(path, length=length)
+        opening = time.perf_counter() - started
+        rows = int(plan.bounds[-1])
+        tokens = pieces = 0
+        for unit in range(len(plan.bounds) - 1):
+            told = plan.rows_of_unit(unit)
+            tokens += int(told.lengths.sum())
+            pieces += len(told.lengths)
+        return {"seconds": seconds, "cpu_seconds": cpu, "opening": opening, "rows": rows,
+                "padding": 1 - tokens / (rows * length), "bytes": path.stat().st_size,
+                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "tokens": tokens, "pieces": pieces}  # fmt: skip
+
+
+def by_concatenation(lengths: np.ndarray, length: int) -> tuple[float, float]:
+    """Padding, and the share of documents not longer than a row that are cut."""
+    ends = np.cumsum(lengths)
+    short = lengths <= length
+    cut = ((ends - lengths) // length != (ends - 1) // length) & short
+    return 0.0, cut.sum() / short.sum()
+
+
+def by_buffer(lengths: np.ndarray, length: int, buffer: int = 1000) -> tuple[float, float]:
+    """The same for best fit decreasing in buffers of 1,000 documents, as TRL packs batches."""
+    from streaming_ext.packing.unit import pack_unit
+
+    rows = tokens = 0
+    for first in range(0, len(lengths), buffer):
+        some = lengths[first : first + buffer]
+        unit = pack_unit(np.cumsum(some) - some, some, length=length, key=1)
+        rows, tokens = rows + len(unit.firsts) - 1, tokens + int(some.sum())
+    return 1 - tokens / (rows * length), 0.0
+
+
+def write_dataset(root: Path) -> None:
+    """A dataset of 64 MB of random ids whose documents are known."""
+    from tests.streaming_ext.build import build
+
+    rng = np.random.default_rng(0)
+    lengths = np.maximum(2, rng.lognormal(6.5, 1.0, 30_000)).astype(int)
+    documents = [rng.integers(100, 50_000, length, dtype=np.int32) for length in lengths]
+    build(root, [[("train", ids.tolist()) for ids in documents]], sequence_length=2048,
+          compression="none", shard_samples=4096, vocab_size=50_257)  # fmt: skip
+
+
+def rates(root: Path) -> dict[str, float]:
+    """Million tokens a second, best of seven turns."""
+    from benchmarks.reading.peers import BATCH, LENGTH, endless, rate
+    from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+
+    masks = ("targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen")
+    kinds = {"plain": (None, ()), "packed": ("best_fit", ()), "plain with masks": (None, masks),
+             "packed with masks": ("best_fit", masks),
+             "packed with cu_seqlens": ("best_fit", masks[3:])}  # fmt: skip
+    loops = {}
+    for name, (packing, extras) in kinds.items():
+        dataset = StreamingTokenDataset(
+            local=root, batch_size=BATCH, sequence_length=LENGTH, shuffle=True, packing=packing,
+            extras=extras, dp_rank=0, dp_world_size=1,
+        )  # fmt: skip
+        loops[name] = endless(lambda dataset=dataset: StreamingTokenLoader(dataset))
+    best = dict.fromkeys(kinds, 0.0)
+    for _turn in range(7):
+        for name, loop in loops.items():
+            best[name] = max(best[name], rate(loop, 700))
+    return best
+
+
+def draw(path: Path, lengths: np.ndarray) -> None:
+    """Share of documents cut and padding, by length of a row."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    sizes = [512, 1024, 2048, 4096, 8192]
+    documents = [Documents(np.cumsum(lengths) - lengths, lengths)]
+    best = [planned(documents, len(lengths), size)["padding"] for size in sizes]
+    buffers = [by_buffer(lengths, size)[0] for size in sizes]
+    cut = [by_concatenation(lengths, size)[1] for size in sizes]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
+    left.plot(sizes, [100 * share for share in cut], "o-", label="concatenation")
+    left.plot(sizes, [0 for _ in sizes], "s-", label="best fit, any unit")
+    left.set_ylabel("% of documents that fit a row and are cut")
+    right.plot(
+        sizes, [100 * share for share in buffers], "o-", label="in buffers of 1,000 (as TRL)"
+    )
+    right.plot(sizes, [100 * share for share in best], "s-", label='packing="best_fit"')
+    right.set_ylabel("% of tokens that are padding")
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("tokens a row")
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend()
+    right.set_yscale("log")
+    figure.tight_layout()
+    figure.savefig(path, dpi=100)
+
+
+def main() -> None:
+    """Measure what is asked for, print lines and one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--documents", type=float, default=1e7)
+    parser.add_argument("--length", type=int, nargs="+", default=[2048, 8192])
+    parser.add_argument("--dataset", type=Path, help="in place of log-normal lengths")
+    parser.add_argument("--split", default="train")
+    parser.add_argument("--rate", action="store_true")
+    parser.add_argument("--picture", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    results: dict[str, dict[str, float]] = {}
+    if arguments.rate:
+        with tempfile.TemporaryDirectory() as folder:
+            root = arguments.dataset or Path(folder) / "dataset"
+            if arguments.dataset is None:
+                write_dataset(root)
+            results["million tokens a second"] = rates(root)
+    elif arguments.picture:
+        lengths = np.concatenate([each.lengths for each in log_normal(int(arguments.documents))])
+        draw(arguments.picture, lengths)
+    else:
+        for length in arguments.length:
+            documents: Iterator[Documents] | list[Documents] = log_normal(int(arguments.documents))
+            count = int(arguments.documents)
+            if arguments.dataset:
+                documents = of_dataset(arguments.dataset, arguments.split)
+                count = sum(len(each.lengths) for each in documents)
+                lengths = np.concatenate([each.lengths for each in documents])
+                print("cut by concatenation:", by_concatenation(lengths, length)[1],
+                      "padding in buffers of 1,000:", by_buffer(lengths, length)[0])  # fmt: skip
+            results[str(length)] = planned(documents, count, length)
+    for name, values in results.items():
+        print(name, {key: float(f"{value:.5g}") for key, value in values.items()})
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Rows of whole documents: which documents lie in which row, planned once from their lengths."""

@@ -1,0 +1,149 @@
+"""Opening the packing plan of a split; where there is none, one process makes it for all."""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from streaming_ext.errors import (
+    CorruptDatasetError,
+    StorageError,
+    TransientStorageError,
+    UsageError,
+)
+from streaming_ext.packing.documents import Documents, count_documents, documents_of
+from streaming_ext.packing.plan import MAX_ROW, VERSION, PackingPlan, write_plan
+from streaming_ext.packing.unit import UnitRows, pack_unit
+from streaming_ext.shards.cache import ShardCache
+
+UNIT_DOCUMENTS: Final = 1 << 18  # packed among themselves
+UNIT_TOKENS: Final = 1 << 30  # or fewer documents, where they are long
+_KEY: Final = 17  # of the permutations: the plan of given lengths is always the same
+_PATIENCE: Final = 3600.0  # seconds to wait for the process that makes a plan
+_PAUSE: Final = 0.05
+
+
+def open_plan(cache: ShardCache, length: int) -> PackingPlan:
+    """The plan of a split for rows of `length` tokens.
+
+    Raises:
+        UsageError: the dataset does not know its documents, or rows are too long.
+        CorruptDatasetError: what the dataset says of its documents is missing or damaged.
+        StorageError: the plan cannot be kept.
+    """
+    if length >= MAX_ROW:
+        raise UsageError(f"`sequence_length` must be below {MAX_ROW} with packing, got {length}.")
+    index = cache.index
+    name = f"{index.split or 'shards'}-{index.index_hash[:16]}.best_fit-{VERSION}-{length}.plan"
+    path = cache.beside / name
+    try:
+        with contextlib.suppress(FileNotFoundError, CorruptDatasetError):  # made below
+            return PackingPlan(path, length=length)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(path):
+            with contextlib.suppress(FileNotFoundError, CorruptDatasetError):  # by another process
+                return PackingPlan(path, length=length)
+            _make(cache, path, length)
+        return PackingPlan(path, length=length)
+    except OSError as error:
+        raise StorageError(
+            f"The packing plan cannot be kept as {path}: {error}. Give local= a folder on a local "
+            "disk that this user may write, and remote= the dataset."
+        ) from error
+
+
+def plan_units(
+    documents: Iterable[Documents], *, count: int, tokens: int, length: int
+) -> Iterator[tuple[int, UnitRows]]:
+    """First token and rows of each unit.
+
+    Args:
+        documents: all of a split, in order.
+        count: how many there are.
+        tokens: that they have together, about.
+        length: of a row.
+    """
+    threads = min(4, os.cpu_count() or 1)
+    waiting: deque[tuple[int, Future[UnitRows]]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="shardmill-packing") as pool:
+        for number, unit in enumerate(_cut(documents, count=count, tokens=tokens)):
+            rows = pool.submit(pack_unit, *unit, length=length, key=_KEY + number)
+            waiting.append((int(unit.starts[0]), rows))
+            if len(waiting) > threads:
+                origin, done = waiting.popleft()
+                yield origin, done.result()
+        for origin, done in waiting:
+            yield origin, done.result()
+
+
+def _cut(documents: Iterable[Documents], *, count: int, tokens: int) -> Iterator[Documents]:
+    """The documents of each unit: as many in each, to within one."""
+    units = max(1, round(count / UNIT_DOCUMENTS), -(-tokens // UNIT_TOKENS))
+    ends = [count * (number + 1) // units for number in range(units)]
+    held: list[Documents] = []
+    seen = 0
+    for some in documents:
+        rest = some
+        while ends and seen + len(rest.starts) >= ends[0]:
+            inside = ends.pop(0) - seen
+            held.append(Documents(rest.starts[:inside], rest.lengths[:inside]))
+            if any(len(each.starts) for each in held):
+                yield _joined(held)
+            held, seen = [], seen + inside
+            rest = Documents(rest.starts[inside:], rest.lengths[inside:])
+        held.append(rest)
+        seen += len(rest.starts)
+    if seen != count:
+        raise CorruptDatasetError(
+            f"The tables of documents list {seen:,} documents, the manifest {count:,}. "
+            "Run `shardmill verify` on the dataset."
+        )
+
+
+def _joined(pieces: list[Documents]) -> Documents:
+    return Documents(
+        np.concatenate([piece.starts for piece in pieces]),
+        np.concatenate([piece.lengths for piece in pieces]),
+    )
+
+
+def _make(cache: ShardCache, path: Path, length: int) -> None:
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
+        leftover.unlink(missing_ok=True)
+    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    count, tokens = count_documents(cache), int(cache.index.token_starts[-1])
+    try:
+        with temporary.open("wb") as file:
+            units = plan_units(documents_of(cache), count=count, tokens=tokens, length=length)
+            write_plan(file, units, length=length)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Let one thread of one process make a plan; the kernel frees the lock of who was killed."""
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TransientStorageError(
+                        f"Another process makes {path} for over {_PATIENCE:g} s. Is it stopped?"
+                    ) from None
+                time.sleep(_PAUSE)
+        yield
+    finally:
+        os.close(descriptor)

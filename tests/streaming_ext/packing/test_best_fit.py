@@ -1,0 +1,105 @@
+"""Best fit decreasing on histograms, against one that holds every row in its hands."""
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming_ext.packing.best_fit import best_fit, rows_of
+from streaming_ext.packing.unit import pack_unit
+
+LENGTHS = st.integers(1, 40).flatmap(
+    lambda length: st.tuples(
+        st.just(length), st.lists(st.integers(1, 3 * length), min_size=1, max_size=40)
+    )
+)
+
+
+def packed_one_by_one(sizes: list[int], length: int) -> list[list[int]]:
+    """Each document, the longest first, into the fullest row that holds it; else into a new one."""
+    rows: list[list[int]] = []
+    for size in sorted(sizes, reverse=True):
+        rooms = [(length - sum(row), number) for number, row in enumerate(rows)]
+        fitting = [each for each in rooms if each[0] >= size]
+        if fitting:
+            rows[min(fitting)[1]].append(size)
+        else:
+            rows.append([size])
+    return rows
+
+
+def packed(sizes: list[int], length: int) -> list[list[int]]:
+    moves = best_fit(np.bincount(sizes, minlength=length + 1), length)
+    rows, count = rows_of(moves, length)
+    result: list[list[int]] = [[] for _ in range(count)]
+    taken = zip(moves.lengths.repeat(moves.rows), moves.times.repeat(moves.rows), rows, strict=True)
+    for size, times, row in taken:
+        result[row] += [int(size)] * int(times)
+    return result
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 40).flatmap(
+    lambda length: st.tuples(st.just(length), st.lists(st.integers(1, length), max_size=40))
+))  # fmt: skip
+def test_it_is_best_fit_decreasing(case) -> None:
+    length, sizes = case
+    expected = packed_one_by_one(sizes, length)
+    found = packed(sizes, length)
+    assert Counter(size for row in found for size in row) == Counter(sizes)
+    assert all(0 < sum(row) <= length for row in found)
+    # Rows of one room are interchangeable, so the rooms are compared, not the contents.
+    assert sorted(map(sum, found)) == sorted(map(sum, expected))
+
+
+def test_a_worked_example() -> None:
+    assert sorted(packed([5, 4, 4, 3, 2, 2], 8)) == [[2, 2], [4, 4], [5, 3]]
+
+
+@settings(max_examples=50, deadline=None)
+@given(LENGTHS, st.integers(0, 5), st.integers(0, 1000))
+def test_a_unit_holds_each_token_once_and_cuts_long_documents_alone(case, key, origin) -> None:
+    length, sizes = case
+    lengths = np.array(sizes)
+    starts = origin + np.cumsum(lengths) - lengths
+    unit = pack_unit(starts, lengths, length=length, key=key)
+    assert unit.firsts[0] == 0
+    assert unit.firsts[-1] == len(unit.starts)
+    covered = np.concatenate(
+        [np.arange(a, a + n) for a, n in zip(unit.starts, unit.lengths, strict=True)]
+    )
+    assert sorted(covered.tolist()) == list(range(origin, origin + sum(sizes)))
+    filled = np.add.reduceat(unit.lengths, unit.firsts[:-1])
+    assert (filled <= length).all()
+    documents = {int(a): int(n) for a, n in zip(starts, lengths, strict=True)}
+    for start, size, begins, ends in zip(
+        unit.starts.tolist(), unit.lengths.tolist(), unit.begins, unit.ends, strict=True
+    ):
+        first = max(a for a in documents if a <= start)
+        assert begins == (start == first)
+        assert ends == (start + size == first + documents[first])
+        if documents[first] <= length:  # none of these is ever cut
+            assert (begins, ends) == (True, True)
+        else:
+            assert (start - first) % length == 0
+            assert size == length or ends
+    # No row more than the plain reference needs.
+    rests = [size % length for size in sizes if size % length]
+    full = sum(size // length for size in sizes)
+    assert len(unit.firsts) - 1 == len(packed_one_by_one(rests, length)) + full
+
+
+def test_a_unit_is_a_function_of_lengths_and_key() -> None:
+    lengths = np.random.default_rng(0).integers(1, 50, 500)
+    starts = np.cumsum(lengths) - lengths
+    one, same, other = (pack_unit(starts, lengths, length=64, key=key) for key in (1, 1, 2))
+    assert (one.starts == same.starts).all()
+    assert (one.firsts == same.firsts).all()
+    assert not np.array_equal(one.starts, other.starts)
+    assert len(one.firsts) == len(other.firsts)
+    # Neither rows nor the documents in them stand by length.
+    first = one.lengths[one.firsts[:-1]]
+    assert 0.3 < (np.diff(first) > 0).mean() < 0.7
+    several = one.firsts[:-1][np.diff(one.firsts) > 1]
+    assert 0.2 < (one.lengths[several] < one.lengths[several + 1]).mean() < 0.8

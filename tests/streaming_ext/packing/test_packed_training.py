@@ -1,0 +1,316 @@
+"""Training on rows of whole documents: exact, elastic, resumable, traced."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext.errors import (
+    ConfigMismatchError,
+    CorruptDatasetError,
+    DatasetError,
+    StorageError,
+    UsageError,
+)
+from streaming_ext.packing import opening
+from tests.streaming_ext.build import EOT, Built, build, numbered_parts, some_documents
+
+Open = Callable[..., StreamingTokenDataset]
+MASKS = ["targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen", "starts_inside"]
+LENGTH = 16
+
+
+@pytest.fixture(autouse=True)
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven units of 270 documents."""
+    monkeypatch.setattr(opening, "UNIT_DOCUMENTS", 40)
+
+
+@pytest.fixture
+def open_packed(open_raw: Open, raw: Built, tmp_path: Path) -> Open:
+    def make(**changes: Any) -> StreamingTokenDataset:
+        settings = {"packing": "best_fit", "sequence_length": LENGTH, "shuffle_block_size": 20,
+                    "remote": str(raw.root), "local": tmp_path / "cache"}  # fmt: skip
+        return open_raw(**(settings | changes))
+
+    return make
+
+
+def documents_of(built: Built, split: str = "train") -> list[list[int]]:
+    """The documents of a split, end-of-text ids with them."""
+    documents: list[list[int]] = [[]]
+    for token in built.streams[split].tolist():
+        documents[-1].append(token)
+        if token == EOT:
+            documents.append([])
+    return [each for each in documents if len(each) > 1]
+
+
+def pieces_in(row: list[int]) -> list[list[int]]:
+    """The pieces of a row; padding is left out."""
+    pieces: list[list[int]] = [[]]
+    for token in row:
+        pieces[-1].append(token)
+        if token == EOT:
+            pieces.append([])
+    return [each for each in pieces if each not in ([], [EOT])]
+
+
+def expected_masks(row: list[int], sizes: list[int], goes_on: int | None) -> dict[str, list[int]]:
+    """Of one row, written out.
+
+    Args:
+        row: its tokens.
+        sizes: of its pieces.
+        goes_on: what follows in the document of the last one, None where that ends.
+    """
+    filled = sum(sizes)
+    segments = [*sizes, len(row) - filled]
+    targets = [*row[1:], -100 if goes_on is None else goes_on]
+    if filled < len(row):
+        targets[filled - 1 :] = [-100] * (len(row) - filled + 1)
+    return {
+        "position_ids": [place for size in segments for place in range(size)],
+        "document_ids": [number for number, size in enumerate(segments) for _ in range(size)],
+        "targets": targets,
+    }
+
+
+@pytest.mark.parametrize(("length", "shuffle"), [
+    (1, True), (2, False), (7, True), (16, True), (64, False), (1000, True),
+])  # fmt: skip
+def test_every_document_comes_whole_and_once(open_packed, raw, length, shuffle) -> None:
+    loader = StreamingTokenLoader(
+        open_packed(sequence_length=length, batch_size=1, shuffle=shuffle)
+    )
+    rows = [batch["tokens"][0].tolist() for batch in loader]
+    assert all(len(row) == length for row in rows)
+    documents = documents_of(raw)
+    short = Counter(tuple(each) for each in documents if len(each) <= length)
+    found = Counter(tuple(piece) for row in rows for piece in pieces_in(row))
+    if length > 31:
+        assert found == short
+    else:
+        assert not short - found
+    # Nothing is lost of those that are longer: all tokens are there, each once.
+    told = Counter(token for row in rows for token in row if token != EOT)
+    assert told == Counter(token for each in documents for token in each if token != EOT)
+
+
+@pytest.mark.parametrize("length", [7, 16, 40])
+def test_masks_are_those_of_the_rows(open_packed, raw, length) -> None:
+    settings = {"sequence_length": length, "batch_size": 3, "extras": [*MASKS, "sequence_ids"]}
+    dataset = open_packed(**settings)
+    (plan,) = dataset.batch_reader.source.plans
+    stream = raw.streams["train"]
+    ends = np.cumsum(dataset.reader.caches[0].index.samples) * 8
+    checked = 0
+    for batch in StreamingTokenLoader(dataset):
+        edges = [0]
+        for number, row in enumerate(batch["tokens"].tolist()):
+            told = plan.look_up(np.array([int(batch["sequence_ids"][number])]))
+            after = int(told.starts[-1] + told.lengths[-1])
+            goes_on = None if told.ends[-1] or after in ends else int(stream[after])
+            expected = expected_masks(row, told.lengths.tolist(), goes_on)
+            assert {name: batch[name][number].tolist() for name in expected} == expected
+            first = int(told.starts[0])
+            inside = first > 0 and stream[first - 1] != EOT
+            assert batch["starts_inside"][number] == inside
+            numbers = expected["document_ids"]
+            changes = [place for place in range(1, length) if numbers[place] != numbers[place - 1]]
+            edges += [number * length + place for place in [*changes, length]]
+            checked += 1
+        assert batch["cu_seqlens"].tolist() == edges
+        assert batch["max_seqlen"] == max(np.diff(edges))
+    assert checked > 100
+
+
+def steps_of(open_packed: Open, ranks: int, *, workers: int = 0, state: Any = None,
+             **settings: Any) -> list[list[int]]:  # fmt: skip
+    steps: list[list[int]] = []
+    for rank in range(ranks):
+        dataset = open_packed(dp_rank=rank, dp_world_size=ranks, batch_size=24 // ranks, **settings)
+        loader = StreamingTokenLoader(dataset, num_workers=workers)
+        if state is not None:
+            loader.load_state_dict(state)
+        own = [b["sequence_ids"].tolist() for b in loader]
+        steps = [a + b for a, b in zip(steps, own, strict=True)] if steps else own
+    return [sorted(step) for step in steps]
+
+
+def test_steps_are_the_same_on_any_ranks_and_workers(open_packed) -> None:
+    whole = steps_of(open_packed, 1)
+    assert len(whole) == open_packed().size // 24 > 10
+    for ranks in (2, 3, 4, 8):
+        assert steps_of(open_packed, ranks) == whole
+    assert steps_of(open_packed, 2, workers=2) == whole
+
+
+def test_a_resume_at_every_step_on_other_ranks(open_packed) -> None:
+    whole = steps_of(open_packed, 1)
+    loader = StreamingTokenLoader(open_packed(batch_size=24))
+    states = [loader.state_dict(), *(loader.state_dict() for _ in loader)]
+    assert len(states) == len(whole) + 1
+    for done, state in enumerate(states[:-1]):
+        ranks = (1, 2, 3, 4, 6, 8)[done % 6]
+        assert steps_of(open_packed, ranks, state=state) == whole[done:]
+
+
+def test_tokens_are_the_same_through_workers_of_either_kind(open_packed) -> None:
+    extras = [*MASKS, "sequence_ids"]
+    here = list(StreamingTokenLoader(open_packed(extras=extras)))
+    for context in ("fork", "spawn"):
+        loader = StreamingTokenLoader(
+            open_packed(extras=extras), num_workers=1, multiprocessing_context=context
+        )
+        for ours, theirs in zip(here, loader, strict=True):
+            assert ours.keys() == theirs.keys()
+            assert all(torch.equal(torch.as_tensor(ours[name]), torch.as_tensor(theirs[name]))
+                       for name in ours)  # fmt: skip
+
+
+def test_packing_is_part_of_the_state(open_packed, open_raw) -> None:
+    state = StreamingTokenLoader(open_packed()).state_dict()
+    assert state["order"]["packing"] == "best_fit"
+    plain = StreamingTokenLoader(open_raw(sequence_length=LENGTH))
+    assert "packing" not in plain.state_dict()["order"]
+    with pytest.raises(ConfigMismatchError, match="packing: the state has 'best_fit'"):
+        plain.load_state_dict(state)
+    with pytest.raises(ConfigMismatchError, match="packing: the state has None"):
+        StreamingTokenLoader(open_packed()).load_state_dict(plain.state_dict())
+
+
+def test_a_mixture_of_two(raw, tmp_path, open_packed) -> None:
+    other = build(tmp_path / "other", numbered_parts(some_documents(90, seed=5)))
+    streams = [
+        TokenStream(remote=str(raw.root), local=tmp_path / "a"),
+        TokenStream(remote=str(other.root), local=tmp_path / "b"),
+    ]
+    dataset = open_packed(streams=streams, remote=None, local=None, batch_size=2,
+                          num_canonical_nodes=1)  # fmt: skip
+    rows = [row for batch in StreamingTokenLoader(dataset) for row in batch["tokens"].tolist()]
+    found = Counter(tuple(piece) for row in rows for piece in pieces_in(row))
+    documents = [*documents_of(raw), *documents_of(other)]
+    left_out = dataset.size - len(rows)
+    missing = Counter(tuple(each) for each in documents if len(each) <= LENGTH) - found
+    assert left_out < 3
+    assert sum(missing.values()) <= left_out * LENGTH // 2
+    (trace, *_) = StreamingTokenLoader(dataset).trace(3)
+    assert trace.spans
+
+
+def test_the_holdout_is_read_once_and_filled_up(open_packed, raw) -> None:
+    rows = []
+    for rank in range(3):
+        dataset = open_packed(split="holdout", dp_rank=rank, dp_world_size=3, extras=MASKS)
+        for batch in StreamingTokenLoader(dataset):
+            assert (batch["targets"][~batch["real"]] == -100).all()
+            rows += batch["tokens"][batch["real"]].tolist()
+    found = Counter(token for row in rows for token in row if token != EOT)
+    stream = raw.streams["holdout"]
+    assert found == Counter(stream[stream != EOT].tolist())
+
+
+@pytest.mark.parametrize("length", [7, 64])
+def test_a_trace_explains_each_token(open_packed, length) -> None:
+    sources = {
+        (f"mem://source-{part}.parquet", row): [*ids, EOT]
+        for part, rows in enumerate(numbered_parts(some_documents(300)))
+        for row, (_, ids) in enumerate(rows)
+    }
+    loader = StreamingTokenLoader(open_packed(sequence_length=length, batch_size=1))
+    explained = 0
+    for step, batch in enumerate(loader):
+        (trace,) = loader.trace(step)
+        told = [EOT] * length
+        for span in trace.spans:
+            piece = sources[span.source, span.row][span.first : span.first + span.tokens]
+            assert len(piece) == span.tokens > 0
+            told[span.place : span.place + span.tokens] = piece
+            explained += span.tokens
+        assert batch["tokens"].tolist() == [told]
+    assert explained == sum(map(len, documents_of_train(sources)))
+
+
+def documents_of_train(sources: dict[tuple[str, int], list[int]]) -> list[list[int]]:
+    split = {
+        (f"mem://source-{part}.parquet", row): split
+        for part, rows in enumerate(numbered_parts(some_documents(300)))
+        for row, (split, _) in enumerate(rows)
+    }
+    return [ids for place, ids in sources.items() if split[place] == "train"]
+
+
+def test_one_sequence_by_its_number(open_packed) -> None:
+    dataset = open_packed(batch_size=1, shuffle=False)
+    rows = [batch["tokens"][0].tolist() for batch in StreamingTokenLoader(dataset)]
+    assert dataset.get_item(7)["tokens"].tolist() == rows[7]
+
+
+class TestThePlanOnDisk:
+    def only(self, folder: Path) -> Path:
+        (path,) = folder.rglob("*.plan")
+        return path
+
+    def test_it_is_made_once_and_is_always_the_same(self, open_packed, tmp_path) -> None:
+        open_packed()
+        path = self.only(tmp_path)
+        made = path.stat().st_mtime_ns, path.read_bytes()
+        open_packed()
+        assert (path.stat().st_mtime_ns, path.read_bytes()) == made
+        path.unlink()
+        open_packed()
+        assert path.read_bytes() == made[1]
+
+    def test_a_damaged_directory_is_made_again(self, open_packed, tmp_path) -> None:
+        open_packed()
+        path = self.only(tmp_path)
+        good = path.read_bytes()
+        for bad in (b"", good[:-1], good[:-30] + b"x" + good[-29:]):
+            path.write_bytes(bad)
+            open_packed()
+            assert path.read_bytes() == good
+
+    def test_a_damaged_unit_is_an_error_before_any_row_of_it(self, open_packed, tmp_path) -> None:
+        open_packed()
+        path = self.only(tmp_path)
+        data = bytearray(path.read_bytes())
+        data[100] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(CorruptDatasetError, match="unit 0 has another hash. Remove it"):
+            list(StreamingTokenLoader(open_packed()))
+
+    def test_one_beside_a_dataset_that_is_read_in_place(self, copy, raw, open_raw) -> None:
+        root = copy(raw)
+        open_raw(local=root, packing="best_fit")
+        assert self.only(root).parent == root / ".unpacked"
+
+    def test_a_folder_that_cannot_hold_it(self, open_packed, tmp_path) -> None:
+        (tmp_path / "cache").write_text("no folder")
+        with pytest.raises(StorageError, match="Give local= a folder"):
+            open_packed()
+
+    @pytest.mark.parametrize("what", ["missing", "damaged"])
+    def test_tables_of_documents_are_checked(self, copy, raw, open_raw, what) -> None:
+        root = copy(raw)
+        for path in (root / "documents").iterdir():
+            if what == "missing":
+                path.unlink()
+            else:
+                path.write_bytes(path.read_bytes()[::-1])
+        with pytest.raises(DatasetError, match="documents/00000.parquet is"):
+            open_raw(local=root, packing="best_fit")
+        assert not list(root.rglob("*.plan"))
+        assert not list(root.rglob("*.tmp"))
+
+
+def test_what_is_not_known_or_not_allowed_is_refused(open_packed, open_raw) -> None:
+    with pytest.raises(UsageError, match="`packing` must be 'best_fit', or None"):
+        open_raw(packing="first_fit")
+    with pytest.raises(UsageError, match="must be below 1073741824 with packing"):
+        open_packed(sequence_length=1 << 30)
