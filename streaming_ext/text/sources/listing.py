@@ -68,7 +68,9 @@ def list_sources(
 def _check_name(source: SourceFile) -> None:
     """Refuse a name that would steer a terminal or a log, or lead out of where it was listed."""
     url = source.url
-    if any(unicodedata.category(character) in _STEERING for character in url):
+    if not url.isprintable() and any(
+        unicodedata.category(character) in _STEERING for character in url
+    ):
         problem = "holds control characters"
     elif source.remote and {".", ".."} & set(url.partition("://")[2].split("/")):
         problem = "leads out of its folder"

@@ -1,6 +1,7 @@
 """The documents of a part: those of its pieces, one after another."""
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -18,6 +19,7 @@ from streaming_ext.text.documents.source_format import (
     DocumentBatch,
     Span,
 )
+from streaming_ext.text.filters.filters import FilterName
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +131,14 @@ def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
 
 def _joined(batches: Sequence[DocumentBatch], fraction: float) -> DocumentBatch:
     """Consecutive batches as one."""
+    dropped: Counter[FilterName] = Counter()
+    for batch in batches:
+        dropped.update(batch.dropped)
     return DocumentBatch(
         np.concatenate([batch.rows for batch in batches]),
         pa.concat_arrays([batch.texts for batch in batches]),
         sum(batch.num_rows for batch in batches),
         min(1.0, fraction),
         tuple(one for batch in batches for one in batch.bad),
+        dropped,
     )

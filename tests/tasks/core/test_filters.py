@@ -73,6 +73,22 @@ def test_what_stays_is_what_a_filtered_source_would_give(
     assert lengths.max() <= 400
 
 
+def test_small_files_taken_together_count_the_same(
+    filtered: Path, sources: Path, vocabulary: Path, tmp_path: Path
+) -> None:
+    together = build_from(
+        sources, tmp_path / "together", tokenizer=str(vocabulary), holdout_fraction=0.2,
+        min_part_size="1GiB", **FILTERS,
+    )  # fmt: skip
+    (part,) = read_manifest(LocalStorage(together)).parts
+    parts = read_manifest(LocalStorage(filtered)).parts
+    assert part.dropped_documents == {
+        name: sum(one.dropped_documents[name] for one in parts) for name in FILTERS
+    }
+    assert part.null_documents == 0
+    assert verify(LocalStorage(together), deep=True, deep_sample=50).findings == ()
+
+
 def test_it_is_sound_and_says_what_was_dropped(filtered: Path) -> None:
     storage = LocalStorage(filtered)
     report = verify(storage, deep=True, deep_sample=50)

@@ -29,6 +29,7 @@ from streaming_ext.text.documents.source_format import BadDocument
 
 _OPEN, _CLOSE, _RETURN = b"{}\r"
 _LARGE = 2**20  # bytes of a line that is tried alone
+_SMALL = 2**15  # bytes of a block: Arrow's parser takes half a millisecond before it begins
 
 Columns = tuple[list[pa.LargeStringArray], list[pa.Array]]  # of texts, and what is compared
 Place = Callable[[int, int], str]  # of a byte of a line of a block, for people
@@ -42,7 +43,7 @@ def texts_of_block(
     Raises:
         SourceError: one is bad, and such are not to be left out.
     """
-    columns = _texts_at_once(block, rows.options)
+    columns = _texts_at_once(block, rows.options) if len(block.data) > _SMALL else None
     return (columns, []) if columns is not None else _texts_one_by_one(block, rows, place)
 
 

@@ -34,6 +34,9 @@ TYPES = {"text": pa.large_string(), "number": pa.float64(), "boolean": pa.bool_(
          "any": pa.bool_()}  # fmt: skip
 
 
+_DECODER = json.JSONDecoder(parse_int=float)  # an int of 5,000 digits would be an error
+
+
 class LargeText(bytes):
     """A text that a decoder left as the bytes of valid UTF-8."""
 
@@ -117,7 +120,7 @@ def object_of(data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise BadValueError("no valid UTF-8", error.start) from error
     try:
-        value = json.loads(text, parse_int=float)  # an int of 5,000 digits would be an error
+        value = _DECODER.decode(text) if text[:1] != "\ufeff" else json.loads(text)
     except json.JSONDecodeError as error:
         at = len(text[: error.pos].encode())
         raise BadValueError(f"no valid JSON ({error.msg})", at) from error

@@ -124,6 +124,7 @@ def test_at_once_is_as_one_by_one(
 
 
 def test_usual_lines_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_SMALL", 0)
     monkeypatch.setattr(blocks, "_texts_one_by_one", None)  # not called
     data = b'{"id": 1, "text": "a\\n\\u00e9", "meta": {"text": [1]}}\n{"text": null}\r\n{"id": 3}\n'
     assert rows(tmp_path / "x.jsonl", data) == [(0, "a\né")]

@@ -1,0 +1,11 @@
+"""How the files of these tests are read."""
+
+import pytest
+
+from streaming_ext.text.documents.json import blocks
+
+
+@pytest.fixture(autouse=True)
+def small_blocks_as_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files take Arrow's parser too; that both ways agree has a test of its own."""
+    monkeypatch.setattr(blocks, "_SMALL", 0)
