@@ -1,0 +1,78 @@
+"""A run over a file of each format: killed, gone on with, in shares, checked, read in training."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.options import ReadOptions
+from tasks.core.synthetic import make_documents
+from tests.command_line import CommandLine, assert_same_text, wait_for, workers_of
+
+NAMES = ["0.jsonl", "1.jsonl.gz", "2.ndjson.zst", "3.json", "4.cbor", "5.arrow", "6.tar",
+         "7.parquet", "8.json.bz2", "9.cbor.xz"]  # fmt: skip
+CODECS = {"gz": "gzip", "zst": "zstd", "bz2": "bz2", "xz": "xz"}
+OPTIONS = {"engine": "reference", "workers": 2, "shard_size": "64KiB"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same documents in files of each format, and in Parquet."""
+    mixed, parquet = tmp_path_factory.mktemp("mixed"), tmp_path_factory.mktemp("parquet")
+    options = ReadOptions()
+    documents = make_documents(150 * len(NAMES), seed=6)
+    for number, name in enumerate(NAMES):
+        texts = pa.chunked_array([documents[number :: len(NAMES)]], pa.large_string())
+        codec = CODECS.get(name.rpartition(".")[2], "none")
+        format_of(name).write(mixed / name, texts, options, codec=codec)
+        format_of("x.parquet").write(parquet / f"{number}.parquet", texts, options, codec="zstd")
+    return mixed, parquet
+
+
+def test_every_format(served: CommandLine, folders: tuple[Path, Path], tmp_path: Path) -> None:
+    mixed, parquet = folders
+    undisturbed, output = tmp_path / "undisturbed", tmp_path / "out"
+    ended = served.shard(undisturbed, **OPTIONS, sources=parquet)
+    assert ended.returncode == 0, ended.stderr
+    chosen = {**OPTIONS, "sources": mixed / "*.*"}
+    for awaited in (1, 6):
+        run = served.start(*served.shard_arguments(output, **chosen))
+        wait_for(
+            lambda run=run, awaited=awaited: (
+                run.poll() is not None
+                or (workers_of(run.pid) and len(list(output.glob("parts/*"))) >= awaited)
+            )
+        )
+        os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
+    assert list(output.glob("parts/*"))
+    ended = served.shard(output, **chosen)
+    assert ended.returncode == 0, ended.stderr
+    assert_same_text(undisturbed, output)
+    verified = served.run("verify", output, "--deep", "--json")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert not json.loads(verified.stdout)["findings"]
+    shown = served.run("inspect", output, "--sample", 0)
+    assert "0.jsonl" in shown.stdout, shown.stdout + shown.stderr
+
+    tokens, urls = 0, []
+    shares = replace(served, sources=mixed / "*.*")
+    for rank in (0, 1):
+        share = tmp_path / f"share{rank}"
+        ended = shares.shard(share, **OPTIONS, nodes=2, node_rank=rank)
+        assert ended.returncode == 0, ended.stderr
+        manifest = Manifest.model_validate_json((share / "manifest.json").read_bytes())
+        urls += [part.source.url for part in manifest.parts]
+        tokens += manifest.tokens
+    whole = Manifest.model_validate_json((output / "manifest.json").read_bytes())
+    assert sorted(urls) == [part.source.url for part in whole.parts]
+    assert tokens == whole.tokens
+    dataset = StreamingTokenDataset(local=output, batch_size=4, dp_rank=0, dp_world_size=1)
+    assert sum(len(batch["tokens"]) for batch in StreamingTokenLoader(dataset)) >= 4
