@@ -99,16 +99,50 @@ class StreamingTokenLoader:
         if plan.num_steps(self._cursor.place) == 0:
             self._cursor = plan.next_epoch(self._cursor)
         planned = plan.num_steps(self._cursor.place)
-        for raw in self._raw_batches(self._cursor, planned):
+        epoch = self._cursor.epoch
+        while planned and self._cursor.epoch == epoch:
+            begun = self._cursor
+            yield from self._batches(begun, planned)
+            if self._cursor is begun:
+                return
+            planned = plan.num_steps(self._cursor.place)  # training was moved on meanwhile
+
+    def _batches(self, begun: Cursor, planned: int) -> Iterator[dict[str, Any]]:
+        """The steps behind a cursor, until training is moved to another one."""
+        for raw in self._raw_batches(begun, planned):
             for batch in self.dataset.batch_reader.split(raw, rows=self.batch_size):
                 # Counted before it is handed over: a state saved in the loop's body has it.
                 self._received += 1
                 yield to_tensors(batch, pin=self._pin)
                 del batch  # the next one may have its memory
+                if self._cursor is not begun:
+                    return
         if self._received != planned:
             raise DatasetError(
-                f"Epoch {self._cursor.epoch} ended after {self._received} of {planned} steps."
+                f"Epoch {begun.epoch} ended after {self._received} of {planned} steps."
             )
+
+    def skip(self, steps: int) -> None:
+        """Leave out the next steps, as if training had received them: after a spike of its loss.
+
+        An iteration that runs goes on behind them. What it skips beyond the end of an epoch is
+        skipped of the next one.
+
+        Args:
+            steps: how many, at least 0.
+
+        Raises:
+            UsageError: less than 0, or in an evaluation, which always holds everything.
+        """
+        if steps < 0:
+            raise UsageError(f"`steps` to skip must be at least 0, got {steps}.")
+        if not self.dataset.drop_last:
+            raise UsageError("An evaluation holds every sequence: nothing of it can be skipped.")
+        plan, here = self.dataset.plan, self._position()
+        while steps > (left := plan.num_steps(here.place)):
+            here, steps = plan.next_epoch(here), steps - left
+        place = here.place + steps * plan.slices.global_batch
+        self._cursor, self._received = replace(here, place=place), 0
 
     def state_dict(self) -> dict[str, Any]:
         """Where training stands, between two steps: what it received, not what workers prepared."""

@@ -12,8 +12,10 @@ from streaming_ext.batches.tensors import to_tensors
 from streaming_ext.checkpoint.position import TrainingPosition
 from streaming_ext.checkpoint.resume import resume_of
 from streaming_ext.errors import DatasetError, UsageError
+from streaming_ext.exclusions import Exclusions, excluded_documents, excluded_sequences
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.sampler.node_local import find_node_group, plan_of
+from streaming_ext.sampler.order import kept_bounds
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import find_rank
 from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings
@@ -49,6 +51,11 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         packing: `best_fit` for rows of whole documents, where only those that are longer than a row
             are cut; the plan is made once and kept beside the shards. None for sequences cut out
             of one stream.
+        exclude: a Parquet table of documents (columns `source` and `row`, as `shardmill trace
+            --output` writes it) that training leaves out: packed rows do not hold them, and
+            sequences that hold a token of one do not come.
+        max_repeated_ngram: how often some words of 1 to 13 tokens may stand in a row behind each
+            other; rows where they do more often do not count: `real` is False, `targets` -100.
         extras: what a batch holds besides `tokens`, see `EXTRAS`.
         eot_id: the id that ends a document, where the dataset does not say.
         token_dtype: type of an id, where a set of another tool stores them as bytes:
@@ -90,6 +97,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         epoch_size: int | str | None = None,
         drop_last: bool | None = None,
         packing: str | None = None,
+        exclude: str | Path | None = None,
+        max_repeated_ngram: int | None = None,
         extras: Collection[str] = (),
         eot_id: int | None = None,
         token_dtype: str | None = None,
@@ -106,10 +115,13 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         node_local: bool | str | Path | None = None,
     ) -> None:
         """Open the dataset; no shard is read yet."""
+        exclusions = None if exclude is None else Exclusions.read(exclude)
         order = OrderSettings(
             split=split, sequence_length=sequence_length, batch_size=batch_size, shuffle=shuffle,
             shuffle_seed=shuffle_seed, shuffle_block_size=shuffle_block_size,
             num_canonical_nodes=num_canonical_nodes, drop_last=drop_last, packing=packing,
+            exclude=None if exclusions is None else exclusions.fingerprint,
+            max_repeated_ngram=max_repeated_ngram,
         )  # fmt: skip
         rank = find_rank(dp_rank=dp_rank, dp_world_size=dp_world_size, device_mesh=device_mesh,
                          process_group=process_group, replication=replication)  # fmt: skip
@@ -127,11 +139,18 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
         self.eot_id = indexes[0].eot_id if eot_id is None else eot_id
         self.sequence_length = sequence_length or indexes[0].sample_tokens
+        documents = excluded_documents(exclusions, caches)
         source = source_of(caches, packing=packing, length=self.sequence_length,
-                           cache_limit=self.cache_limit)  # fmt: skip
+                           cache_limit=self.cache_limit, left_out=documents)  # fmt: skip
         self.reader = source.reader
         self._bounds = source.bounds(self.sequence_length)
-        sizes = [int(bounds[-1]) for bounds in self._bounds]
+        left_out = None
+        bounds = self._bounds
+        if documents is not None and packing is None:
+            left_out = [excluded_sequences(each, self.sequence_length, int(own[-1]))
+                        for each, own in zip(documents, bounds, strict=True)]  # fmt: skip
+            bounds = [kept_bounds(*each) for each in zip(bounds, left_out, strict=True)]
+        sizes = [int(own[-1]) for own in bounds]
         self.epoch_size = parse_count(epoch_size, name="epoch_size")
         self.node_group = find_node_group(
             indexes, node_local=node_local, rank=rank, sequences=sizes[0],
@@ -140,7 +159,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         )  # fmt: skip
         reading = rank if self.node_group is None else self.node_group.rank
         self.plan = plan_of(
-            self.node_group, order.spec, bounds=self._bounds, drop_last=self.drop_last,
+            self.node_group, order.spec, bounds=bounds, drop_last=self.drop_last, left_out=left_out,
             choose=sequences_an_epoch(self.streams, sizes, epoch_size=self.epoch_size),
             slices=RankSlices(batch_size=batch_size or 1, lanes=self.num_canonical_nodes,
                               rank=reading.rank, num_ranks=reading.size),
@@ -151,6 +170,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.batch_reader = BatchReader(
             self.plan, source, sequence_length=self.sequence_length, extras=extras,
             eot_id=self.eot_id, predownload=self.predownload,
+            max_repeated_ngram=max_repeated_ngram,
         )  # fmt: skip
         self.resume = resume_of(self.node_group, self.plan, indexes,
                                 settings=order.identity(self.sequence_length),

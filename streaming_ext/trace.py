@@ -1,22 +1,23 @@
 """Which documents, of which source file and row, a sequence holds."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from io import BytesIO
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.places import Place, PlacesOfPart
-from streaming_ext.dataset.reading import record_of
-from streaming_ext.errors import CorruptDatasetError, UsageError
+from streaming_ext.dataset.places import Place
+from streaming_ext.documents_of_part import parts_of_shards, read_documents
+from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
-from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
 if TYPE_CHECKING:
     from streaming_ext.token_dataset import StreamingTokenDataset
+
+_COLUMNS = ("step", "rank", "stream", "sequence", "source", "row", "from_byte", "first", "tokens",
+            "place")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +87,6 @@ def trace_step(
     if not 0 <= step < plan.num_steps(0):
         raise UsageError(f"`step` must be in [0, {plan.num_steps(0)}), got {step}.")
     streams, sequences = plan.whole_step(begin, step)
-    tables: dict[tuple[int, int], _Documents] = {}
     traces = []
     for place, (stream, sequence) in enumerate(
         zip(streams.tolist(), sequences.tolist(), strict=True)
@@ -94,57 +94,59 @@ def trace_step(
         if sequence < 0:  # fills up the last batch of an evaluation
             continue
         pieces = dataset.batch_reader.source.pieces_of(stream, sequence, dataset.sequence_length)
-        spans = _spans(dataset.reader.caches[stream], stream, pieces, tables)
+        spans = _spans(dataset.reader.caches[stream], pieces)
         rank = place // plan.slices.batch_size
         traces.append(SequenceTrace(rank=rank, stream=stream, sequence=sequence, spans=spans))
     return traces
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Documents:
-    """The documents of a part in one split: all arrays of shape (documents,)."""
+def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path) -> int:
+    """Write the documents of some steps as a Parquet file, a line a piece; returns how many.
 
-    places: PlacesOfPart
-    rows: Ints
-    ends: Ints  # in tokens from the part's start
+    Args:
+        traces: by step.
+        path: of the file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    lines = [
+        {"step": step, "rank": trace.rank, "stream": trace.stream, "sequence": trace.sequence,
+         **asdict(span)}
+        for step, sequences in traces.items() for trace in sequences for span in trace.spans
+    ]  # fmt: skip
+    schema = pa.schema(
+        [(name, pa.string() if name == "source" else pa.int64()) for name in _COLUMNS]
+    )
+    temporary = Path(f"{path}.tmp")
+    pq.write_table(pa.Table.from_pylist(lines, schema), temporary)
+    temporary.replace(path)
+    return len(lines)
 
 
-def _spans(
-    cache: ShardCache,
-    stream: int,
-    pieces: Sequence[tuple[int, int]],
-    tables: dict[tuple[int, int], _Documents],
-) -> tuple[DocumentSpan, ...]:
+def _spans(cache: ShardCache, pieces: Sequence[tuple[int, int]]) -> tuple[DocumentSpan, ...]:
     """The documents of a sequence, which is made of some pieces of the split's stream."""
     spans: list[DocumentSpan] = []
     place = 0
     for begin, end in pieces:
         spans += [replace(span, place=place + span.place)
-                  for span in _spans_of_piece(cache, stream, (begin, end), tables)]  # fmt: skip
+                  for span in _spans_of_piece(cache, (begin, end))]  # fmt: skip
         place += end - begin
     return tuple(spans)
 
 
-def _spans_of_piece(
-    cache: ShardCache,
-    stream: int,
-    piece: tuple[int, int],
-    tables: dict[tuple[int, int], _Documents],
-) -> Iterator[DocumentSpan]:
+def _spans_of_piece(cache: ShardCache, piece: tuple[int, int]) -> Iterator[DocumentSpan]:
     """The documents of a piece of the stream; their places count from its beginning."""
     begin, end = piece
     index = cache.index
     if index.manifest is None:
         raise UsageError(f"{cache.source.url} does not say which documents it holds.")
-    starts = index.token_starts
-    parts = np.array([int(name.partition("/")[0]) for name in index.raw_names])
+    starts, parts = index.token_starts, parts_of_shards(index)
     first = int(np.searchsorted(starts, begin, side="right")) - 1
     last = int(np.searchsorted(starts, end - 1, side="right")) - 1
     for part in dict.fromkeys(parts[first : last + 1].tolist()):
-        if (stream, part) not in tables:
-            tables[stream, part] = _read_documents(cache, index.manifest, part)
-        documents = tables[stream, part]
-        origin = int(starts[np.argmax(parts == part)])
+        documents = read_documents(cache, part)
+        origin = documents.origin
         low, high = max(0, begin - origin), end - origin
         document = int(np.searchsorted(documents.ends, low, side="right"))
         while document < len(documents.ends):
@@ -162,20 +164,3 @@ def _spans_of_piece(
                 place=origin + start - begin,
             )
             document += 1
-
-
-def _read_documents(cache: ShardCache, manifest: Manifest, part: int) -> _Documents:
-    import pyarrow.parquet as pq
-
-    summary = next((each for each in manifest.parts if each.part == part), None)
-    if summary is None:
-        raise CorruptDatasetError(f"{cache.source.url}: the manifest does not know part {part}.")
-    record = record_of(cache.source.read_listed(summary.record), where=summary.record.path)
-    table = pq.read_table(BytesIO(cache.source.read_listed(record.documents)))
-    chosen = np.asarray(table["split"]) == cache.index.split
-    lengths = np.asarray(table["tokens"])[chosen].astype(np.int64) + 1  # and its end-of-text id
-    return _Documents(
-        places=PlacesOfPart(record, manifest),
-        rows=np.asarray(table["row"])[chosen].astype(np.int64),
-        ends=np.cumsum(lengths),
-    )

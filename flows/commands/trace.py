@@ -14,7 +14,7 @@ from streaming_ext.errors import NothingThereError, UsageError
 def trace(
     path: str,
     *,
-    step: int,
+    step: str,
     batch_size: int,
     ranks: int = 1,
     epoch: int = 0,
@@ -25,6 +25,7 @@ def trace(
     shuffle_block_size: int = 2**18,
     num_canonical_nodes: int | None = None,
     packing: Literal["best_fit"] | None = None,
+    output: str | None = None,
 ) -> int:
     """Tell which documents, of which source file and row, a training step held.
 
@@ -36,7 +37,7 @@ def trace(
     path
         Folder or URL of a dataset.
     step
-        Step within the epoch, from 0.
+        Step within the epoch, from 0; `A:B` for all from A to before B.
     batch_size
         Sequences a rank and step.
     ranks
@@ -57,7 +58,13 @@ def trace(
         Lanes through the data.
     packing
         How documents were packed into rows, where they were.
+    output
+        Parquet file to write the documents to, in place of the terminal: what
+        `StreamingTokenDataset(exclude=...)` takes.
     """
+    steps = _steps(step)
+    if output is not None:
+        _require_folder(output)
     try:
         from streaming_ext.token_dataset import StreamingTokenDataset
     except ImportError as error:
@@ -65,7 +72,7 @@ def trace(
     if "://" not in path and not Path(path).is_dir():
         raise NothingThereError(f"{path} is no dataset: it is not there. Is the path right?")
     from flows.terminal.show_trace import show_trace
-    from streaming_ext.trace import trace_step
+    from streaming_ext.trace import trace_step, write_traces
 
     with tempfile.TemporaryDirectory() as cache:  # nothing is unpacked for this
         dataset = StreamingTokenDataset(
@@ -82,5 +89,28 @@ def trace(
             dp_rank=0,
             dp_world_size=ranks,
         )
-        show_trace(trace_step(dataset, step, epoch=epoch), out)
+        traces = {step: trace_step(dataset, step, epoch=epoch) for step in steps}
+    if output is not None:
+        out.print(f"{write_traces(traces, output):,} pieces of documents in {output}")
+        return 0
+    for number, sequences in traces.items():
+        if len(traces) > 1:
+            out.print(f"step {number}")
+        show_trace(sequences, out)
     return 0
+
+
+def _steps(text: str) -> range:
+    """The steps that `A` or `A:B` stands for."""
+    first, colon, stop = text.partition(":")
+    if not (first.isdecimal() and (stop.isdecimal() or not colon)):
+        raise UsageError(f"`--step` is a number, or A:B for all from A to before B; got {text!r}.")
+    steps = range(int(first), int(stop) if colon else int(first) + 1)
+    if not steps:
+        raise UsageError(f"`--step {text}` holds no step: B must be above A.")
+    return steps
+
+
+def _require_folder(output: str) -> None:
+    if not Path(output).absolute().parent.is_dir():
+        raise UsageError(f"`--output {output}`: there is no such folder. Make it first.")

@@ -8,6 +8,7 @@ import numpy as np
 
 from streaming_ext.batches.buffers import Buffers
 from streaming_ext.batches.masks import IGNORED, MASKS, Boundaries
+from streaming_ext.batches.repeats import repeats_more
 from streaming_ext.batches.spread import Spread
 from streaming_ext.batches.token_source import Flags, ReadAhead, TokenRows, TokenSource
 from streaming_ext.errors import UsageError
@@ -33,6 +34,7 @@ class BatchReader:
         extras: Collection[str],
         eot_id: int | None,
         predownload: int,
+        max_repeated_ngram: int | None = None,
     ) -> None:
         """Choose what a batch holds besides its tokens.
 
@@ -43,6 +45,7 @@ class BatchReader:
             extras: any of `EXTRAS`.
             eot_id: the id that ends a document, None where unknown.
             predownload: sequences of this rank to run ahead with fetching.
+            max_repeated_ngram: see `repeats_more`; None to look for nothing.
         """
         if unknown := sorted(set(extras) - set(EXTRAS)):
             raise UsageError(f"`extras` may name {', '.join(EXTRAS)}; got {', '.join(unknown)}.")
@@ -62,6 +65,7 @@ class BatchReader:
         if self._masks:
             source.find_ends(self._eot)
         self._predownload = predownload
+        self._max_repeated = max_repeated_ngram
 
     def batches(
         self, cursor: Cursor, blocks: Iterable[range], *, together: int, whole: bool = False
@@ -219,6 +223,8 @@ class BatchReader:
             if not chosen.all():
                 tokens[~chosen] = max(0, self._eot)
             batch["real"] = chosen
+        if self._max_repeated is not None:
+            batch["real"] = chosen & ~repeats_more(tokens, self._max_repeated, eot_id=self._eot)
         if "sequence_ids" in self.extras:
             batch["sequence_ids"] = sequences
         if "starts_inside" in self.extras:

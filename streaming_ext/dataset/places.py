@@ -7,12 +7,18 @@ before, so the row in the file is known where they are in the same dataset:
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+import numpy as np
+import numpy.typing as npt
+
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.record import PartRecord, PartSummary
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,24 @@ class PlacesOfPart:
             before = rows_before(manifest.parts, record.part)
             if before is not None:
                 self._from_byte, self._before = 0, before
+
+    def among(self, rows: Ints, wanted: Mapping[tuple[str, int], Ints]) -> Flags:
+        """Which rows of the part are among some documents: (rows,).
+
+        Args:
+            rows: of the part: (rows,).
+            wanted: rows of each source file, sorted, by its URL and `from_byte`.
+        """
+        number = np.minimum(
+            np.searchsorted(self._starts, rows, side="right"), len(self._pieces)
+        ) - 1  # fmt: skip
+        found = np.zeros(len(rows), bool)
+        for piece, told in enumerate(self._pieces):
+            theirs = wanted.get((told.source.url, self._from_byte))
+            if theirs is not None:
+                here = np.flatnonzero(number == piece)
+                found[here] = np.isin(rows[here] - self._starts[piece] + self._before, theirs)
+        return found
 
     def of(self, row: int) -> Place:
         """The place of a row of the part."""

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.errors import (
     CorruptDatasetError,
     StorageError,
@@ -21,6 +22,7 @@ from streaming_ext.errors import (
 from streaming_ext.packing.documents import Documents, count_documents, documents_of
 from streaming_ext.packing.plan import MAX_ROW, VERSION, PackingPlan, write_plan
 from streaming_ext.packing.unit import UnitRows, pack_unit
+from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
 UNIT_DOCUMENTS: Final = 1 << 18  # packed among themselves
@@ -30,8 +32,13 @@ _PATIENCE: Final = 3600.0  # seconds to wait for the process that makes a plan
 _PAUSE: Final = 0.05
 
 
-def open_plan(cache: ShardCache, length: int) -> PackingPlan:
+def open_plan(cache: ShardCache, length: int, *, left_out: Documents | None = None) -> PackingPlan:
     """The plan of a split for rows of `length` tokens.
+
+    Args:
+        cache: of the split.
+        length: tokens a row.
+        left_out: documents that no row holds.
 
     Raises:
         UsageError: the dataset does not know its documents, or rows are too long.
@@ -41,7 +48,10 @@ def open_plan(cache: ShardCache, length: int) -> PackingPlan:
     if length >= MAX_ROW:
         raise UsageError(f"`sequence_length` must be below {MAX_ROW} with packing, got {length}.")
     index = cache.index
-    name = f"{index.split or 'shards'}-{index.index_hash[:16]}.best_fit-{VERSION}-{length}.plan"
+    name = f"{index.split or 'shards'}-{index.index_hash[:16]}.best_fit-{VERSION}-{length}"
+    if left_out is not None and len(left_out.starts):
+        name += f"-without-{content_hash(np.sort(left_out.starts).tobytes())[:16]}"
+    name += ".plan"
     path = cache.beside / name
     try:
         with contextlib.suppress(FileNotFoundError, CorruptDatasetError):  # made below
@@ -50,7 +60,7 @@ def open_plan(cache: ShardCache, length: int) -> PackingPlan:
         with _alone(path):
             with contextlib.suppress(FileNotFoundError, CorruptDatasetError):  # by another process
                 return PackingPlan(path, length=length)
-            _make(cache, path, length)
+            _make(cache, path, length, left_out)
         return PackingPlan(path, length=length)
     except OSError as error:
         raise StorageError(
@@ -114,18 +124,28 @@ def _joined(pieces: list[Documents]) -> Documents:
     )
 
 
-def _make(cache: ShardCache, path: Path, length: int) -> None:
+def _make(cache: ShardCache, path: Path, length: int, left_out: Documents | None) -> None:
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
         leftover.unlink(missing_ok=True)
     temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
-    count, tokens = count_documents(cache), int(cache.index.token_starts[-1])
+    documents, count = documents_of(cache), count_documents(cache)
+    if left_out is not None:
+        documents, count = _without(documents, left_out.starts), count - len(left_out.starts)
+    tokens = int(cache.index.token_starts[-1])
     try:
         with temporary.open("wb") as file:
-            units = plan_units(documents_of(cache), count=count, tokens=tokens, length=length)
+            units = plan_units(documents, count=count, tokens=tokens, length=length)
             write_plan(file, units, length=length)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _without(documents: Iterable[Documents], starts: Ints) -> Iterator[Documents]:
+    """The documents that do not begin at any of `starts`."""
+    for some in documents:
+        kept = ~np.isin(some.starts, starts)
+        yield Documents(some.starts[kept], some.lengths[kept])
 
 
 @contextlib.contextmanager

@@ -37,6 +37,7 @@ class EpochPlan:
         choose: list[int],
         slices: RankSlices,
         drop_last: bool,
+        left_out: list[Ints] | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -46,6 +47,7 @@ class EpochPlan:
             choose: sequences of each stream an epoch.
             slices: of every step, one a rank.
             drop_last: leave out the last short step of an epoch, or fill it with sequence -1.
+            left_out: see `StreamOrder`, one a stream.
 
         Raises:
             UsageError: there is nothing to read.
@@ -53,8 +55,10 @@ class EpochPlan:
         self.slices = slices
         self.drop_last = drop_last
         self._orders = [
-            StreamOrder(spec, bounds=each, stream=number) for number, each in enumerate(bounds)
-        ]
+            StreamOrder(spec, bounds=each, stream=number,
+                        left_out=None if left_out is None else left_out[number])
+            for number, each in enumerate(bounds)
+        ]  # fmt: skip
         self._mixture: Mixture | None = None
         for number, order in enumerate(self._orders):
             if order.size < 1:

@@ -78,6 +78,7 @@ class NodePlan(EpochPlan):
         node_group: NodeGroup,
         slices: RankSlices,
         drop_last: bool,
+        left_out: list[Ints] | None = None,
     ) -> None:
         """See `EpochPlan` for the arguments.
 
@@ -88,7 +89,8 @@ class NodePlan(EpochPlan):
         steps = node_group.steps(batch, drop_last=drop_last)
         fills_up = node_group.fills_up(batch, steps)
         super().__init__(spec, bounds=[bounds], choose=[steps * batch], slices=slices,
-                         drop_last=drop_last and not fills_up)  # fmt: skip
+                         drop_last=drop_last and not fills_up,
+                         left_out=left_out)  # fmt: skip
         self._own = int(bounds[-1])
         self.filled = min(self._own, self.epoch_size)
 
@@ -105,13 +107,14 @@ def plan_of(
     choose: list[int],
     slices: RankSlices,
     drop_last: bool,
+    left_out: list[Ints] | None = None,
 ) -> EpochPlan:
     """The plan of a rank of a node_group, or an ordinary one where there is none."""
     if node_group is None:
-        return EpochPlan(spec, bounds=bounds, choose=choose, slices=slices, drop_last=drop_last)
-    return NodePlan(
-        spec, bounds=bounds[0], node_group=node_group, slices=slices, drop_last=drop_last
-    )
+        return EpochPlan(spec, bounds=bounds, choose=choose, slices=slices, drop_last=drop_last,
+                         left_out=left_out)  # fmt: skip
+    return NodePlan(spec, bounds=bounds[0], node_group=node_group, slices=slices,
+                    drop_last=drop_last, left_out=left_out)  # fmt: skip
 
 
 def find_node_group(
@@ -147,10 +150,10 @@ def find_node_group(
             "and epoch_size=, or pass node_local=False."
         )
     manifests = Path(node_local) if isinstance(node_local, str | Path) else None
-    if manifests is not None and "packing" in settings:
+    if manifests is not None and {"packing", "exclude"} & settings.keys():
         raise UsageError(
-            "How many packed rows other shares have stands in no manifest: pass node_local=True "
-            "and call torch.distributed.init_process_group first, or leave packing out."
+            "How many rows other shares have with packing or exclude stands in no manifest: pass "
+            "node_local=True and call torch.distributed.init_process_group first."
         )
     return join(
         indexes[0],

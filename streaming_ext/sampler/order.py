@@ -156,11 +156,34 @@ class PassOrder:
         return key_of(*self._key, 1, lane, window)
 
 
+def kept_bounds(bounds: Ints, left_out: Ints) -> Ints:
+    """The bounds of units when some sequences are left out: (units + 1,).
+
+    Args:
+        bounds: see `PassOrder`.
+        left_out: sequences by their numbers on disk, sorted.
+    """
+    result: Ints = bounds - np.searchsorted(left_out, bounds)
+    return result
+
+
 class StreamOrder:
     """All passes over one stream, one after another: draw d is in pass d // size."""
 
-    def __init__(self, spec: OrderSpec, *, bounds: Ints, stream: int = 0) -> None:
-        """See `PassOrder` for the arguments."""
+    def __init__(
+        self, spec: OrderSpec, *, bounds: Ints, stream: int = 0, left_out: Ints | None = None
+    ) -> None:
+        """Lay out the stream.
+
+        Args:
+            spec, bounds, stream: see `PassOrder`.
+            left_out: sequences that are not in `bounds`, see `kept_bounds`.
+        """
+        # How many are kept before each that is left out: sequences 2 and 3 of five are out,
+        # so 0, 1 and 2 of those that are kept are 0, 1 and 4, since two stand behind 2 of them.
+        self._kept_before = None
+        if left_out is not None and left_out.size:
+            self._kept_before = left_out - np.arange(len(left_out))
         self.spec = spec
         self.size = int(bounds[-1])
         self._bounds = bounds
@@ -169,6 +192,12 @@ class StreamOrder:
 
     def sequences(self, draws: Ints) -> Ints:
         """The sequences of some draws, in any order and from any passes."""
+        found = self._of_passes(draws)
+        if self._kept_before is not None:
+            found = found + np.searchsorted(self._kept_before, found, side="right")
+        return found
+
+    def _of_passes(self, draws: Ints) -> Ints:
         passes = draws // self.size
         first, last = int(passes.min()), int(passes.max())
         if first == last:

@@ -10,7 +10,7 @@ DEFAULT_LANES = 8
 DEFAULT_WINDOW = 1 << 18
 PACKINGS = ("best_fit",)
 _LEAST = {"sequence_length": 1, "batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
-          "num_canonical_nodes": 1}  # fmt: skip
+          "num_canonical_nodes": 1, "max_repeated_ngram": 1}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +26,8 @@ class OrderSettings:
     num_canonical_nodes: int | None
     drop_last: bool | None
     packing: str | None = None
+    exclude: str | None = None
+    max_repeated_ngram: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -64,7 +66,8 @@ class OrderSettings:
             "shuffle_block_size": self.shuffle_block_size,
         }
         # What is not asked for is not named: such a state is what earlier versions saved.
-        return identity if self.packing is None else identity | {"packing": self.packing}
+        asked = {name: getattr(self, name) for name in ("packing", "exclude", "max_repeated_ngram")}
+        return identity | {name: value for name, value in asked.items() if value is not None}
 
     def of_group(self, sequence_length: int) -> dict[str, Any]:
         """What all nodes of a group must have alike."""

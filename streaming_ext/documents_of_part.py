@@ -1,0 +1,84 @@
+"""The documents of one part in one split: where each comes from, and where it stands."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
+
+import numpy as np
+
+from streaming_ext.dataset.index import TokenIndex
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.places import PlacesOfPart
+from streaming_ext.dataset.reading import record_of
+from streaming_ext.errors import CorruptDatasetError, UsageError
+from streaming_ext.sampler.order import Ints
+from streaming_ext.shards.cache import ShardCache
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartDocuments:
+    """All documents of a part, in the order of the split's stream.
+
+    Attributes:
+        places: where the rows of the part come from.
+        rows: of the part: (documents,).
+        ends: the token behind each, counted from the part's first: (documents,).
+        origin: the part's first token in the split's stream.
+    """
+
+    places: PlacesOfPart
+    rows: Ints
+    ends: Ints
+    origin: int
+
+
+def manifest_of_documents(cache: ShardCache) -> Manifest:
+    """The manifest of a dataset that knows its documents.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if cache.index.manifest is None:
+        raise UsageError(f"{cache.source.url} does not say which documents it holds.")
+    return cache.index.manifest
+
+
+def parts_of_shards(index: TokenIndex) -> Ints:
+    """Number of the part that each shard is of: (shards,)."""
+    return np.array([int(name.partition("/")[0]) for name in index.raw_names], np.int64)
+
+
+def parts_with(cache: ShardCache, urls: set[str]) -> Iterator[int]:
+    """Parts that may hold documents of some source files."""
+    there = set(parts_of_shards(cache.index).tolist())
+    for summary in manifest_of_documents(cache).parts:
+        # Of a part of several files the manifest names the first.
+        if summary.part in there and (summary.source.url in urls or summary.files > 1):
+            yield summary.part
+
+
+@lru_cache(maxsize=32)  # some hundred megabytes at the most; caches are never equal
+def read_documents(cache: ShardCache, part: int) -> PartDocuments:
+    """The documents of a part; those of the last parts that were asked for are kept.
+
+    Raises:
+        UsageError: the dataset does not know its documents.
+        CorruptDatasetError: a record or table of documents is missing or damaged.
+    """
+    import pyarrow.parquet as pq
+
+    index, manifest = cache.index, manifest_of_documents(cache)
+    summary = next((each for each in manifest.parts if each.part == part), None)
+    if summary is None:
+        raise CorruptDatasetError(f"{cache.source.url}: the manifest does not know part {part}.")
+    record = record_of(cache.source.read_listed(summary.record), where=summary.record.path)
+    table = pq.read_table(BytesIO(cache.source.read_listed(record.documents)))
+    chosen = np.asarray(table["split"]) == index.split
+    lengths = np.asarray(table["tokens"])[chosen].astype(np.int64) + 1  # and its end-of-text id
+    return PartDocuments(
+        places=PlacesOfPart(record, manifest),
+        rows=np.asarray(table["row"])[chosen].astype(np.int64),
+        ends=np.cumsum(lengths),
+        origin=int(index.token_starts[np.argmax(parts_of_shards(index) == part)]),
+    )

@@ -1,0 +1,115 @@
+"""Documents that training leaves out, named by a table of source files and rows."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.documents_of_part import parts_with, read_documents
+from streaming_ext.errors import UsageError, one_line
+from streaming_ext.packing.documents import Documents
+from streaming_ext.sampler.order import Ints
+from streaming_ext.shards.cache import ShardCache
+
+
+@dataclass(frozen=True)
+class Exclusions:
+    """Which documents are left out.
+
+    Attributes:
+        rows: of each source file, sorted, by its URL and the byte that rows are counted from.
+    """
+
+    rows: dict[tuple[str, int], Ints]
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Exclusions":
+        """Read a Parquet file with the columns `source` and `row`, and `from_byte` where it is.
+
+        Raises:
+            UsageError: there is no such file, or it has no such columns.
+        """
+        try:
+            table = pq.read_table(path)
+            sources = table["source"].cast(pa.string()).to_numpy(zero_copy_only=False)
+            rows = table["row"].cast(pa.int64()).to_numpy()
+            from_bytes = np.zeros(len(rows), np.int64)
+            if "from_byte" in table.column_names:
+                from_bytes = table["from_byte"].cast(pa.int64()).to_numpy()
+        except (OSError, KeyError, pa.ArrowException) as error:
+            raise UsageError(
+                f"exclude={str(path)!r} cannot be read: {one_line(error)}. Give a Parquet file "
+                "with the columns `source` (text) and `row` (whole numbers), as `shardmill trace "
+                "--output` writes it."
+            ) from error
+        if not len(rows):
+            raise UsageError(f"exclude={str(path)!r} names no document. Leave exclude out.")
+        found = {}
+        for url in np.unique(sources).tolist():
+            of_file = sources == url
+            for from_byte in np.unique(from_bytes[of_file]).tolist():
+                found[url, from_byte] = np.unique(rows[of_file & (from_bytes == from_byte)])
+        return cls(found)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Content hash of what is left out, in whatever order and however often it was named."""
+        lines = [f"{url}\t{from_byte}\t{','.join(map(str, rows.tolist()))}"
+                 for (url, from_byte), rows in sorted(self.rows.items())]  # fmt: skip
+        return content_hash("\n".join(lines).encode())
+
+    def documents_in(self, cache: ShardCache) -> Documents:
+        """Those of them that a stream holds, by where they stand.
+
+        Raises:
+            UsageError: the dataset does not know its documents.
+            CorruptDatasetError: a record or table of documents is missing or damaged.
+        """
+        starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for part in parts_with(cache, {url for url, _ in self.rows}):
+            documents = read_documents(cache, part)
+            chosen = documents.places.among(documents.rows, self.rows)
+            begins = np.concatenate([[0], documents.ends[:-1]])
+            starts.append(documents.origin + begins[chosen])
+            lengths.append((documents.ends - begins)[chosen])
+        return Documents(np.concatenate(starts), np.concatenate(lengths))
+
+
+def excluded_documents(
+    exclusions: Exclusions | None, caches: list[ShardCache]
+) -> list[Documents] | None:
+    """The documents that each stream leaves out, None where nothing is to be left out.
+
+    Raises:
+        UsageError: no stream holds any of them.
+    """
+    if exclusions is None:
+        return None
+    found = [exclusions.documents_in(cache) for cache in caches]
+    if not any(len(each.starts) for each in found):
+        url = next(iter(exclusions.rows))[0]
+        raise UsageError(
+            f"exclude= names no document of this dataset and split; one of its sources is {url}. "
+            "Was the table made from another one?"
+        )
+    return found
+
+
+def excluded_sequences(documents: Documents, length: int, count: int) -> Ints:
+    """The sequences that hold a token of some documents, sorted.
+
+    Args:
+        documents: some of a stream.
+        length: tokens a sequence.
+        count: sequences of the stream.
+    """
+    first = documents.starts // length
+    counts = (documents.starts + documents.lengths - 1) // length - first + 1
+    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    sequences = np.unique(np.repeat(first, counts) + inside)
+    kept: Ints = sequences[sequences < count]
+    return kept

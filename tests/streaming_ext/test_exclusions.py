@@ -1,0 +1,227 @@
+"""Steps that are skipped, documents that are excluded, rows that are filtered."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.sampler.order import OrderSpec, StreamOrder, kept_bounds
+from streaming_ext.trace import trace_step, write_traces
+from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
+
+Open = Callable[..., StreamingTokenDataset]
+
+
+def steps_of(loader: StreamingTokenLoader) -> list[list[int]]:
+    return [batch["sequence_ids"].tolist() for batch in loader]
+
+
+class TestSkip:
+    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize(("before", "steps"), [(0, 3), (5, 0), (5, 1), (5, 40), (145, 1)])
+    def test_an_iteration_goes_on_behind_them(self, open_raw, workers, before, steps) -> None:
+        whole = steps_of(StreamingTokenLoader(open_raw()))
+        loader = StreamingTokenLoader(open_raw(), num_workers=workers)
+        seen = []
+        if not before:
+            loader.skip(steps)
+        for batch in loader:
+            seen.append(batch["sequence_ids"].tolist())
+            if len(seen) == before:
+                loader.skip(steps)
+                assert loader.step == before + steps
+        assert seen == whole[:before] + whole[before + steps :]
+        assert loader.step == len(whole)
+
+    def test_beyond_the_end_of_the_epoch(self, open_raw) -> None:
+        plain = StreamingTokenLoader(open_raw())
+        first, second, third = steps_of(plain), steps_of(plain), steps_of(plain)
+        loader = StreamingTokenLoader(open_raw())
+        seen = []
+        for batch in loader:
+            seen.append(batch["sequence_ids"].tolist())
+            if len(seen) == 140:
+                loader.skip(6 + 146 + 10)  # the rest, all of the second one, ten of the third
+        assert seen == first[:140]
+        assert second
+        assert steps_of(loader) == third[10:]
+        assert loader.epoch == 2
+
+    def test_it_lies_in_the_state(self, open_raw) -> None:
+        whole = steps_of(StreamingTokenLoader(open_raw()))
+        loader = StreamingTokenLoader(open_raw())
+        iterator = iter(loader)
+        next(iterator)
+        loader.skip(20)
+        state = loader.state_dict()
+        assert state["sample_in_epoch"] == 21 * 4
+        for rank in range(2):
+            other = StreamingTokenLoader(open_raw(batch_size=2, dp_rank=rank, dp_world_size=2))
+            other.load_state_dict(state)
+            rest = steps_of(other)
+            assert len(rest) == 125
+            assert all(set(a) < set(b) for a, b in zip(rest, whole[21:], strict=True))
+        assert next(iterator)["sequence_ids"].tolist() == whole[21]
+
+    def test_what_cannot_be_skipped(self, open_raw) -> None:
+        with pytest.raises(UsageError, match="at least 0, got -1"):
+            StreamingTokenLoader(open_raw()).skip(-1)
+        with pytest.raises(UsageError, match="evaluation"):
+            StreamingTokenLoader(open_raw(split="holdout")).skip(1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=6), st.data(), st.booleans())
+def test_an_order_without_some_sequences_holds_the_others_once(counts, data, shuffle) -> None:
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    total = int(bounds[-1])
+    chosen = data.draw(st.sets(st.integers(0, max(0, total - 1)), max_size=total))
+    left_out = np.array(sorted(number for number in chosen if number < total), np.int64)
+    kept = sorted(set(range(total)) - set(left_out.tolist()))
+    if not kept:
+        return
+    spec = OrderSpec(shuffle=shuffle, seed=3, lanes=2, window=5)
+    order = StreamOrder(spec, bounds=kept_bounds(bounds, left_out), left_out=left_out)
+    assert order.size == len(kept)
+    assert sorted(order.sequences(np.arange(len(kept))).tolist()) == kept
+
+
+@pytest.fixture
+def table(open_raw, tmp_path: Path) -> Path:
+    """The documents of steps 3 to 9 of a run."""
+    dataset = open_raw()
+    path = tmp_path / "excluded.parquet"
+    assert write_traces({step: trace_step(dataset, step) for step in range(3, 10)}, path) > 20
+    return path
+
+
+@pytest.fixture(scope="session")
+def texts() -> dict[tuple[str, int], tuple[int, ...]]:
+    """The documents of the train split by source and row."""
+    return {
+        (f"mem://source-{part}.parquet", row): (*ids, EOT)
+        for part, rows in enumerate(numbered_parts(some_documents(300)))
+        for row, (split, ids) in enumerate(rows) if split == "train"
+    }  # fmt: skip
+
+
+def named(path: Path) -> set[tuple[str, int]]:
+    rows = pq.read_table(path).to_pylist()
+    return {(row["source"], row["row"]) for row in rows}
+
+
+class TestExclude:
+    def test_sequences_that_hold_one_do_not_come(self, open_raw, table) -> None:
+        gone = named(table)
+        every = StreamingTokenLoader(open_raw(batch_size=1))
+        clean = set()
+        for step, (sequence,) in enumerate(steps_of(every)):
+            (trace,) = trace_step(every.dataset, step)
+            if not {(span.source, span.row) for span in trace.spans} & gone:
+                clean.add(sequence)
+        found = [
+            s for (s,) in steps_of(StreamingTokenLoader(open_raw(batch_size=1, exclude=table)))
+        ]
+        assert len(found) == len(set(found))
+        assert set(found) == clean
+        assert 0 < len(clean) < 585
+
+    def test_packed_rows_lose_them_and_nothing_else(self, open_raw, table, texts) -> None:
+        loader = StreamingTokenLoader(
+            open_raw(batch_size=1, exclude=table, packing="best_fit", sequence_length=64)
+        )
+        seen: Counter[tuple[str, int]] = Counter()
+        for step in range(len(loader)):
+            (trace,) = loader.trace(step)
+            seen.update((span.source, span.row) for span in trace.spans)
+        assert seen == Counter(set(texts) - named(table))
+
+    @pytest.mark.parametrize("packing", [None, "best_fit"])
+    def test_resume_at_every_step_on_other_ranks(self, open_raw, table, packing) -> None:
+        def opened(**changes: Any) -> StreamingTokenLoader:
+            settings = {"exclude": table, "packing": packing, "sequence_length": 32}
+            return StreamingTokenLoader(open_raw(**(settings | changes)))
+
+        whole = opened()
+        states = [whole.state_dict()]
+        steps = []
+        for batch in whole:
+            steps.append(sorted(batch["sequence_ids"].tolist()))
+            states.append(whole.state_dict())
+        assert len(steps) > 15
+        for done, state in enumerate(states[:-1]):
+            ranks = (1, 2, 4)[done % 3]
+            rest: list[list[int]] = [[] for _ in steps[done:]]
+            for rank in range(ranks):
+                loader = opened(batch_size=4 // ranks, dp_rank=rank, dp_world_size=ranks)
+                loader.load_state_dict(state)
+                rest = [a + b for a, b in zip(rest, steps_of(loader), strict=True)]
+            assert [sorted(step) for step in rest] == steps[done:]
+
+    def test_the_state_knows_what_is_excluded(self, open_raw, table, tmp_path) -> None:
+        state = StreamingTokenLoader(open_raw(exclude=table)).state_dict()
+        # In another order, with another column: the same documents.
+        rows = pq.read_table(table, columns=["source", "row"]).to_pylist()[::-1]
+        same, other = tmp_path / "same.parquet", tmp_path / "other.parquet"
+        pq.write_table(pa.Table.from_pylist(rows + rows[:3]), same)
+        pq.write_table(pa.Table.from_pylist(rows[:1]), other)
+        StreamingTokenLoader(open_raw(exclude=same)).load_state_dict(state)
+        for changed in ({"exclude": other}, {}):
+            with pytest.raises(ConfigMismatchError, match="exclude: the state has"):
+                StreamingTokenLoader(open_raw(**changed)).load_state_dict(state)
+        loader = StreamingTokenLoader(open_raw(exclude=other))
+        loader.load_state_dict(state, allow_changes=["exclude", "epoch_size", "streams"])
+
+    def test_what_is_no_such_table(self, open_raw, tmp_path) -> None:
+        path = tmp_path / "a.parquet"
+        with pytest.raises(UsageError, match="cannot be read: .* Give a Parquet file"):
+            open_raw(exclude=path)
+        path.write_bytes(b"PAR1")
+        with pytest.raises(UsageError, match="cannot be read"):
+            open_raw(exclude=path)
+        pq.write_table(pa.table({"source": ["a"]}), path)
+        with pytest.raises(UsageError, match="the columns `source`"):
+            open_raw(exclude=path)
+        pq.write_table(pa.table({"source": ["mem://other"], "row": [3]}), path)
+        with pytest.raises(UsageError, match="no document of this dataset and split"):
+            open_raw(exclude=path)
+        pq.write_table(pa.table({"source": pa.array([], pa.string()), "row": [1][:0]}), path)
+        with pytest.raises(UsageError, match="names no document"):
+            open_raw(exclude=path)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("packing", [None, "best_fit"])
+def test_rows_that_repeat_do_not_count(tmp_path, workers, packing) -> None:
+    documents = some_documents(40)
+    documents[7] = [5, 6, 7] * 20
+    documents[23] = [8] * 40
+    root = build(tmp_path / "d", numbered_parts(documents, holdout_every=1000)).root
+    loader = StreamingTokenLoader(
+        StreamingTokenDataset(
+            local=root, batch_size=2, sequence_length=64, packing=packing, max_repeated_ngram=8,
+            extras=["targets"], dp_rank=0, dp_world_size=1,
+        ),
+        num_workers=workers,
+    )  # fmt: skip
+    flagged = 0
+    for batch in loader:
+        for row, real, targets in zip(
+            batch["tokens"].tolist(), batch["real"].tolist(), batch["targets"], strict=True
+        ):
+            text = " ".join(map(str, row))
+            bad = " ".join(["5 6 7"] * 9) in text or " ".join("8" * 9) in text
+            assert real != bad
+            assert bool((targets == -100).all()) == bad
+            flagged += bad
+    assert 2 <= flagged <= 4
+    assert loader.state_dict()["order"]["max_repeated_ngram"] == 8
