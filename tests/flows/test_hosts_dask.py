@@ -93,11 +93,14 @@ def dask(served: CommandLine, tmp_path: Path) -> Iterator[DaskCluster]:
 @pytest.fixture(scope="module", autouse=True)
 def unanswered(
     served: CommandLine, tmp_path_factory: pytest.TempPathFactory
-) -> "subprocess.Popen[str]":
+) -> "Iterator[subprocess.Popen[str]]":
     """A run on a cluster that is not there; it waits for one while other tests go on."""
     output = tmp_path_factory.mktemp("unanswered") / "out"
     where = f"dask://127.0.0.1:{free_port()}"
-    return served.start(*served.shard_arguments(output, executor=where))
+    run = served.start(*served.shard_arguments(output, executor=where))
+    yield run
+    run.kill()
+    run.communicate()
 
 
 def test_ctrl_c_then_a_worker_dies(
@@ -123,6 +126,25 @@ def test_ctrl_c_then_a_worker_dies(
     for process in left:
         process.resume()
     wait_for(lambda: not [process for process in left if is_alive(process)])
+
+
+def test_two_runs_at_the_same_time(
+    dask: DaskCluster, served: CommandLine, dataset: Path, tmp_path: Path
+) -> None:
+    outputs = [tmp_path / "a", tmp_path / "b"]
+    executor = f"dask://{dask.address}"
+    runs = [served.start(*served.shard_arguments(out, executor=executor)) for out in outputs]
+    dask.frozen(runs[0])
+    # Both are planned, and so have parts at the cluster, before any process there goes on.
+    wait_for(lambda: all(list(output.glob("runs/.*")) for output in outputs))
+    for worker in dask.workers:
+        for process in workers_of(worker.pid):
+            process.resume()
+    for run, output in zip(runs, outputs, strict=True):
+        stdout, stderr = run.communicate(timeout=PATIENCE_SECONDS)
+        assert run.returncode == 0, stdout + stderr
+        assert_same_dataset(dataset, output)
+    wait_for(lambda: not any(workers_of(worker.pid) for worker in dask.workers))
 
 
 def test_nobody_answers(unanswered: "subprocess.Popen[str]") -> None:
