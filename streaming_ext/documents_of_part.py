@@ -9,7 +9,7 @@ import numpy as np
 
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.places import PlacesOfPart
+from streaming_ext.dataset.places import Place, PlacesOfPart
 from streaming_ext.dataset.reading import record_of
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.sampler.order import Ints
@@ -82,3 +82,39 @@ def read_documents(cache: ShardCache, part: int) -> PartDocuments:
         ends=np.cumsum(lengths),
         origin=int(index.token_starts[np.argmax(parts_of_shards(index) == part)]),
     )
+
+
+def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[int, int, Place]]:
+    """Where a document stands in the split: its first token, the one behind it, its place.
+
+    Args:
+        cache: of the split.
+        source: URL of the source file, or the end of it.
+        row: of the document in it.
+
+    Raises:
+        UsageError: the end of a URL stands for several files.
+    """
+    urls = sorted({url for url in _sources(cache) if url == source or url.endswith(f"/{source}")})
+    if source in urls:
+        urls = [source]
+    if len(urls) > 1:
+        raise UsageError(f"{source} may be {urls[0]} or {urls[1]}: give more of its name.")
+    for part in parts_with(cache, set(urls)):
+        documents = read_documents(cache, part)
+        for url, from_byte in documents.places.files():
+            if url in urls:
+                wanted = {(url, from_byte): np.array([row])}
+                for number in np.flatnonzero(documents.places.among(documents.rows, wanted)):
+                    begin = int(documents.ends[number - 1]) if number else 0
+                    yield (documents.origin + begin, documents.origin + int(documents.ends[number]),
+                           Place(url, row, from_byte))  # fmt: skip
+
+
+def _sources(cache: ShardCache) -> Iterator[str]:
+    """The URLs of all source files."""
+    for summary in manifest_of_documents(cache).parts:
+        if summary.files == 1:
+            yield summary.source.url
+        else:
+            yield from (url for url, _ in read_documents(cache, summary.part).places.files())

@@ -15,8 +15,9 @@ from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, Blocks
 from streaming_ext.batches.tensors import Message, Slots, to_tensors
 from streaming_ext.errors import DatasetError, TransientStorageError, UsageError, WorkerDiedError
 from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.streams import StreamShare
 from streaming_ext.token_dataset import StreamingTokenDataset
-from streaming_ext.trace import SequenceTrace, trace_step
+from streaming_ext.trace import DocumentVisit, SequenceTrace, trace_document, trace_step
 
 CACHED_BYTES = 1 << 19  # ids gathered at once: no more than a core's own cache holds
 MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
@@ -162,6 +163,43 @@ class StreamingTokenLoader:
             step: counted from the start of the epoch.
         """
         return trace_step(self.dataset, step, cursor=self._cursor)
+
+    def trace_document(self, source: str, row: int) -> list[DocumentVisit]:
+        """The steps of this epoch that hold a document, also those that are still to come.
+
+        Args:
+            source: URL of its source file, or the end of it that no other file has.
+            row: of the document in it, from 0.
+        """
+        return trace_document(self.dataset, source, row, cursor=self._cursor)
+
+    @property
+    def tokens_seen(self) -> int:
+        """Tokens that training received since its start, over all ranks.
+
+        Padding counts, and so does what was left out at the end of an epoch, which is less than a
+        global batch each time.
+        """
+        return sum(self._seen()) * self.dataset.sequence_length
+
+    def achieved(self) -> list[StreamShare]:
+        """What training received of each stream since its start; counted as `tokens_seen` is."""
+        seen = self._seen()
+        total = max(1, sum(seen))
+        domains = self.dataset.domains
+        return [
+            StreamShare(
+                stream=number, domain=domains[domain], sequences=count,
+                tokens=count * self.dataset.sequence_length, share=count / total,
+                passes=count / size,
+            )
+            for number, (domain, count, size) in enumerate(
+                zip(self.dataset.domain_of_stream, seen, self.dataset.plan.sizes, strict=True)
+            )
+        ]  # fmt: skip
+
+    def _seen(self) -> tuple[int, ...]:
+        return self.dataset.plan.seen(self._position())
 
     def _position(self) -> Cursor:
         place = self._cursor.place + self._received * self.dataset.plan.slices.global_batch

@@ -18,6 +18,7 @@ class TokenStream:
         proportion: share of the epoch, relative to the other streams.
         repeat: times this stream is seen an epoch.
         choose: sequences of this stream an epoch.
+        domain: what kind of text it is; streams of one domain count together in `domain_ids`.
     """
 
     remote: str | None = None
@@ -26,6 +27,7 @@ class TokenStream:
     proportion: float | None = None
     repeat: float | None = None
     choose: int | None = None
+    domain: str | None = None
 
     def __post_init__(self) -> None:
         given = {
@@ -38,6 +40,34 @@ class TokenStream:
         for name, value in given.items():
             if not 0 < value < float("inf"):
                 raise UsageError(f"`{name}` of a stream must be above 0, got {value}.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamShare:
+    """What training received of one stream.
+
+    Attributes:
+        stream: its number.
+        domain: its own, or where it lies.
+        sequences: over all ranks.
+        tokens: of these sequences, padding counted.
+        share: of all sequences.
+        passes: how often the stream was gone through.
+    """
+
+    stream: int
+    domain: str
+    sequences: int
+    tokens: int
+    share: float
+    passes: float
+
+
+def domains_of(streams: Sequence[TokenStream]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The domains by their numbers, and the number of each stream's domain."""
+    names = [stream.domain or str(stream.remote or stream.local) for stream in streams]
+    domains = tuple(dict.fromkeys(names))
+    return domains, tuple(domains.index(name) for name in names)
 
 
 def one_or_several(

@@ -22,7 +22,7 @@ from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings
 from streaming_ext.shards.opening import open_streams
 from streaming_ext.shards.prefetch import sequences_ahead
 from streaming_ext.stock import streaming
-from streaming_ext.streams import TokenStream, one_or_several, sequences_an_epoch
+from streaming_ext.streams import TokenStream, domains_of, one_or_several, sequences_an_epoch
 from streaming_ext.units import parse_bytes, parse_count
 
 
@@ -126,6 +126,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         rank = find_rank(dp_rank=dp_rank, dp_world_size=dp_world_size, device_mesh=device_mesh,
                          process_group=process_group, replication=replication)  # fmt: skip
         self.streams = one_or_several(streams, remote=remote, local=local)
+        self.domains, self.domain_of_stream = domains_of(self.streams)
         self.split, self.batch_size = split, batch_size
         self.shuffle, self.shuffle_seed = shuffle, shuffle_seed
         self.shuffle_block_size = shuffle_block_size
@@ -170,7 +171,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.batch_reader = BatchReader(
             self.plan, source, sequence_length=self.sequence_length, extras=extras,
             eot_id=self.eot_id, predownload=self.predownload,
-            max_repeated_ngram=max_repeated_ngram,
+            max_repeated_ngram=max_repeated_ngram, domain_of_stream=self.domain_of_stream,
         )  # fmt: skip
         self.resume = resume_of(self.node_group, self.plan, indexes,
                                 settings=order.identity(self.sequence_length),

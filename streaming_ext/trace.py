@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streaming_ext.dataset.places import Place
-from streaming_ext.documents_of_part import parts_of_shards, read_documents
+from streaming_ext.documents_of_part import find_document, parts_of_shards, read_documents
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.shards.cache import ShardCache
@@ -64,6 +64,17 @@ class SequenceTrace:
     spans: tuple[DocumentSpan, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentVisit:
+    """A step that holds a document, or a piece of it; see `SequenceTrace` for the words."""
+
+    step: int
+    rank: int
+    stream: int
+    sequence: int
+    span: DocumentSpan
+
+
 def trace_step(
     dataset: "StreamingTokenDataset", step: int, *, epoch: int = 0, cursor: Cursor | None = None
 ) -> list[SequenceTrace]:
@@ -98,6 +109,53 @@ def trace_step(
         rank = place // plan.slices.batch_size
         traces.append(SequenceTrace(rank=rank, stream=stream, sequence=sequence, spans=spans))
     return traces
+
+
+def trace_document(
+    dataset: "StreamingTokenDataset",
+    source: str,
+    row: int,
+    *,
+    epoch: int = 0,
+    cursor: Cursor | None = None,
+) -> list[DocumentVisit]:
+    """The steps of an epoch that hold a document, in their order; none where it was left out.
+
+    The order is inverted: nothing is searched for but the document in its part's table.
+
+    Args:
+        dataset: any rank's.
+        source: URL of the source file, or the end of it that no other file has.
+        row: of the document in it, from 0.
+        epoch: number of the epoch of a run that changed nothing on the way.
+        cursor: the epoch's cursor of a run that did.
+
+    Raises:
+        UsageError: the data hold no such document, or several.
+        CorruptDatasetError: a record or table of documents is missing or damaged.
+    """
+    if epoch < 0:
+        raise UsageError(f"`epoch` must be at least 0, got {epoch}.")
+    plan, reading = dataset.plan, dataset.batch_reader.source
+    start = plan.start(epoch) if cursor is None else replace(cursor, place=0)
+    visits: list[DocumentVisit] = []
+    found = 0
+    for stream, cache in enumerate(dataset.reader.caches):
+        for begin, end, place in find_document(cache, source, row):
+            found += 1
+            sequences = reading.sequences_with(stream, begin, end, dataset.sequence_length)
+            for visit in plan.visits(start, stream, sequences):
+                pieces = reading.pieces_of(stream, visit.sequence, dataset.sequence_length)
+                spans = [span for span in _spans(cache, pieces) if span.document == place]
+                visits += [DocumentVisit(step=visit.step, rank=visit.rank, stream=stream,
+                                         sequence=visit.sequence, span=span)
+                           for span in spans]  # fmt: skip
+    if not found:
+        raise UsageError(
+            f"No document of split {dataset.split!r} comes from row {row} of {source}. Is it in "
+            "another split, empty, or dropped? `shardmill inspect` lists the sources."
+        )
+    return sorted(visits, key=lambda visit: (visit.step, visit.rank))
 
 
 def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path) -> int:

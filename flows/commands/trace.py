@@ -14,7 +14,8 @@ from streaming_ext.errors import NothingThereError, UsageError
 def trace(
     path: str,
     *,
-    step: str,
+    step: str | None = None,
+    document: str | None = None,
     batch_size: int,
     ranks: int = 1,
     epoch: int = 0,
@@ -38,6 +39,9 @@ def trace(
         Folder or URL of a dataset.
     step
         Step within the epoch, from 0; `A:B` for all from A to before B.
+    document
+        In place of `--step`: SOURCE:ROW, a source file (its URL, or the end of it) and the row in
+        it; tells the steps of the epoch that hold the document.
     batch_size
         Sequences a rank and step.
     ranks
@@ -62,8 +66,13 @@ def trace(
         Parquet file to write the documents to, in place of the terminal: what
         `StreamingTokenDataset(exclude=...)` takes.
     """
-    steps = _steps(step)
+    if (step is None) == (document is None):
+        raise UsageError("Give either `--step` or `--document`.")
+    steps = range(0) if step is None else _steps(step)
+    source, row = ("", 0) if document is None else _source_and_row(document)
     if output is not None:
+        if document is not None:
+            raise UsageError("`--output` goes with `--step`.")
         _require_folder(output)
     try:
         from streaming_ext.token_dataset import StreamingTokenDataset
@@ -71,8 +80,8 @@ def trace(
         raise UsageError(f"`shardmill trace` needs the extra `train`: {error}.") from error
     if "://" not in path and not Path(path).is_dir():
         raise NothingThereError(f"{path} is no dataset: it is not there. Is the path right?")
-    from flows.terminal.show_trace import show_trace
-    from streaming_ext.trace import trace_step, write_traces
+    from flows.terminal.show_trace import show_trace, show_visits
+    from streaming_ext.trace import trace_document, trace_step, write_traces
 
     with tempfile.TemporaryDirectory() as cache:  # nothing is unpacked for this
         dataset = StreamingTokenDataset(
@@ -89,6 +98,9 @@ def trace(
             dp_rank=0,
             dp_world_size=ranks,
         )
+        if document is not None:
+            show_visits(trace_document(dataset, source, row, epoch=epoch), out)
+            return 0
         traces = {step: trace_step(dataset, step, epoch=epoch) for step in steps}
     if output is not None:
         out.print(f"{write_traces(traces, output):,} pieces of documents in {output}")
@@ -109,6 +121,14 @@ def _steps(text: str) -> range:
     if not steps:
         raise UsageError(f"`--step {text}` holds no step: B must be above A.")
     return steps
+
+
+def _source_and_row(text: str) -> tuple[str, int]:
+    """What `SOURCE:ROW` stands for."""
+    source, colon, row = text.rpartition(":")
+    if not (source and colon and row.isdecimal()):
+        raise UsageError(f"`--document` is SOURCE:ROW, a file and a row in it; got {text!r}.")
+    return source, int(row)
 
 
 def _require_folder(output: str) -> None:

@@ -1,12 +1,12 @@
 """What `shardmill trace` tells, on the terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from flows.terminal.visible import visible
-from streaming_ext.trace import SequenceTrace
+from streaming_ext.trace import DocumentVisit, SequenceTrace
 
 
 def show_trace(traces: Iterable[SequenceTrace], console: Console) -> None:
@@ -22,3 +22,18 @@ def show_trace(traces: Iterable[SequenceTrace], console: Console) -> None:
                 ),
                 soft_wrap=True,
             )
+
+
+def show_visits(visits: Sequence[DocumentVisit], console: Console) -> None:
+    """The steps that hold a document, a line a piece."""
+    if not visits:
+        console.print("No step of this epoch holds it: it was left out at the end of the epoch.")
+    for visit in visits:
+        span = visit.span
+        console.print(
+            Text(
+                f"step {visit.step}, rank {visit.rank}: sequence {visit.sequence}, token "
+                f"{span.place}: {span.tokens} tokens of it, from its token {span.first} on"
+            ),
+            soft_wrap=True,
+        )

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,23 @@ from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
 from streaming_ext.sampler.order import Ints
 
-EXTRAS: Final = (*MASKS, "starts_inside", "sequence_ids")
+_NUMBERS: Final = ("sequence_ids", "stream_ids", "domain_ids")
+EXTRAS: Final = (*MASKS, "starts_inside", *_NUMBERS)
 PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little a batch
-_A_ROW: Final = ("real", "sequence_ids", "starts_inside")  # arrays with one value a row
+_A_ROW: Final = ("real", *_NUMBERS, "starts_inside")  # arrays with one value a row
 
 Batch = dict[str, Any]
+
+
+class _Rows(NamedTuple):
+    """What is known of rows: whether they count, stream and number of each: (rows,)."""
+
+    real: Flags
+    streams: Ints
+    sequences: Ints
+
+    def some(self, rows: slice) -> "_Rows":
+        return _Rows(self.real[rows], self.streams[rows], self.sequences[rows])
 
 
 class BatchReader:
@@ -35,6 +47,7 @@ class BatchReader:
         eot_id: int | None,
         predownload: int,
         max_repeated_ngram: int | None = None,
+        domain_of_stream: Sequence[int] = (0,),
     ) -> None:
         """Choose what a batch holds besides its tokens.
 
@@ -46,10 +59,11 @@ class BatchReader:
             eot_id: the id that ends a document, None where unknown.
             predownload: sequences of this rank to run ahead with fetching.
             max_repeated_ngram: see `repeats_more`; None to look for nothing.
+            domain_of_stream: number of each stream's domain.
         """
         if unknown := sorted(set(extras) - set(EXTRAS)):
             raise UsageError(f"`extras` may name {', '.join(EXTRAS)}; got {', '.join(unknown)}.")
-        if eot_id is None and set(extras) - {"sequence_ids"}:
+        if eot_id is None and set(extras) - set(_NUMBERS):
             raise UsageError(
                 f"extras={sorted(extras)} need the id that ends a document, which this dataset "
                 "does not say. Pass eot_id=..., or leave them out."
@@ -65,6 +79,7 @@ class BatchReader:
         if self._masks:
             source.find_ends(self._eot)
         self._predownload = predownload
+        self._domain_of_stream = np.array(domain_of_stream)
         self._max_repeated = max_repeated_ngram
 
     def batches(
@@ -91,6 +106,7 @@ class BatchReader:
                 numbers = sequences.reshape(-1)
                 located = self.source.locate(streams.reshape(-1), numbers, self.length)
                 real = numbers >= 0
+                told = _Rows(real, streams.reshape(-1), numbers)
                 found = range(0)  # steps whose boundaries are known
                 first = 0
                 while first < len(block):
@@ -98,7 +114,7 @@ class BatchReader:
                     steps = min(together, len(block) - first)
                     if not (whole or self._ready(located, first, steps)):
                         steps = 1
-                    raw = self._gathered(located, first, steps, real, numbers)
+                    raw = self._gathered(located, first, steps, told)
                     if self._masks:
                         if first not in found:
                             # At once for all that is left, where nothing must be waited for.
@@ -110,12 +126,13 @@ class BatchReader:
 
     def read(self, stream: int, sequences: Ints) -> Batch:
         """Some sequences of one stream, by their numbers on disk, as a raw batch."""
-        located = self.source.locate(np.full_like(sequences, stream), sequences, self.length)
+        streams = np.full_like(sequences, stream)
+        located = self.source.locate(streams, sequences, self.length)
         real = sequences >= 0
         rows = slice(0, len(sequences))
         self.source.start_process()
         with located.held(rows):
-            raw = self._batch(located, rows, real, sequences)
+            raw = self._batch(located, rows, _Rows(real, streams, sequences))
         if self._masks:
             raw["boundaries"] = self._boundaries(located, range(1), real, len(sequences))
             raw["step"] = 0
@@ -175,9 +192,7 @@ class BatchReader:
         for block in blocks:
             yield block, *self.plan.sequences(cursor, np.array(block, np.int64))
 
-    def _gathered(
-        self, located: TokenRows, first: int, steps: int, real: Flags, sequences: Ints
-    ) -> Batch:
+    def _gathered(self, located: TokenRows, first: int, steps: int, told: _Rows) -> Batch:
         """The raw batch of some steps, of which no more are held at once than may be."""
         size = self.plan.slices.batch_size
         parts = []
@@ -185,7 +200,7 @@ class BatchReader:
             together = self._within_limit(located, first, steps)
             rows = slice(first * size, (first + together) * size)
             with located.held(rows):
-                parts.append(self._batch(located, rows, real, sequences[rows]))
+                parts.append(self._batch(located, rows, told.some(rows)))
             first, steps = first + together, steps - together
         if len(parts) == 1:
             return parts[0]
@@ -215,10 +230,10 @@ class BatchReader:
             return located.boundaries(rows, steps=len(steps), real=real[rows],
                                       targets="targets" in self._masks)  # fmt: skip
 
-    def _batch(self, located: TokenRows, rows: slice, real: Flags, sequences: Ints) -> Batch:
+    def _batch(self, located: TokenRows, rows: slice, told: _Rows) -> Batch:
         tokens = located.tokens(rows)
         batch: Batch = {"tokens": tokens}
-        chosen = real[rows]
+        chosen = told.real
         if not self.plan.drop_last:
             if not chosen.all():
                 tokens[~chosen] = max(0, self._eot)
@@ -226,7 +241,11 @@ class BatchReader:
         if self._max_repeated is not None:
             batch["real"] = chosen & ~repeats_more(tokens, self._max_repeated, eot_id=self._eot)
         if "sequence_ids" in self.extras:
-            batch["sequence_ids"] = sequences
+            batch["sequence_ids"] = told.sequences
+        if "stream_ids" in self.extras:
+            batch["stream_ids"] = told.streams
+        if "domain_ids" in self.extras:
+            batch["domain_ids"] = self._domain_of_stream[told.streams]
         if "starts_inside" in self.extras:
             batch["starts_inside"] = located.start_inside(rows, self._eot) & chosen
         return batch

@@ -59,6 +59,10 @@ class PackedSource(ShardSource):
         stops = told.starts + told.lengths
         return list(zip(told.starts.tolist(), stops.tolist(), strict=True))
 
+    def sequences_with(self, stream: int, first: int, stop: int, length: int) -> Ints:
+        """Out of the plan."""
+        return self.plans[stream].rows_with(first, stop)
+
     def _pieces(self, streams: Ints, rows: Ints) -> RowPieces:
         """The pieces of rows, with starts in the reader's space of tokens."""
         starts = self.reader.stream_starts

@@ -71,6 +71,10 @@ class ShardSource:
         """One piece."""
         return [(sequence * length, (sequence + 1) * length)]
 
+    def sequences_with(self, stream: int, first: int, stop: int, length: int) -> Ints:
+        """By arithmetic."""
+        return np.arange(first // length, (stop - 1) // length + 1)
+
     @contextmanager
     def read_ahead(
         self, upcoming: Iterable[tuple[range, Ints, Ints]], length: int, bounds: ReadAhead

@@ -99,6 +99,9 @@ class TokenSource(Protocol):
     def pieces_of(self, stream: int, sequence: int, length: int) -> list[tuple[int, int]]:
         """What a sequence is made of: first token and the one behind, in its stream, of each."""
 
+    def sequences_with(self, stream: int, first: int, stop: int, length: int) -> Ints:
+        """The sequences that hold any of the tokens [first, stop) of a stream, sorted."""
+
     def read_ahead(
         self, upcoming: Iterable[tuple[range, Ints, Ints]], length: int, bounds: ReadAhead
     ) -> AbstractContextManager[None]:

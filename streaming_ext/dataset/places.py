@@ -60,6 +60,10 @@ class PlacesOfPart:
             if before is not None:
                 self._from_byte, self._before = 0, before
 
+    def files(self) -> list[tuple[str, int]]:
+        """URL and `from_byte` of each piece."""
+        return [(piece.source.url, self._from_byte) for piece in self._pieces]
+
     def among(self, rows: Ints, wanted: Mapping[tuple[str, int], Ints]) -> Flags:
         """Which rows of the part are among some documents: (rows,).
 

@@ -212,6 +212,18 @@ class PackingPlan:
             ends=(marks >> bits - 2 & 1).astype(bool),
         )
 
+    def rows_with(self, first: int, stop: int) -> Ints:
+        """The rows that hold any of the tokens [first, stop) of the stream, sorted."""
+        found = []
+        low = int(np.searchsorted(self._origins, first, side="right")) - 1
+        high = int(np.searchsorted(self._origins, stop, side="left"))
+        for unit in range(max(0, low), high):
+            told = self.rows_of_unit(unit)
+            pieces = np.flatnonzero((told.starts < stop) & (told.starts + told.lengths > first))
+            rows = np.searchsorted(told.firsts, pieces, side="right") - 1
+            found.append(np.unique(rows) + self.bounds[unit])
+        return np.concatenate([np.empty(0, np.int64), *found])
+
     def rows_of_unit(self, unit: int) -> RowPieces:
         """The pieces of all rows of a unit."""
         return self.look_up(np.arange(self.bounds[unit], self.bounds[unit + 1]))

@@ -26,6 +26,15 @@ class Cursor:
     before: tuple[int, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Visit:
+    """A sequence in an epoch: its number on disk, the step, and the rank that reads it."""
+
+    step: int
+    rank: int
+    sequence: int
+
+
 class EpochPlan:
     """The sequences of every step of one rank."""
 
@@ -74,6 +83,7 @@ class EpochPlan:
             self._mixture = Mixture(rows, lanes=spec.lanes, seed=spec.seed, shuffle=spec.shuffle)
             choose = [count * spec.lanes for count in rows]
         self.choose = tuple(choose)
+        self.sizes = tuple(order.size for order in self._orders)
         self.epoch_size = sum(choose)
         self.filled = self.epoch_size  # places of an epoch that hold a sequence
         self._lanes = spec.lanes
@@ -102,6 +112,36 @@ class EpochPlan:
             return (cursor.before[0] + cursor.place,)
         inside = self._mixture.consumed(cursor.epoch, cursor.place)
         return tuple(a + b for a, b in zip(cursor.before, inside, strict=True))
+
+    def seen(self, cursor: Cursor) -> tuple[int, ...]:
+        """Sequences of each stream up to a place, to the last one."""
+        if self._mixture is None:
+            return (cursor.before[0] + cursor.place,)
+        inside = self._mixture.seen(cursor.epoch, cursor.place)
+        return tuple(a + b for a, b in zip(cursor.before, inside, strict=True))
+
+    def visits(self, cursor: Cursor, stream: int, sequences: Ints) -> list[Visit]:
+        """Where in the cursor's epoch some sequences of a stream come, in the order of the steps.
+
+        Those are left out that no step holds.
+        """
+        base = self._first_draw(cursor, stream)
+        draws = range(base, base + min(self.choose[stream], self.filled))
+        shift = cursor.before[0] % self._lanes
+        found = []
+        for draw, sequence in self._orders[stream].draws_of(sequences, draws):
+            place = draw - base
+            if self._mixture is not None:
+                place = self._mixture.place_of(cursor.epoch, stream, place)
+            step = place // self.slices.global_batch
+            if step < self.num_steps(0):
+                rank = self.slices.rank_of(place, shift=shift)
+                found.append(Visit(step=step, rank=rank, sequence=sequence))
+        return sorted(found, key=lambda visit: (visit.step, visit.rank))
+
+    def _first_draw(self, cursor: Cursor, stream: int) -> int:
+        """The draw of a stream that the first place of an epoch which it has is."""
+        return cursor.before[stream]
 
     def sequences(self, cursor: Cursor, steps: Ints) -> tuple[Ints, Ints]:
         """What this rank reads in some steps.

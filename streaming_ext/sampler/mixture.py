@@ -60,6 +60,35 @@ class Mixture:
             rows[chosen] = window_rows[in_window]
         return streams, np.asarray(bases, np.int64)[streams] + rows * self.lanes + lane
 
+    def place_of(self, epoch: int, stream: int, draw: int) -> int:
+        """The place of an epoch that a draw of a stream is at: `draws` backwards.
+
+        Args:
+            epoch: part of the key.
+            stream: which one.
+            draw: counted from the beginning of the epoch.
+        """
+        wanted, lane = divmod(draw, self.lanes)
+        low, high = 0, -(-sum(self.rows) // WINDOW_ROWS)
+        while high - low > 1:  # the last window with no more than `wanted` rows before it
+            middle = (low + high) // 2
+            if self.counts(middle * WINDOW_ROWS)[stream] <= wanted:
+                low = middle
+            else:
+                high = middle
+        streams, rows = self._window(epoch, low)
+        inside = int(np.flatnonzero((streams == stream) & (rows == wanted))[0])
+        return (low * WINDOW_ROWS + inside) * self.lanes + lane
+
+    def seen(self, epoch: int, places: int) -> tuple[int, ...]:
+        """Draws of each stream after the first `places` places, to the last one."""
+        counts = list(self.consumed(epoch, places))
+        row, lane = divmod(places, self.lanes)
+        if lane:
+            streams, _ = self._window(epoch, row // WINDOW_ROWS)
+            counts[int(streams[row % WINDOW_ROWS])] -= self.lanes - lane
+        return tuple(counts)
+
     def consumed(self, epoch: int, places: int) -> tuple[int, ...]:
         """Draws of each stream after the first `places` places, rounded up to whole rows."""
         row = -(-places // self.lanes)

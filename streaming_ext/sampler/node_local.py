@@ -94,6 +94,9 @@ class NodePlan(EpochPlan):
         self._own = int(bounds[-1])
         self.filled = min(self._own, self.epoch_size)
 
+    def _first_draw(self, cursor: Cursor, stream: int) -> int:
+        return cursor.epoch * self._own
+
     def _look_up(self, cursor: Cursor, places: Ints) -> tuple[Ints, Ints]:
         draws = cursor.epoch * self._own + places
         return np.zeros_like(places), self._orders[0].sequences(draws)

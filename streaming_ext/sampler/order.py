@@ -72,13 +72,40 @@ def permute(places: Ints, sizes: Ints, keys: Keys) -> Ints:
     return image
 
 
+def unpermute(images: Ints, sizes: Ints, keys: Keys) -> Ints:
+    """The places that `permute` sends to some images; see there for the arguments."""
+    base = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.int64)
+    base += base * base < sizes
+    places = _unfeistel(images, base, keys)
+    outside = np.flatnonzero(places >= sizes)
+    while outside.size:
+        places[outside] = _unfeistel(places[outside], base[outside], keys[outside])
+        outside = outside[places[outside] >= sizes[outside]]
+    return places
+
+
+def _unfeistel(images: Ints, base: Ints, keys: Keys) -> Ints:
+    left, right = np.divmod(images, base)
+    for number in reversed(range(_ROUNDS)):
+        shift = _shift(left, base, keys, number)
+        before = right - shift
+        before += np.where(before < 0, base, 0)
+        left, right = before, left
+    result: Ints = left * base + right
+    return result
+
+
+def _shift(digits: Ints, base: Ints, keys: Keys, number: int) -> Ints:
+    """What one round adds to the other digit: (n,), each in [0, base)."""
+    word = mix((keys + np.uint64(number)) ^ (digits.astype(np.uint64) << _S32))
+    # The upper half of the word, scaled to [0, base): cheaper than a remainder.
+    return ((word >> _S32) * base.astype(np.uint64) >> _S32).astype(np.int64)
+
+
 def _feistel(places: Ints, base: Ints, keys: Keys) -> Ints:
     left, right = np.divmod(places, base)
-    unsigned = base.astype(np.uint64)
     for number in range(_ROUNDS):
-        word = mix((keys + np.uint64(number)) ^ (right.astype(np.uint64) << _S32))
-        # The upper half of the word, scaled to [0, base): cheaper than a remainder.
-        shift = ((word >> _S32) * unsigned >> _S32).astype(np.int64)
+        shift = _shift(right, base, keys, number)
         shift += left
         shift -= np.where(shift >= base, base, 0)
         left, right = right, shift
@@ -123,6 +150,7 @@ class PassOrder:
         self.spec = spec
         self.size = int(bounds[-1])
         self._key = (spec.seed, stream, number)
+        self._bounds = bounds
         counts = np.diff(bounds)
         units = len(counts)
         # units in the order of the list: (units,)
@@ -150,6 +178,21 @@ class PassOrder:
         place = self._lane_start[lane] + depth
         unit = np.searchsorted(self._starts, place, side="right") - 1
         result: Ints = self._first[unit] + place - self._starts[unit]
+        return result
+
+    def draws_of(self, sequences: Ints) -> Ints:
+        """The draws of this pass that are some sequences: `sequences` backwards."""
+        own = np.searchsorted(self._bounds, sequences, side="right") - 1
+        at = np.argsort(self.units)[own]  # where the unit stands in the list
+        place = self._starts[at] + sequences - self._bounds[own]
+        lane = np.searchsorted(self._lane_start, place, side="right") - 1
+        depth = place - self._lane_start[lane]
+        if self.spec.shuffle:
+            window = depth // self.spec.window
+            begin = window * self.spec.window
+            sizes = np.minimum(self.spec.window, self._lane_length[lane] - begin)
+            depth = begin + unpermute(depth - begin, sizes, self._keys(lane, window))
+        result: Ints = self._lane_first[lane] + depth * self.spec.lanes
         return result
 
     def _keys(self, lane: Ints, window: Ints) -> Keys:
@@ -181,9 +224,8 @@ class StreamOrder:
         """
         # How many are kept before each that is left out: sequences 2 and 3 of five are out,
         # so 0, 1 and 2 of those that are kept are 0, 1 and 4, since two stand behind 2 of them.
-        self._kept_before = None
-        if left_out is not None and left_out.size:
-            self._kept_before = left_out - np.arange(len(left_out))
+        self._left_out = np.empty(0, np.int64) if left_out is None else left_out
+        self._kept_before = self._left_out - np.arange(len(self._left_out))
         self.spec = spec
         self.size = int(bounds[-1])
         self._bounds = bounds
@@ -193,9 +235,24 @@ class StreamOrder:
     def sequences(self, draws: Ints) -> Ints:
         """The sequences of some draws, in any order and from any passes."""
         found = self._of_passes(draws)
-        if self._kept_before is not None:
+        if self._left_out.size:
             found = found + np.searchsorted(self._kept_before, found, side="right")
         return found
+
+    def draws_of(self, sequences: Ints, draws: range) -> list[tuple[int, int]]:
+        """Draw and sequence wherever one of some sequences is drawn within a range of draws."""
+        kept = sequences
+        if self._left_out.size:
+            sequences = sequences[~np.isin(sequences, self._left_out)]
+            kept = sequences - np.searchsorted(self._left_out, sequences)
+        inside = kept < self.size
+        sequences, kept = sequences[inside], kept[inside]
+        found = []
+        for number in range(draws.start // self.size, -(-draws.stop // self.size)):
+            drawn = self._pass(number).draws_of(kept)
+            found += [pair for pair in zip(drawn.tolist(), sequences.tolist(), strict=True)
+                      if pair[0] in draws]  # fmt: skip
+        return sorted(found)
 
     def _of_passes(self, draws: Ints) -> Ints:
         passes = draws // self.size

@@ -79,6 +79,13 @@ class RankSlices:
         result: Ints = starts[:, None] + offsets
         return result
 
+    def rank_of(self, place: int, *, shift: int) -> int:
+        """The rank that reads a place; see `places` for `shift`."""
+        start = place - place % self.global_batch
+        layout = step_layout(global_batch=self.global_batch, lanes=self.lanes,
+                             phase=(start + shift) % self.lanes)  # fmt: skip
+        return int(np.flatnonzero(layout == place - start)[0]) // self.batch_size
+
     def _offsets(self, phase: int) -> Ints:
         if phase not in self._layouts:
             layout = step_layout(global_batch=self.global_batch, lanes=self.lanes, phase=phase)

@@ -44,3 +44,21 @@ def test_steps_that_are_none(root, step) -> None:
 def test_a_folder_that_is_missing(root, tmp_path) -> None:
     with pytest.raises(UsageError, match="there is no such folder"):
         trace(root, step="1", batch_size=2, output=str(tmp_path / "a/b.parquet"))
+
+
+def test_where_a_document_comes(root, capsys) -> None:
+    assert trace(root, document="source-1.parquet:4", batch_size=2, ranks=2) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("step ")
+    assert "from its token 0 on" in told
+    step = told.split()[1].rstrip(",")
+    trace(root, step=step, batch_size=2, ranks=2)
+    assert "row 4 of mem://source-1.parquet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("document", ["a", "a:", ":3", "a:b"])
+def test_a_document_that_is_none(root, document) -> None:
+    with pytest.raises(UsageError, match="SOURCE:ROW"):
+        trace(root, document=document, batch_size=2)
+    with pytest.raises(UsageError, match="either"):
+        trace(root, document=document, step="1", batch_size=2)

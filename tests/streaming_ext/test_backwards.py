@@ -1,0 +1,161 @@
+"""Questions asked backwards: where in an epoch a document comes, and what a mixture came to."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext.errors import UsageError
+from streaming_ext.sampler.epoch_plan import EpochPlan
+from streaming_ext.sampler.order import OrderSpec, key_of, permute, unpermute
+from streaming_ext.sampler.rank_slices import RankSlices
+from streaming_ext.trace import trace_document, trace_step
+from tests.streaming_ext.build import build, numbered_parts, some_documents
+
+Open = Callable[..., StreamingTokenDataset]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=8), st.integers(0, 9))
+def test_a_permutation_backwards(sizes, seed) -> None:
+    size = np.repeat(sizes, sizes)
+    places = np.concatenate([np.arange(n) for n in sizes])
+    keys = np.repeat(key_of(seed, np.arange(len(sizes))), sizes)
+    images = permute(places, size, keys)
+    assert (unpermute(images, size, keys) == places).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_an_epoch_backwards(data) -> None:
+    streams = data.draw(st.integers(1, 3))
+    lanes, batch, ranks = (data.draw(st.integers(1, 4)) for _ in range(3))
+    bounds, left_out = [], []
+    for _ in range(streams):
+        counts = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=5))
+        counts[0] += 4
+        bounds.append(np.concatenate([[0], np.cumsum(counts)]))
+        left_out.append(np.empty(0, np.int64))
+    sizes = [int(each[-1]) for each in bounds]
+    choose = [max(4, data.draw(st.integers(1, 3 * size))) for size in sizes]
+    spec = OrderSpec(shuffle=data.draw(st.booleans()), seed=5, lanes=lanes, window=7)
+    slices = RankSlices(batch_size=batch, lanes=lanes, rank=0, num_ranks=ranks)
+    if sum(count // lanes * lanes for count in choose) < batch * ranks:
+        return
+    plan = EpochPlan(spec, bounds=bounds, choose=choose, slices=slices, drop_last=True,
+                     left_out=left_out)  # fmt: skip
+    cursor = plan.start(data.draw(st.integers(0, 2)))
+    expected: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for step in range(plan.num_steps(0)):
+        for place, key in enumerate(zip(*plan.whole_step(cursor, step), strict=True)):
+            stream, sequence = map(int, key)
+            expected.setdefault((stream, sequence), []).append((step, place // batch))
+    for stream, size in enumerate(sizes):
+        for sequence in range(size):
+            visits = plan.visits(cursor, stream, np.array([sequence]))
+            assert [(visit.step, visit.rank) for visit in visits] == expected.get(
+                (stream, sequence), []
+            )
+
+
+@pytest.mark.parametrize(("changes", "epoch"), [
+    ({}, 0),
+    ({"sequence_length": 5, "epoch_size": 300}, 4),
+    ({"sequence_length": 40, "packing": "best_fit"}, 1),
+    ({"sequence_length": 7, "packing": "best_fit", "shuffle": False}, 0),
+])  # fmt: skip
+def test_each_document_of_an_epoch(open_raw, changes, epoch) -> None:
+    dataset = open_raw(dp_world_size=2, dp_rank=0, batch_size=2, **changes)
+    found: dict[tuple[str, int], set[tuple[int, ...]]] = {}
+    for step in range(dataset.plan.num_steps(0)):
+        for told in trace_step(dataset, step, epoch=epoch):
+            for span in told.spans:
+                where = (step, told.rank, told.sequence, span.first, span.tokens, span.place)
+                found.setdefault((span.source, span.row), set()).add(where)
+    assert len(found) > 100
+    for (source, row), expected in list(found.items())[::3]:
+        visits = trace_document(dataset, source, row, epoch=epoch)
+        told = [(visit.step, visit.rank, visit.sequence, visit.span.first, visit.span.tokens,
+                 visit.span.place) for visit in visits]  # fmt: skip
+        assert len(told) == len(set(told))
+        assert set(told) == expected
+
+
+def test_documents_that_are_not_there(open_raw) -> None:
+    loader = StreamingTokenLoader(open_raw())
+    assert loader.trace_document("source-1.parquet", 4)
+    with pytest.raises(UsageError, match="No document of split 'train' comes from row 0 of"):
+        loader.trace_document("mem://source-0.parquet", 0)  # in the holdout
+    with pytest.raises(UsageError, match="comes from row 3 of source-9"):
+        loader.trace_document("source-9.parquet", 3)
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory: pytest.TempPathFactory) -> list[TokenStream]:
+    folder = tmp_path_factory.mktemp("mixture")
+    roots = [
+        build(folder / str(seed), numbered_parts(some_documents(count, seed=seed))).root
+        for seed, count in enumerate((300, 60, 90))
+    ]
+    return [
+        TokenStream(local=root, proportion=proportion, domain=domain)
+        for root, proportion, domain in zip(
+            roots, (6, 3, 1), ("web", "code", "web"), strict=True
+        )
+    ]  # fmt: skip
+
+
+def open_mixture(streams: list[TokenStream], **changes: Any) -> StreamingTokenDataset:
+    settings = {"streams": streams, "batch_size": 5, "shuffle": True, "num_canonical_nodes": 3,
+                "epoch_size": 400, "dp_rank": 0, "dp_world_size": 1,
+                "extras": ["stream_ids", "domain_ids", "sequence_ids"]}  # fmt: skip
+    return StreamingTokenDataset(**(settings | changes))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_mixture_came_to(mixture, workers) -> None:
+    loader = StreamingTokenLoader(open_mixture(mixture), num_workers=workers)
+    seen = np.zeros(3, np.int64)
+    for left_out in (0, 4):  # by the first epoch: it has 399 in steps of 5
+        for batch in loader:
+            streams = batch["stream_ids"].numpy()
+            assert (batch["domain_ids"].numpy() == np.array([0, 1, 0])[streams]).all()
+            seen += np.bincount(streams, minlength=3)
+            told = loader.achieved()
+            more = np.array([each.sequences for each in told]) - seen
+            assert (more >= 0).all()
+            assert more.sum() == left_out
+            assert loader.tokens_seen == (seen.sum() + left_out) * 8
+    assert [each.domain for each in told] == ["web", "code", "web"]
+    assert sum(each.share for each in told) == pytest.approx(1)
+    assert abs(told[0].share - 0.6) < 0.02
+    assert told[1].passes == told[1].sequences / loader.dataset.plan.sizes[1] > 1
+
+
+def test_what_came_is_known_after_a_resume_on_other_ranks(mixture) -> None:
+    loader = StreamingTokenLoader(open_mixture(mixture, batch_size=4))
+    iterator = iter(loader)
+    for _ in range(7):
+        next(iterator)
+    for rank in range(2):
+        other = StreamingTokenLoader(
+            open_mixture(mixture, batch_size=2, dp_rank=rank, dp_world_size=2)
+        )
+        other.load_state_dict(loader.state_dict())
+        assert other.achieved() == loader.achieved()
+        assert other.tokens_seen == 7 * 4 * 8
+
+
+def test_documents_of_a_mixture(mixture) -> None:
+    dataset = open_mixture(mixture)
+    told = [(step, each) for step in range(0, 60, 7) for each in trace_step(dataset, step)]
+    for step, each in told[::5]:
+        for span in each.spans:
+            visits = trace_document(dataset, span.source, span.row)
+            assert (step, each.rank, each.sequence) in {
+                (visit.step, visit.rank, visit.sequence) for visit in visits
+            }
