@@ -152,6 +152,20 @@ class Sharded:
         return float(self.record["seconds"])
 
 
+def as_lines(parquet: Path, path: Path) -> Path:
+    """The texts of a Parquet file as JSON Lines, made unless they are there."""
+    mark = path.with_suffix(".made")
+    made = f"{parquet.stat().st_size}"
+    if not mark.exists() or mark.read_text() != made:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as file:
+            for batch in pq.ParquetFile(parquet).iter_batches(1000, columns=["text"]):
+                for text in batch.column(0).to_pylist():
+                    file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+        mark.write_text(made)
+    return path
+
+
 def shard(
     files: Iterable[Path],
     output: Path,

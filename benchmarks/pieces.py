@@ -11,8 +11,6 @@ import shutil
 import statistics
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from benchmarks import common
 from benchmarks.make_corpus import make_corpus
 
@@ -48,7 +46,7 @@ def run(args: argparse.Namespace, files: list[Path], *options: str, workers: int
 def large(args: argparse.Namespace) -> dict[str, list[float]]:
     """One file cut into parts, on one worker and on two."""
     (parquet,) = make_corpus(args.scratch / "pieces-large", files=1, megabytes=args.megabytes)
-    lines = as_lines(parquet, args.scratch / "pieces-large.jsonl")
+    lines = common.as_lines(parquet, args.scratch / "pieces-large.jsonl")
     contenders = {
         f"{file.suffix}, {workers} worker{'s' if workers > 1 else ''}": (
             lambda file=file, workers=workers: (
@@ -91,7 +89,7 @@ def small(args: argparse.Namespace) -> dict[str, list[float]]:
         return {}
     total = args.files * args.kilobytes / 1000
     (parquet,) = make_corpus(args.scratch / "pieces-one", files=1, megabytes=total)
-    one = as_lines(parquet, args.scratch / "pieces-one.jsonl")
+    one = common.as_lines(parquet, args.scratch / "pieces-one.jsonl")
     folder = args.scratch / f"pieces-{args.files}"
     count = split_lines(one, folder, args.files)
     joined = ("--min-part-size", args.min_part_size)
@@ -114,19 +112,6 @@ def small(args: argparse.Namespace) -> dict[str, list[float]]:
         f"{start:.1f} s before the first part, start-up of Prefect included."
     )
     return values
-
-
-def as_lines(parquet: Path, path: Path) -> Path:
-    """The same texts as JSON Lines."""
-    mark = path.with_suffix(".made")
-    made = f"{parquet.stat().st_size}"
-    if not mark.exists() or mark.read_text() != made:
-        with path.open("w") as file:
-            for batch in pq.ParquetFile(parquet).iter_batches(1000, columns=["text"]):
-                for text in batch.column(0).to_pylist():
-                    file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
-        mark.write_text(made)
-    return path
 
 
 def split_lines(lines: Path, folder: Path, files: int) -> int:

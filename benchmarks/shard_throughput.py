@@ -38,17 +38,18 @@ class Peer:
     requirements: tuple[str, ...] = ()
     vocabulary: str = "tiktoken"
     workers: int | None = None
+    lines: bool = False  # whether it reads JSON Lines too
 
 
 CONTENDERS = {
     BARE: Peer("bare_limit"),
     "gigatoken to .bin": Peer("gigatoken_bin"),
-    DATATROVE: Peer("datatrove_tokenizer", _DATATROVE, "json"),
+    DATATROVE: Peer("datatrove_tokenizer", _DATATROVE, "json", lines=True),
     f"{STOCK}, 1 process": Peer("mds_writer", _STREAMING, workers=1),
     STOCK: Peer("mds_writer", _STREAMING),
     "datasets.map": Peer("datasets_map", _HUGGING_FACE, "json"),
     "nanoGPT's prepare.py": Peer("nanogpt_prepare", _HUGGING_FACE),
-    "Megatron's preprocess_data.py": Peer("megatron_preprocess", _HUGGING_FACE, "json"),
+    "Megatron's preprocess_data.py": Peer("megatron_preprocess", _HUGGING_FACE, "json", lines=True),
     "litData optimize": Peer("litdata_optimize", _LITDATA),
     "dolma tokens": Peer("dolma_tokens", _DOLMA, "json"),
 }
@@ -64,11 +65,18 @@ class Benchmark:
         self.sizes = {path: common.text_bytes([path]) for path in self.files}
         self.facts: dict[str, dict[str, float]] = {}
         self.scratch = args.scratch / "throughput"
+        self.given = {path: path for path in self.files}
+        if args.lines:
+            folder = args.scratch / "throughput-lines"
+            self.given = {
+                path: common.as_lines(path, folder / f"{path.stem}.jsonl") for path in self.files
+            }
 
     def ours(self) -> float:
         """MB of text a second of the pipeline."""
         output = self.scratch / "ours"
-        sharded = common.shard(self.files, output, self.args.tokenizer, workers=self.args.workers)
+        files = self.given.values()
+        sharded = common.shard(files, output, self.args.tokenizer, workers=self.args.workers)
         record, measured = sharded.record, sharded.measured
         self._keep(OURS, measured, tokens=record["tokens"], shard_bytes=record["shard_bytes"])
         self.facts[OURS]["startup"] = measured.seconds - sharded.seconds
@@ -86,7 +94,8 @@ class Benchmark:
             vocabulary = self.args.hf_tokenizer
         shutil.rmtree(output, ignore_errors=True)
         workers = peer.workers or self.args.workers
-        command = [python, PEERS / f"{peer.script}.py", *files, "--output", output]
+        given = [self.given[path] for path in files]
+        command = [python, PEERS / f"{peer.script}.py", *given, "--output", output]
         command += ["--tokenizer", vocabulary, "--workers", str(workers)]
         measured = common.run(command)
         result = json.loads(measured.output.splitlines()[-1])
@@ -153,6 +162,9 @@ def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path, help="folder of Parquet files, from make_corpus")
+    parser.add_argument(
+        "--lines", action="store_true", help="the same as JSON Lines, of those that read them"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--peer-files", type=int, default=2, help="files for the slow peers")
@@ -174,7 +186,11 @@ def main() -> None:
     contenders = {
         name: benchmark.ours if name == OURS else functools.partial(benchmark.peer, name)
         for name in args.only
-        if args.hf_tokenizer or name == OURS or CONTENDERS[name].vocabulary != "json"
+        if name == OURS
+        or (
+            (args.hf_tokenizer or CONTENDERS[name].vocabulary != "json")
+            and (CONTENDERS[name].lines or not args.lines)
+        )
     }
     values = common.rounds(contenders, args.rounds)
     common.save(args.result, megabytes_per_second=values, facts=benchmark.facts)

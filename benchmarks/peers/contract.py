@@ -1,9 +1,9 @@
 """What every peer is given and gives back, so that all are measured alike.
 
 A peer runs as a script in an environment of its own, with `--output`, `--tokenizer` (a rank file
-or a tokenizer.json), `--workers` and Parquet files with a `text` column; what it prints last is
-one line of JSON: seconds of work, imports and loading of the tokenizer apart, and its tokens,
-each document's end included.
+or a tokenizer.json), `--workers` and Parquet files with a `text` column, or JSON Lines where it
+reads them; what it prints last is one line of JSON: seconds of work, imports and loading of the
+tokenizer apart, and its tokens, each document's end included.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""datatrove: ParquetReader and DocumentTokenizer, one task a file."""
+"""datatrove: ParquetReader, or JsonlReader for lines, and DocumentTokenizer, one task a file."""
 
 from __future__ import annotations
 
 from contract import END, Clock, arguments
 from datatrove.executor import LocalPipelineExecutor
-from datatrove.pipeline.readers import ParquetReader
+from datatrove.pipeline.readers import JsonlReader, ParquetReader
 from datatrove.pipeline.tokens import DocumentTokenizer
 
 
@@ -14,10 +14,11 @@ def main() -> None:
     folder = args.files[0].parent
     names = args.output / "names.txt"
     names.write_text("".join(f"{path.name}\n" for path in args.files))
+    reader = JsonlReader if args.files[0].suffix == ".jsonl" else ParquetReader
     clock = Clock()
     LocalPipelineExecutor(
         pipeline=[
-            ParquetReader(str(folder), paths_file=str(names)),
+            reader(str(folder), paths_file=str(names)),
             DocumentTokenizer(
                 str(args.output / "tokens"),
                 tokenizer_name_or_path=str(args.tokenizer),

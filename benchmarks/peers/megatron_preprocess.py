@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -21,6 +22,10 @@ tokenizer_and_end = functools.cache(load_tokenizers)
 def texts(paths: list[Path]) -> Iterator[str]:
     """The documents of all files."""
     for path in paths:
+        if path.suffix == ".jsonl":
+            with path.open() as lines:
+                yield from (json.loads(line)["text"] for line in lines)
+            continue
         for batch in pq.ParquetFile(path).iter_batches(columns=["text"]):
             yield from batch.column(0).to_pylist()
 
