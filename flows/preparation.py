@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flows.executors import Executor, open_executor
 from tasks.core.config import ShardConfig
 from tasks.core.planning.look import look, take_up
-from tasks.core.planning.plan import RunPlan
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.sources import check_sources
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage, open_storage
@@ -64,6 +64,11 @@ def preparing(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
         yield ahead.prepared
 
 
+def _most_at_once(plan: RunPlan) -> int:
+    """Parts that may be in hand at once; with a shuffle the second stage may have more of them."""
+    return len(plan.parts) if plan.stage == "shard" else plan.config.workers
+
+
 @contextmanager
 def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
     progress.enter("looking at the sources")
@@ -78,7 +83,7 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
     with (
         storage.exclusive() as lock,
         open_executor(
-            config, files=len(found.plan.parts), inherited=[] if lock is None else [lock]
+            config, files=_most_at_once(found.plan), inherited=[] if lock is None else [lock]
         ) as executor,
     ):
         plan = take_up(found, storage, sources)

@@ -16,7 +16,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.dashboard.updates import dashboard, leave_report, name_the_failure
 from flows.executors import Executor
 from flows.executors.look_ahead import MAX_THREADS
-from flows.executors.stage import SHARDING
+from flows.executors.stage import STAGES
 from flows.prefect_api.cancellation import ending_without_a_worker, stopped_by_signals
 from flows.prefect_api.departure import leaving_without_a_server
 from flows.prefect_api.heartbeat import beating
@@ -24,9 +24,11 @@ from flows.preparation import preparing
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError, UsageError
 from streaming_ext.storage.secrets import holds_secret, require_no_secret
+from tasks.arrange import arrange
 from tasks.core.config import ShardConfig
 from tasks.core.linux import require_linux
-from tasks.core.planning.plan import RunPlan, remove_scratch
+from tasks.core.planning.plan import remove_scratch
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.progress import RunProgress, watched
 from tasks.core.reporting.report import (
     FailedFile,
@@ -130,20 +132,23 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
             parts in hand.
     """
     began, clock = datetime.now(UTC), time.monotonic()
-    done: list[PartTimes] = []
-    failed: list[FailedFile] = []
-    for result in executor.finished(plan, storage, progress):
-        progress.note(result)
-        if isinstance(result, FailedFile):
-            failed.append(result)
-        else:
-            done.append(result)
+    sources = plan
+    done, failed = _through(plan, storage, executor, progress)
+    gathered: list[PartTimes] = []
+    gather_seconds = 0.0
+    if plan.stage == "scatter" and not failed:
+        between = time.monotonic()
+        progress.begin_task_run()
+        plan = arrange(Planned(plan, storage, progress.enter))
+        executor.prepare(plan, storage)
+        gathered, failed = _through(plan, storage, executor, progress)
+        gather_seconds = time.monotonic() - between
     not_checked = 0
     if not failed:
-        progress.enter(SHARDING.behind)
+        progress.enter(STAGES[plan.stage].behind)
         progress.begin_task_run()
         manifest = publish(Planned(plan, storage, progress.enter))
-        not_checked = sum(part.not_checked for part in manifest.parts)
+        not_checked = manifest.not_checked
     report = RunReport(
         run=str(flow_run.id),
         began=began,
@@ -154,18 +159,35 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
         versions=installed_versions(),
         engine=plan.config.engine,
         output=str(storage),
-        files=len(plan.parts),
-        files_skipped=len(plan.parts) - len(plan.todo),
+        files=len(sources.parts),
+        files_skipped=len(sources.parts) - len(sources.todo),
         files_done=len(done),
         failed=tuple(failed),
         text_bytes=sum(times.text_bytes for times in done),
         tokens=sum(times.tokens for times in done),
-        shard_bytes=sum(times.shard_bytes for times in done),
+        shard_bytes=sum(times.shard_bytes for times in gathered or done),
         published=not failed,
         parts=tuple(sorted(done, key=lambda times: times.part)),
         sources_not_checked=not_checked,
+        gathered=tuple(sorted(gathered, key=lambda times: times.part)),
+        gather_seconds=gather_seconds,
     )
     progress.end()
     save_report(report, storage)
-    leave_report(report, plan, storage, progress)
+    leave_report(report, sources, storage, progress)
     return report
+
+
+def _through(
+    plan: RunPlan, storage: Storage, executor: Executor, progress: RunProgress
+) -> tuple[list[PartTimes], list[FailedFile]]:
+    """Take all parts that are missing through a stage; returns what was done and what failed."""
+    done: list[PartTimes] = []
+    failed: list[FailedFile] = []
+    for result in executor.finished(plan, storage, progress):
+        progress.note(result)
+        if isinstance(result, FailedFile):
+            failed.append(result)
+        else:
+            done.append(result)
+    return done, failed

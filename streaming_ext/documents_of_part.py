@@ -9,8 +9,9 @@ import numpy as np
 
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.places import Place, PlacesOfPart
+from streaming_ext.dataset.places import Place, PlacesOfPart, PlacesOfSources
 from streaming_ext.dataset.reading import record_of
+from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.cache import ShardCache
@@ -22,12 +23,14 @@ class PartDocuments:
 
     Attributes:
         places: where the rows of the part come from.
-        rows: of the part: (documents,).
+        sources: numbers of their sources, in a shuffled dataset: (documents,).
+        rows: of the part, or of these sources: (documents,).
         ends: the token behind each, counted from the part's first: (documents,).
         origin: the part's first token in the split's stream.
     """
 
-    places: PlacesOfPart
+    places: PlacesOfPart | PlacesOfSources
+    sources: Ints
     rows: Ints
     ends: Ints
     origin: int
@@ -52,9 +55,11 @@ def parts_of_shards(index: TokenIndex) -> Ints:
 def parts_with(cache: ShardCache, urls: set[str]) -> Iterator[int]:
     """Parts that may hold documents of some source files."""
     there = set(parts_of_shards(cache.index).tolist())
-    for summary in manifest_of_documents(cache).parts:
-        # Of a part of several files the manifest names the first.
-        if summary.part in there and (summary.source.url in urls or summary.files > 1):
+    manifest = manifest_of_documents(cache)
+    for summary in manifest.parts:
+        # Of a part of several files the manifest names the first; shuffled ones are of all.
+        any_file = summary.files > 1 or manifest.shuffled is not None
+        if summary.part in there and (summary.source.url in urls or any_file):
             yield summary.part
 
 
@@ -76,8 +81,14 @@ def read_documents(cache: ShardCache, part: int) -> PartDocuments:
     table = pq.read_table(BytesIO(cache.source.read_listed(record.documents)))
     chosen = np.asarray(table["split"]) == index.split
     lengths = np.asarray(table["tokens"])[chosen].astype(np.int64) + 1  # and its end-of-text id
+    sources = np.zeros(len(lengths), np.int64)
+    places: PlacesOfPart | PlacesOfSources = PlacesOfPart(record, manifest)
+    if manifest.shuffled is not None:
+        sources = np.asarray(table["source"])[chosen].astype(np.int64)
+        places = PlacesOfSources(sources_of(cache.source.read_listed(manifest.shuffled.sources)))
     return PartDocuments(
-        places=PlacesOfPart(record, manifest),
+        places=places,
+        sources=sources,
         rows=np.asarray(table["row"])[chosen].astype(np.int64),
         ends=np.cumsum(lengths),
         origin=int(index.token_starts[np.argmax(parts_of_shards(index) == part)]),
@@ -105,7 +116,8 @@ def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[in
         for url, from_byte in documents.places.files():
             if url in urls:
                 wanted = {(url, from_byte): np.array([row])}
-                for number in np.flatnonzero(documents.places.among(documents.rows, wanted)):
+                chosen = documents.places.among(documents.rows, documents.sources, wanted)
+                for number in np.flatnonzero(chosen):
                     begin = int(documents.ends[number - 1]) if number else 0
                     yield (documents.origin + begin, documents.origin + int(documents.ends[number]),
                            Place(url, row, from_byte))  # fmt: skip
@@ -113,7 +125,12 @@ def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[in
 
 def _sources(cache: ShardCache) -> Iterator[str]:
     """The URLs of all source files."""
-    for summary in manifest_of_documents(cache).parts:
+    manifest = manifest_of_documents(cache)
+    if manifest.shuffled is not None:
+        table = cache.source.read_listed(manifest.shuffled.sources)
+        yield from (source.identity.url for source in sources_of(table))
+        return
+    for summary in manifest.parts:
         if summary.files == 1:
             yield summary.source.url
         else:

@@ -212,7 +212,9 @@ def _spans_of_piece(cache: ShardCache, piece: tuple[int, int]) -> Iterator[Docum
             if opens >= high:
                 break
             start = max(low, opens)
-            found = documents.places.of(int(documents.rows[document]))
+            found = documents.places.of(
+                int(documents.rows[document]), int(documents.sources[document])
+            )
             yield DocumentSpan(
                 source=found.source,
                 row=found.row,

@@ -5,6 +5,7 @@ from prefect import task
 from streaming_ext.errors import ScratchError, ShardmillError, StoppedError
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.download import download
+from tasks.gather import gather
 from tasks.hosts.guest import CannotTakePartError, refusing
 from tasks.hosts.joined_runs import JoinedRuns
 from tasks.running.retrying import OURS
@@ -33,7 +34,7 @@ def is_at_work(run: str) -> bool:
     **OURS,
 )
 def shard_part(output: str, run: str, number: int) -> PartTimes | FailedFile:
-    """Download, tokenize and write a part; see the tasks of these names.
+    """Download, tokenize and write a part, or gather and write it; see the tasks of these names.
 
     Args:
         output: of the dataset.
@@ -58,10 +59,14 @@ def shard_part(output: str, run: str, number: int) -> PartTimes | FailedFile:
     step = "download"
     try:
         with refusing(ScratchError):
-            if part.remote:
-                download.fn(means, part)
-            step = "tokenize"
-            tokenized = tokenize.fn(means, part)
+            if means.plan.stage == "gather":
+                step = "gather"
+                tokenized = gather.fn(means, part)
+            else:
+                if part.remote:
+                    download.fn(means, part)
+                step = "tokenize"
+                tokenized = tokenize.fn(means, part)
         step = "write"
         return write.fn(means, part, tokenized)
     except CannotTakePartError as refusal:

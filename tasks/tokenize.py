@@ -30,6 +30,7 @@ def tokenize(run: Run, part: Part, fetched: int = 0) -> TokenizedPart:
             tokenizer_folder=str(plan.tokenizer_folder),
             engine=plan.config.engine,
             spec=plan.spec,
+            first_source=plan.first_sources[part.number] if plan.first_sources else 0,
         ),
         on_progress=run.follow(part),
     )

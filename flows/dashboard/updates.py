@@ -9,7 +9,7 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from datetime import UTC, datetime
@@ -31,11 +31,11 @@ from flows.dashboard.tables import describe_files, describe_hosts, files_table, 
 from flows.prefect_api.suspension import is_suspended
 from flows.terminal.visible import count_text, duration_text, visible
 from streaming_ext.errors import ShardmillError, StoppedError
-from tasks.core.planning.plan import RunPlan
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.lengths import sample_lengths
 from tasks.core.reporting.progress import RunProgress, Snapshot
-from tasks.core.reporting.report import RunReport, report_path
+from tasks.core.reporting.report import PartCounts, RunReport, report_path
 from tasks.core.storage import Storage
 from tasks.core.workers.pool import InternalError
 
@@ -223,13 +223,24 @@ def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: R
     where = f"{report.output}/{path}"
     parts = sorted([*plan.earlier, *report.parts], key=lambda part: part.part)
     try:
-        lengths = sample_lengths(storage, parts)
+        lengths = sample_lengths(storage, listed_parts(report, plan, parts))
         page = ReportPage(make_figures(report, plan.earlier, plan.spec, lengths), plan.spec)
         storage.put(path, page.html().encode())
         progress.page = where
         create_markdown_artifact(page.markdown(where), key=REPORT, description=page.headline())
     except Exception as error:  # noqa: BLE001  the dataset is what it is without it
         get_run_logger().warning("There is no report: %s: %s", type(error).__name__, error)
+
+
+def listed_parts(report: RunReport, plan: RunPlan, parts: list[PartCounts]) -> Sequence[PartCounts]:
+    """The parts whose documents are listed: of a shuffled dataset those of this run's second stage.
+
+    Args:
+        report: of the run.
+        plan: of its first stage, or of the only one.
+        parts: of that stage that are done.
+    """
+    return parts if plan.spec.shuffle is None else report.gathered
 
 
 def name_the_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from streaming_ext.errors import UsageError
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import RunPlan
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage

@@ -17,7 +17,7 @@ from prefect_dask.task_runners import DaskTaskRunner
 from flows.executors.parent import Parent
 from flows.executors.progress import count
 from streaming_ext.errors import ShardmillError, StorageError, UsageError
-from tasks.core.planning.plan import RunPlan
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
@@ -41,6 +41,8 @@ class OnDask:
 
     def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Put what the hosts need on the storage, and begin to give signs of life."""
+        self._stack.close()  # of the stage before: nothing of it is left on any host
+        self._futures.clear()
         self._parent = Parent(plan, storage, partitions=1)
         self._stack.enter_context(self._parent.living(storage))
         self._stack.callback(self._end)

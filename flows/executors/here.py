@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from flows.executors.parts import finished_parts
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import RunPlan
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
@@ -22,8 +22,9 @@ class Here:
         self._movers = movers
 
     def prepare(self, plan: RunPlan, storage: Storage) -> None:
-        """Load the tokenizer in every process."""
-        self._pool.prepare(plan.tokenizer_folder, plan.config.engine)
+        """Load the tokenizer in every process; only the first stage needs it."""
+        if plan.stage != "gather":
+            self._pool.prepare(plan.tokenizer_folder, plan.config.engine)
 
     def finished(
         self, plan: RunPlan, storage: Storage, progress: RunProgress

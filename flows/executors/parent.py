@@ -10,7 +10,7 @@ from streaming_ext.errors import StorageError
 from tasks.core.cluster.heartbeat import Heartbeat
 from tasks.core.cluster.messages import ParentSign, parent_path, remove_run_folder, run_name
 from tasks.core.cluster.shared_plan import put_shared_plan
-from tasks.core.planning.plan import RunPlan
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.storage import Storage
 
 
@@ -24,7 +24,9 @@ class Parent:
     """
 
     def __init__(self, plan: RunPlan, storage: Storage, partitions: int) -> None:
-        self.run = run_name(str(flow_run.id), flow_run.run_count)
+        self.run = run_name(
+            str(flow_run.id), flow_run.run_count, "gather" if plan.stage == "gather" else ""
+        )
         self.partitions = put_shared_plan(plan, storage, self.run, partitions).partitions
         self.attempts = [0] * len(self.partitions)
         self._stopped = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from prefect import get_run_logger
 
 from flows.executors.look_ahead import PartEnd, done_in_any_order
-from flows.executors.stage import SHARDING
+from flows.executors.stage import STAGES
 from streaming_ext.errors import ShardmillError, TransientStorageError
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.running.run import Run
@@ -25,12 +25,13 @@ def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
     plan = run.plan
     parts = [plan.part(number) for number in plan.todo]
     run.progress.begin(files=len(parts), source_bytes=sum(part.size for part in parts))
-    run.progress.enter(SHARDING.name)
+    stage = STAGES[plan.stage]
+    run.progress.enter(stage.name)
     # A part that is being uploaded leaves its worker free for the next one.
     uploading = plan.config.workers if run.storage.remote else 0
     at_once = plan.config.workers + LOOK_AHEAD_FILES + uploading
     outage = 0  # parts that failed in a row because storage did, again and again
-    for end in done_in_any_order(SHARDING, run, parts, at_once=at_once):
+    for end in done_in_any_order(stage, run, parts, at_once=at_once):
         run.require_going()
         run.forget(end.part)
         error = _error(end)

@@ -6,7 +6,9 @@ from typing import Any
 
 from prefect.futures import PrefectFuture
 
+from tasks.core.planning.run_plan import StageName
 from tasks.download import download
+from tasks.gather import gather
 from tasks.tokenize import tokenize
 from tasks.write import write
 
@@ -41,12 +43,24 @@ class Stage:
     behind: str
 
 
-SHARDING = Stage(
-    name="sharding",
-    steps=(
-        Step(name="download", submit=download.submit, local=False),
-        Step(name="tokenize", submit=tokenize.submit),
-        Step(name="write", submit=write.submit),
-    ),
-    behind="publishing",
+_FROM_SOURCES = (
+    Step(name="download", submit=download.submit, local=False),
+    Step(name="tokenize", submit=tokenize.submit),
+    Step(name="write", submit=write.submit),
 )
+STAGES: dict[StageName, Stage] = {
+    "shard": Stage(name="sharding", steps=_FROM_SOURCES, behind="publishing"),
+    "scatter": Stage(
+        name="stage 1 of 2, tokenizing and sorting",
+        steps=_FROM_SOURCES,
+        behind="arranging the second stage",
+    ),
+    "gather": Stage(
+        name="stage 2 of 2, merging",
+        steps=(
+            Step(name="gather", submit=gather.submit),
+            Step(name="write", submit=write.submit),
+        ),
+        behind="publishing",
+    ),
+}

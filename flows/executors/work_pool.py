@@ -26,7 +26,7 @@ from streaming_ext.dataset.schema import from_json
 from streaming_ext.errors import StorageError, TransientStorageError
 from tasks.core.cluster.messages import PartitionSign, partition_path
 from tasks.core.cluster.shared_plan import part_times
-from tasks.core.planning.plan import RunPlan
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
@@ -55,6 +55,7 @@ class OnWorkPool:
 
     def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Put what the hosts need on the storage, and begin to give signs of life."""
+        self._stack.close()  # of the stage before: nothing of it is left on any host
         self._storage = storage
         self._parent = Parent(plan, storage, self._most)
         self._partitions = [

@@ -9,7 +9,8 @@ from flows.terminal.columns import show_facts
 from flows.terminal.visible import counted, visible
 from streaming_ext.units import size_text
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import RunPlan, compare_with_output
+from tasks.core.planning.plan import compare_with_output
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.sources import check_sources
 from tasks.core.storage import open_storage
 

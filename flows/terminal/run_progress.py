@@ -137,13 +137,13 @@ def show_published(manifest: Manifest, where: str, console: Console) -> None:
         markup=False,
         soft_wrap=True,
     )
-    if unchecked := sum(part.not_checked for part in manifest.parts):
+    if unchecked := manifest.not_checked:
         console.print(
             f"{counted(unchecked, 'source file')} not checked on the way: where they lie no hash "
             "of the bytes that were read is offered (docs/format.md).",
             soft_wrap=True,
         )
-    if bad := sum(part.bad_documents for part in manifest.parts):
+    if bad := manifest.bad_documents:
         console.print(
             f"{counted(bad, 'document')} left out, for they cannot be read; `shardmill inspect` "
             "says where they stand.",

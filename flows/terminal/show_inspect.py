@@ -37,7 +37,7 @@ def show_dataset(dataset: DatasetDescription, console: Console) -> None:
     if given := dataset.spec.filters.given():
         _heading(console, "dropped by filters")
         for name, wanted in given.items():
-            dropped = sum(part.dropped_documents.get(name, 0) for part in dataset.parts)
+            dropped = dataset.dropped(name)
             by = f"{counted(dropped, 'document')} by {option(name)} {visible(str(wanted))}"
             console.print(Text(f"  {by}"), soft_wrap=True)
     if dataset.runs:
@@ -89,7 +89,7 @@ def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
     return [
         (
             "documents",
-            f"{dataset.documents:,} of {counted(len(dataset.parts), 'source file')}",
+            f"{dataset.documents:,} of {counted(dataset.files, 'source file')}",
         ),
         ("tokens", f"{dataset.tokens:,}, one end-of-text id a document among them"),
         ("text", f"{_size(dataset.text_bytes)} in {_columns(spec)}"),
@@ -99,6 +99,22 @@ def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
         ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
         ("shards", f"up to {_size(spec.shard_size)}, compression {visible(spec.compression)}"),
         ("holdout", holdout if spec.holdout_fraction else "none"),
+        *_shuffle_facts(dataset),
+    ]
+
+
+def _shuffle_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
+    found, spec = dataset.shuffled, dataset.spec
+    if found is None:
+        return []
+    dropped = sum(found.dropped_documents.values())
+    left_out = (
+        f"{found.null_documents:,} null, {found.empty_documents:,} empty, "
+        f"{found.bad_documents:,} unreadable, {dropped:,} dropped of {found.rows:,} rows"
+    )
+    return [
+        ("order", f"{spec.shuffle} shuffled over all parts, seed {spec.shuffle_seed}"),
+        ("left out", left_out),
     ]
 
 
@@ -167,7 +183,7 @@ def _show_parts(dataset: DatasetDescription, console: Console) -> None:
                 f"{part.empty_documents:,}",
                 _size(part.text_bytes),
                 f"{sum(split.tokens for split in splits):,}",
-                visible(part.made_of_text),
+                visible("all sources" if dataset.shuffled else part.made_of_text),
             )
         )
     columns = ("part", "documents", "null", "empty", "text", "tokens", "source")
@@ -175,9 +191,8 @@ def _show_parts(dataset: DatasetDescription, console: Console) -> None:
 
 
 def _show_bad(dataset: DatasetDescription, console: Console) -> None:
-    total = sum(part.bad_documents for part in dataset.parts)
-    listed = [bad for part in dataset.parts for bad in part.bad_listed]
-    for bad in listed[:_MOST_BAD]:
+    total = dataset.bad_documents
+    for bad in dataset.bad_listed[:_MOST_BAD]:
         console.print(Text(f"  {visible(str(bad))}"), soft_wrap=True)
     if total > _MOST_BAD:
         rest = f"{total - _MOST_BAD:,} more; parts/*.json list the first of each part"

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.record import PartRecord, PartSummary
+from streaming_ext.dataset.shuffled.source_table import Source
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -64,11 +65,12 @@ class PlacesOfPart:
         """URL and `from_byte` of each piece."""
         return [(piece.source.url, self._from_byte) for piece in self._pieces]
 
-    def among(self, rows: Ints, wanted: Mapping[tuple[str, int], Ints]) -> Flags:
+    def among(self, rows: Ints, sources: Ints, wanted: Mapping[tuple[str, int], Ints]) -> Flags:
         """Which rows of the part are among some documents: (rows,).
 
         Args:
             rows: of the part: (rows,).
+            sources: numbers of their sources, for shuffled ones: (rows,).
             wanted: rows of each source file, sorted, by its URL and `from_byte`.
         """
         number = np.minimum(
@@ -82,14 +84,44 @@ class PlacesOfPart:
                 found[here] = np.isin(rows[here] - self._starts[piece] + self._before, theirs)
         return found
 
-    def of(self, row: int) -> Place:
-        """The place of a row of the part."""
+    def of(self, row: int, source: int = 0) -> Place:
+        """The place of a row of the part; the number of a source is for shuffled ones."""
         number = min(bisect_right(self._starts, row), len(self._pieces)) - 1
         return Place(
             self._pieces[number].source.url,
             row - self._starts[number] + self._before,
             self._from_byte,
         )
+
+
+class PlacesOfSources:
+    """The places of the documents of a shuffled dataset, which name their sources by number."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+
+    def files(self) -> list[tuple[str, int]]:
+        """URL and `from_byte` of each source."""
+        return [
+            (source.identity.url, 0 if source.span is None else source.span[0])
+            for source in self._sources
+        ]
+
+    def among(self, rows: Ints, sources: Ints, wanted: Mapping[tuple[str, int], Ints]) -> Flags:
+        """Which rows are among some documents: (rows,); see `PlacesOfPart.among`."""
+        found = np.zeros(len(rows), bool)
+        for number in np.unique(sources).tolist():
+            place = self.of(0, number)
+            theirs = wanted.get((place.source, place.from_byte))
+            if theirs is not None:
+                here = np.flatnonzero(sources == number)
+                found[here] = np.isin(rows[here], theirs)
+        return found
+
+    def of(self, row: int, source: int) -> Place:
+        """The place of a row of a source."""
+        found = self._sources[source]
+        return Place(found.identity.url, row, 0 if found.span is None else found.span[0])
 
 
 def rows_before(parts: Sequence[PartSummary], part: int) -> int | None:

@@ -6,29 +6,39 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streaming_ext.dataset.layout import SPLITS, Split
 from streaming_ext.errors import CorruptDatasetError, one_line
 
 DOCUMENTS_SCHEMA = pa.schema([("row", pa.int64()), ("split", pa.string()), ("tokens", pa.uint32())])
+# Of a shuffled dataset: the number of each document's source, what names it there however the file
+# is cut, left out where that is its row, and its row there.
+SHUFFLED_SCHEMA = pa.schema(
+    [("source", pa.int32()), ("place", pa.int64()), *DOCUMENTS_SCHEMA],
+)
 _BATCH_ROWS = 2**16
 _MAX_THRIFT = 2**20  # strings and lists of a footer: a part has three columns, few row groups
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentRows:
-    """Some consecutive documents of a part, in the order of the source.
+    """Some consecutive documents of a part, in the order of the source, or of their keys.
 
     Attributes:
         rows: row in the source file, int64 (n,).
         splits: index into `SPLITS`, int8 (n,).
         tokens: ids of each, its end-of-text id left out, int64 (n,).
+        sources: number of the source, int64 (n,); None where the dataset is not shuffled.
+        places: what names each in its source, int64 (n,); None where it is not shuffled.
     """
 
     rows: npt.NDArray[np.int64]
     splits: npt.NDArray[np.int8]
     tokens: npt.NDArray[np.int64]
+    sources: npt.NDArray[np.int64] | None = None
+    places: npt.NDArray[np.int64] | None = None
 
     def of(self, split: Split) -> npt.NDArray[np.bool_]:
         """Which of them belong to a split."""
@@ -38,7 +48,7 @@ class DocumentRows:
 
 def documents_limit(num_documents: int) -> int:
     """What the provenance of so many documents takes at most, in bytes."""
-    return 2**20 + 32 * min(num_documents, 2**27)
+    return 2**20 + 56 * min(num_documents, 2**27)
 
 
 def count_documents(data: bytes) -> int:
@@ -94,8 +104,10 @@ def _open(data: bytes) -> pq.ParquetFile:
         (field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
         for field in schema
     ]
-    expected = [(field.name, field.type) for field in DOCUMENTS_SCHEMA]
-    if found != expected:
+    schemas = (DOCUMENTS_SCHEMA, SHUFFLED_SCHEMA)
+    allowed = [[(field.name, field.type) for field in schema] for schema in schemas]
+    if found not in allowed:
+        expected = allowed[0]
         shown = [", ".join(f"{name}: {kind}" for name, kind in them) for them in (expected, found)]
         raise CorruptDatasetError(f"expected the columns {shown[0]}; it has {shown[1]}")
     return file
@@ -103,7 +115,7 @@ def _open(data: bytes) -> pq.ParquetFile:
 
 def _convert(batch: pa.RecordBatch, first: int) -> DocumentRows:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if column.null_count:
+        if column.null_count and name != "place":
             raise CorruptDatasetError(f"{column.null_count} nulls in {name} from row {first} on")
     split = batch.column("split")
     if len(split.dictionary) > len(SPLITS):
@@ -114,8 +126,15 @@ def _convert(batch: pa.RecordBatch, first: int) -> DocumentRows:
     if unknown := [name for name in names if name not in SPLITS]:
         raise CorruptDatasetError(f"the split {unknown[0]!r}, expected {', '.join(SPLITS)}")
     codes = np.array([SPLITS.index(name) for name in names], np.int8)
+    rows = np.asarray(batch.column("row"))
+    sources = places = None
+    if "source" in batch.schema.names:
+        sources = np.asarray(batch.column("source")).astype(np.int64)
+        places = np.asarray(pc.coalesce(batch.column("place"), batch.column("row")))
     return DocumentRows(
-        np.asarray(batch.column("row")),
+        rows,
         codes[np.asarray(split.indices)],
         np.asarray(batch.column("tokens")).astype(np.int64),
+        sources,
+        places,
     )

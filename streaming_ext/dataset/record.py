@@ -109,7 +109,7 @@ def made_of_text(name: str, span: Span | None, size: int, *, files: int) -> str:
     return f"{name} [{start}-{end}%]"
 
 
-class _LeftOut(Brief):
+class LeftOut(Brief):
     """What may count rows that the configuration leaves out.
 
     Attributes:
@@ -121,7 +121,7 @@ class _LeftOut(Brief):
     dropped_documents: dict[FilterName, Count] = {}  # noqa: RUF012  (pydantic copies it)
 
 
-class PartSummary(_LeftOut):
+class PartSummary(LeftOut):
     """One part in the manifest; see `PartRecord` for the words.
 
     Attributes:
@@ -148,7 +148,7 @@ class PartSummary(_LeftOut):
         return self.files_not_checked if self.files > 1 else int(self.source.content is not None)
 
 
-class PartRecord(_LeftOut):
+class PartRecord(LeftOut):
     """What became of a part's source files, and every file that was made of them.
 
     Attributes:
@@ -222,6 +222,8 @@ class PartRecord(_LeftOut):
             )
         if len(self.bad_listed) != min(self.bad_documents, MOST_BAD_LISTED):
             raise ValueError(f"{len(self.bad_listed)} listed of {self.bad_documents} bad documents")
+        if self.spec.shuffle is not None and (self.pieces or skipped):
+            raise ValueError("a part of shuffled documents with pieces or skipped rows of its own")
         if self.documents.path != documents_path(self.part):
             raise ValueError(f"documents at {self.documents.path!r} are not those of the part")
         return self

@@ -8,6 +8,7 @@ from streaming_ext.dataset.formats import DEFAULT_FORMAT, FORMATS, ShardFormat, 
 from streaming_ext.dataset.layout import SPLITS, Split
 from streaming_ext.dataset.schema import Brief, Count, Value
 from streaming_ext.dataset.shard import TokenDtype, token_dtype
+from streaming_ext.dataset.shuffled.keys import ShuffleUnit
 from streaming_ext.errors import ConfigMismatchError
 from streaming_ext.text.documents.options import SEPARATOR, FormatName, OnBadDocument, ReadOptions
 from streaming_ext.text.filters.filters import NAMES as FILTERS
@@ -37,6 +38,8 @@ class DatasetSpec(Brief):
         source_format: of all source files, where their names do not tell it.
         on_bad_document: whether one that cannot be read fails its file or is left out.
         filters: which documents stay.
+        shuffle: what is permuted over all of the dataset; None keeps the order of the sources.
+        shuffle_seed: of that permutation.
     """
 
     text_column: str | Annotated[tuple[str, ...], Field(min_length=2)]
@@ -51,6 +54,8 @@ class DatasetSpec(Brief):
     source_format: FormatName | None = None
     on_bad_document: OnBadDocument = "fail"
     filters: Filters = NO_FILTERS
+    shuffle: ShuffleUnit | None = None
+    shuffle_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     @field_validator("output_format")
     @classmethod

@@ -18,6 +18,7 @@ from pydantic import (
 
 from streaming_ext.dataset.compression import Compression
 from streaming_ext.dataset.formats import MAX_SHARD_BYTES
+from streaming_ext.dataset.shuffled.keys import ShuffleUnit
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.secrets import require_no_secrets
@@ -37,7 +38,8 @@ class ShardConfig(BaseModel):
     """What to shard, into what, and with which means.
 
     Only the sources, the two sizes of parts, `nodes` with `node_rank`, and what `spec` takes decide
-    the bytes of the dataset; `workers`, `scratch`, `engine`, `executor` and `partitions` never do.
+    the bytes of the dataset (with `shuffle`, the sizes of parts do not); `workers`, `scratch`,
+    `engine`, `executor` and `partitions` never do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -132,6 +134,16 @@ class ShardConfig(BaseModel):
     compression: Annotated[
         str, Field(description="Codec and level of the shards: zstd:1, gz:6, bz2, none.")
     ] = "zstd:1"
+    shuffle: Annotated[
+        ShuffleUnit | None,
+        Field(
+            description="Put the documents of each split in a random order, over all parts: a "
+            "permutation, the same for any number of workers and any size of parts."
+        ),
+    ] = None
+    shuffle_seed: Annotated[
+        int, Field(ge=0, lt=2**63, description="Seed that decides which order that is.")
+    ] = 0
     workers: int = Field(
         default_factory=lambda: os.cpu_count() or 1,
         gt=0,
@@ -292,6 +304,8 @@ class ShardConfig(BaseModel):
             shard_size=int(self.shard_size),
             compression=self.compression,
             tokenizer=tokenizer,
+            shuffle=self.shuffle,
+            shuffle_seed=self.shuffle_seed if self.shuffle else 0,
         )
         spec.shard_format.require_possible()
         return spec

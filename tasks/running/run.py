@@ -6,7 +6,7 @@ from pathlib import Path
 from streaming_ext.errors import StoppedError
 from streaming_ext.text.sources.fetch import remove_fetched
 from tasks.core.planning.part import Part
-from tasks.core.planning.plan import RunPlan
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import FetchedPart, JobProgress

@@ -26,3 +26,18 @@ def undisturbed(slow: CommandLine) -> Path:
         assert ended.returncode == 0, ended.stderr
 
     return shared.folder("undisturbed", make) / "out"
+
+
+SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}
+
+
+@pytest.fixture(scope="session")
+def shuffled(served: CommandLine) -> Path:
+    """The session's small files, shuffled by an undisturbed run with one worker."""
+
+    def make(folder: Path) -> None:
+        ended = served.shard(folder / "out", workers=1, **SHUFFLE)
+        assert ended.returncode == 0, ended.stderr
+        assert not (folder / "out" / "shuffle").exists()
+
+    return shared.folder("shuffled", make) / "out"

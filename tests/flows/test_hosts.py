@@ -16,6 +16,7 @@ from tests.command_line import (
     is_alive,
     wait_for,
 )
+from tests.flows.conftest import SHUFFLE
 from tests.servers.browser import browser_page, find_browser
 from tests.servers.prefect_worker import FINAL, PARENTS, Cluster, cluster
 
@@ -66,9 +67,10 @@ class Runs:
         settings = [f"{name}={value}" for name, value in self._config.items()]
         return self._command.start("submit", "demo", *settings, "partitions=3")
 
-    def at_home(self, partitions: int) -> "subprocess.Popen[str]":
+    def at_home(self, partitions: int, **more: object) -> "subprocess.Popen[str]":
         """`shardmill shard` one: its parent run is that process."""
         options = {**self._config, "partitions": partitions, "sources": self._config["sources"][0]}
+        options |= more
         return self._command.start(*self._command.shard_arguments(**options))
 
     def latest(self) -> str:
@@ -131,6 +133,17 @@ def test_cancelled_in_the_dashboard(hosts: Cluster, runs: Runs, tmp_path: Path) 
     cancel_in_the_browser(hosts, run, tmp_path)
     runs.end(work)
     assert runs.states(run) == {"CANCELLED"}
+    runs.assert_tidy()
+
+
+def test_shuffled(hosts: Cluster, served: CommandLine, shuffled: Path, tmp_path: Path) -> None:
+    """The hosts join each of the two stages."""
+    runs = Runs(hosts, served, tmp_path / "out")
+    at_home = runs.at_home(partitions=2, **SHUFFLE)
+    stdout, stderr = at_home.communicate(timeout=PATIENCE_SECONDS)
+    assert at_home.returncode == 0, stdout + stderr
+    assert_same_dataset(shuffled, runs.output)
+    assert len(hosts.partitions(runs.latest())) == 4
     runs.assert_tidy()
 
 

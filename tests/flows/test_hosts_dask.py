@@ -19,6 +19,7 @@ from tests.command_line import (
     wait_for,
     workers_of,
 )
+from tests.flows.conftest import SHUFFLE
 from tests.servers.prefect_server import free_port
 
 pytest.importorskip("distributed")
@@ -151,3 +152,16 @@ def test_nobody_answers(unanswered: "subprocess.Popen[str]") -> None:
     _, stderr = unanswered.communicate(timeout=PATIENCE_SECONDS)
     assert unanswered.returncode == 2, stderr
     assert "No Dask cluster" in stderr
+
+
+def test_shuffled(dask: DaskCluster, served: CommandLine, shuffled: Path, tmp_path: Path) -> None:
+    """The workers join each of the two stages; one dies in between, and is not missed."""
+    output = tmp_path / "out"
+    run = served.start(
+        *served.shard_arguments(output, executor=f"dask://{dask.address}", **SHUFFLE)
+    )
+    wait_for(lambda: list(output.glob("shuffle/*.json")) or run.poll() is not None)
+    dask.workers[0].kill()
+    stdout, stderr = run.communicate(timeout=PATIENCE_SECONDS)
+    assert run.returncode == 0, stdout + stderr
+    assert_same_dataset(shuffled, output)

@@ -64,6 +64,7 @@ class DocumentRows:
         fraction: float,
         bad: Sequence[BadDocument] = (),
         compared: Sequence[pa.Array] = (),
+        places: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[DocumentBatch]:
         """The documents of the next rows.
 
@@ -72,6 +73,7 @@ class DocumentRows:
             fraction: of the file that is read with these rows, in [0, 1].
             bad: those of the rows that could not be read, in order; they are null in all columns.
             compared: `ReadOptions.compared` of each row, in that order: (rows,) each.
+            places: what names each row in the file however that is cut; its row unless given.
 
         Raises:
             SourceError: a document is bad and is not to be left out; or the file is made to fill
@@ -91,17 +93,19 @@ class DocumentRows:
         for start, end in cut_by_bytes(texts, self.batch_bytes):
             piece = texts.slice(start, end - start)
             rows = np.arange(first + start, first + end, dtype=np.int64)
+            own_places = rows + self._before if places is None else places[start:end]
             own_bad = bad[bisect_left(bad_rows, start) : bisect_left(bad_rows, end)]
             stay, dropped = self._filtered(
                 piece, None if true is None else true[start:end],
                 [one.row - first - start for one in own_bad],
             )  # fmt: skip
             if stay is not None:
-                rows, piece = rows[stay], piece.filter(pa.array(stay))
+                rows, own_places = rows[stay], own_places[stay]
+                piece = piece.filter(pa.array(stay))
             share = before + (fraction - before) * end / len(texts)
             yield DocumentBatch(
                 rows, piece, end - start, fraction if end == len(texts) else share, tuple(own_bad),
-                dropped,
+                dropped, own_places,
             )  # fmt: skip
         self.row, self._fraction = first + len(texts), fraction
 

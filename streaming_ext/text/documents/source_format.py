@@ -52,6 +52,8 @@ class DocumentBatch:
         fraction: of what is being read that is read with this batch, in [0, 1].
         bad: rows left out since they cannot be read, in order.
         dropped: how many each filter dropped, by its name.
+        places: what names each text in its file however that is cut, int64 (num_texts,); None
+            where the format cannot be cut, and `rows` are that.
     """
 
     rows: npt.NDArray[np.int64]
@@ -60,6 +62,12 @@ class DocumentBatch:
     fraction: float
     bad: tuple[BadDocument, ...] = ()
     dropped: Mapping[FilterName, int] = field(default_factory=dict)
+    places: npt.NDArray[np.int64] | None = None
+
+    @property
+    def named_by(self) -> npt.NDArray[np.int64]:
+        """What names each text in its file, (num_texts,)."""
+        return self.rows if self.places is None else self.places
 
     @property
     def nulls(self) -> int:

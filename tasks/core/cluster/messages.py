@@ -19,7 +19,9 @@ from streaming_ext.errors import (
     StorageError,
 )
 from tasks.core.planning.part import Part
+from tasks.core.planning.run_plan import StageName
 from tasks.core.reporting.report import FailedFile, PartTimes
+from tasks.core.shuffle.gathering import Gathering
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import Failure
 
@@ -39,6 +41,7 @@ class SharedPlan(_Message):
         partitions: the parts of each.
         unsafe: code points that the fast engine is not trusted with; None leaves it unused.
         versions: of the packages that the parent run has.
+        stage, gathering: see `RunPlan`.
     """
 
     format: Literal[1] = 1
@@ -48,6 +51,8 @@ class SharedPlan(_Message):
     partitions: tuple[tuple[int, ...], ...]
     unsafe: tuple[tuple[int, int], ...] | None
     versions: dict[str, str]
+    stage: StageName = "shard"
+    gathering: Gathering | None = None
 
 
 class ParentSign(_Message):
@@ -87,15 +92,17 @@ class PartitionSign(_Message):
     fault: Failure | None = None
 
 
-def run_name(flow_run: str, begun: int) -> str:
+def run_name(flow_run: str, begun: int, stage: str = "") -> str:
     """What a run is called among its hosts.
 
     Args:
         flow_run: its id.
+        stage: the second one of a run with two, whose hosts join anew.
         begun: how often it was begun: Resume in Prefect begins it again, and what hosts told of
             the time before does not count.
     """
-    return f"{flow_run}-{begun}" if begun > 1 else flow_run
+    name = f"{flow_run}-{begun}" if begun > 1 else flow_run
+    return f"{name}-{stage}" if stage else name
 
 
 def flow_run_of(run: str) -> UUID:

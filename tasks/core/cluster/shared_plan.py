@@ -5,6 +5,7 @@ from pathlib import Path
 
 from streaming_ext.dataset.layout import RUNS_FOLDER, TOKENIZER_FOLDER
 from streaming_ext.dataset.reading import read_record
+from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import from_json, to_json
 from streaming_ext.errors import (
     ConfigMismatchError,
@@ -20,9 +21,13 @@ from tasks.core.cluster.messages import SharedPlan, plan_path
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import put_tokenizer
 from tasks.core.planning.part import sizes_of
-from tasks.core.planning.plan import RunPlan, without_lost_files
+from tasks.core.planning.run_plan import RunPlan, StageName
+from tasks.core.planning.there import without_lost_files
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts, PartTimes, installed_versions
+from tasks.core.shuffle.arrange import read_run_records
+from tasks.core.shuffle.numbering import first_sources
+from tasks.core.shuffle.run_record import RunRecord, run_record_of, run_record_path
 from tasks.core.storage import Storage
 
 # Packages whose version may show in the bytes that they make; pyarrow brings the codecs.
@@ -47,6 +52,8 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
         partitions=tuple(split_evenly(sizes_of(plan.parts), plan.todo, count)),
         unsafe=None if unsafe is None else unsafe.ranges,
         versions=installed_versions(),
+        stage=plan.stage,
+        gathering=plan.gathering,
     )
     storage.put(plan_path(run), to_json(shared))
     return shared
@@ -103,7 +110,7 @@ def partition_plan(
     Raises:
         TokenizerError: what lies in the output is not the run's tokenizer.
     """
-    done = _recorded(storage, parts) if resumed else set()
+    done = _recorded(storage, shared.stage, parts) if resumed else set()
     plan = RunPlan(
         config=config,
         spec=shared.spec,
@@ -111,6 +118,9 @@ def partition_plan(
         todo=tuple(part for part in parts if part not in done),
         published=False,
         scratch=scratch,
+        stage=shared.stage,
+        first_sources=() if shared.spec.shuffle is None else first_sources(shared.parts),
+        gathering=shared.gathering,
     )
     plan.tokenizer_folder.mkdir()
     for name in TOKENIZER_FILES[shared.spec.tokenizer.kind]:
@@ -134,22 +144,30 @@ def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterato
         DatasetError: a part has no record.
     """
     for part in parts:
+        record: PartRecord | RunRecord
         try:
-            record = read_record(storage, part)
+            if plan.stage == "scatter":
+                record = run_record_of(storage.read(run_record_path(part)), where=str(storage))
+            else:
+                record = read_record(storage, part)
         except FileNotFoundError as error:
             raise DatasetError(
                 f"{storage}: part {part:05} was told to be done, but has no record. Run again."
             ) from error
+        documents = record.documents if isinstance(record, PartRecord) else None
         yield PartTimes(
             **PartCounts.of(record).model_dump(),
-            shard_bytes=sum(s.size for split in record.splits.values() for s in split.shards),
+            shard_bytes=sum(file.size for file in record.files() if file != documents),
             tokenize_seconds=0.0,
             write_seconds=0.0,
         )
 
 
-def _recorded(storage: Storage, parts: Iterable[int]) -> set[int]:
+def _recorded(storage: Storage, stage: StageName, parts: Iterable[int]) -> set[int]:
     """Those of the parts that are recorded with all their files."""
+    if stage == "scatter":
+        runs = read_run_records(storage, parts)
+        return set(without_lost_files(storage, runs, storage.list(), published=False))
     return set(
         without_lost_files(storage, read_records(storage, parts), storage.list(), published=False)
     )

@@ -11,6 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from tasks.core.shuffle.run_writer import BLOCK_BYTES
+
 Resource = Literal["network", "cpu", "disk", "requests"]
 
 # What Prefect takes for a file's tasks, in seconds of one process a host: many_files.py in
@@ -19,6 +21,7 @@ SECONDS_A_FILE = 0.017
 PARTS_AHEAD = 2  # files a host has in hand beside one a worker
 AHEAD_BYTES = 8 * 2**30  # of downloaded files that no worker has begun, at most
 REQUESTS_A_PART = 2  # its record and its table of documents; each shard is one more
+MERGE_RATE = 150e6  # of runs, in bytes a second of a worker: benchmarks/shuffle.py
 PIECE_BYTES = 8 * 2**20  # of an object that one request brings
 
 
@@ -36,6 +39,7 @@ class Work:
         shards: files of shards.
         uploads: the output is remote.
         in_pieces: the sources are objects, read in pieces.
+        shuffle: what a shuffle adds; None without one.
     """
 
     files: Sequence[int]
@@ -47,6 +51,22 @@ class Work:
     shards: float
     uploads: bool
     in_pieces: bool
+    shuffle: "ShuffleWork | None" = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShuffleWork:
+    """The second stage of a run with a shuffle.
+
+    Attributes:
+        bytes: of all runs.
+        runs: files that these are.
+        parts: that read a range of each.
+    """
+
+    bytes: float
+    runs: int
+    parts: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +101,7 @@ class Cost(BaseModel):
         fetched, uploaded: bytes over the network, of all hosts.
         output: bytes of the dataset.
         scratch: bytes that work in progress takes on each host, at most.
+        runs: bytes of sorted runs that a shuffle keeps on the output until it is published.
         gets, puts: requests to object stores or servers.
     """
 
@@ -94,6 +115,7 @@ class Cost(BaseModel):
     uploaded: float
     output: float
     scratch: float
+    runs: float = 0.0
     gets: int
     puts: int
 
@@ -104,15 +126,21 @@ def cost(work: Work, machines: Machines) -> Cost:
     text = source * work.text_a_byte
     fetched = source * work.fetched_a_byte
     output = work.stored + work.documents_bytes
-    uploaded = output if work.uploads else 0.0
+    shuffle = work.shuffle or ShuffleWork(bytes=0.0, runs=0, parts=0)
+    uploaded = output + shuffle.bytes if work.uploads else 0.0
     gets, puts = _requests(work, fetched)
-    written = output + fetched  # parts lie packed on scratch, and keep their place on a disk
+    if work.uploads:  # a range that is read begins and ends within a block, half of each beyond it
+        fetched += shuffle.bytes + shuffle.runs * shuffle.parts * BLOCK_BYTES
+    written = (
+        output + shuffle.bytes + fetched
+    )  # parts lie packed on scratch, and keep their place on a disk
     lanes = machines.hosts * machines.workers
     of_file = work.text_a_byte / machines.text_rate
     busy: dict[Resource, float] = {
         "network": max(fetched, uploaded) / machines.hosts / machines.link,
         "cpu": makespan((size * of_file for size in work.files), lanes)
-        + SECONDS_A_FILE * len(work.files) / machines.hosts,
+        + shuffle.bytes / MERGE_RATE / lanes
+        + SECONDS_A_FILE * (len(work.files) + shuffle.parts) / machines.hosts,
         "disk": 0.0 if machines.disk is None else written / machines.hosts / machines.disk,
         "requests": (gets + puts) / machines.request_rate,
     }
@@ -134,6 +162,7 @@ def cost(work: Work, machines: Machines) -> Cost:
         uploaded=uploaded,
         output=output,
         scratch=_scratch(work, machines, source),
+        runs=shuffle.bytes,
         gets=gets,
         puts=puts,
     )
@@ -151,8 +180,16 @@ def _requests(work: Work, fetched: float) -> tuple[int, int]:
     gets = 0
     if fetched:
         gets = max(len(work.files), round(fetched / PIECE_BYTES) if work.in_pieces else 0)
-    puts = round(work.shards) + REQUESTS_A_PART * len(work.files) if work.uploads else 0
-    return gets, puts
+    if not work.uploads:
+        return gets, 0
+    parts = len(work.files)
+    if work.shuffle is not None:  # each part of the first stage puts its runs and their record
+        gets += work.shuffle.runs * work.shuffle.parts + parts
+        puts = work.shuffle.runs + parts
+        parts = work.shuffle.parts
+    else:
+        puts = 0
+    return gets, puts + round(work.shards) + REQUESTS_A_PART * parts
 
 
 def _scratch(work: Work, machines: Machines, source: float) -> float:

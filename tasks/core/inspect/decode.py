@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from streaming_ext.dataset.layout import Split, index_path
 from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.places import Place, PlacesOfPart
+from streaming_ext.dataset.places import Place, PlacesOfPart, PlacesOfSources
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
 from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.errors import CorruptDatasetError, UsageError, one_line
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, is_panic
 from tasks.core.inspect.inspect import damaged, open_dataset, read_listed, read_record
@@ -87,6 +88,7 @@ class _Span:
     row: int
     start: int
     end: int
+    source: int = 0  # its number, in a shuffled dataset
 
 
 def decode_samples(storage: Storage, split: Split, samples: Sequence[int]) -> list[DecodedSample]:
@@ -112,9 +114,10 @@ def decode_samples(storage: Storage, split: Split, samples: Sequence[int]) -> li
         by_part[place.part].append(place)
     tokenizer = open_tokenizer(files, manifest.spec)
     decoded: dict[int, DecodedSample] = {}
+    table = _sources(files, manifest)
     for part, places in by_part.items():
         record = read_record(files, manifest, part)
-        documents = PlacesOfPart(record, manifest)
+        documents = table or PlacesOfPart(record, manifest)
         for place, ids in _read_shards(files, record, split, places):
             spans = _spans(files, record, split, place.in_part)
             _check_ends(files, record, place, ids, spans)
@@ -122,6 +125,17 @@ def decode_samples(storage: Storage, split: Split, samples: Sequence[int]) -> li
                 record, documents, split, place, tokens=ids, spans=spans, tokenizer=tokenizer
             )
     return [decoded[sample] for sample in samples]
+
+
+def _sources(files: DatasetFiles, manifest: Manifest) -> PlacesOfSources | None:
+    """The places of documents in the sources of a shuffled dataset; None where it is not."""
+    if manifest.shuffled is None:
+        return None
+    file = manifest.shuffled.sources
+    try:
+        return PlacesOfSources(sources_of(read_listed(files, file)))
+    except CorruptDatasetError as error:
+        raise damaged(files, file.path, error) from None
 
 
 def _find(
@@ -204,7 +218,12 @@ def _spans(files: DatasetFiles, record: PartRecord, split: Split, sample: int) -
             starts = ends - documents.tokens[mask] - 1
             here = np.flatnonzero((starts < after) & (ends > first))
             spans += [
-                _Span(int(documents.rows[mask][index]), int(starts[index]), int(ends[index]) - 1)
+                _Span(
+                    int(documents.rows[mask][index]),
+                    int(starts[index]),
+                    int(ends[index]) - 1,
+                    0 if documents.sources is None else int(documents.sources[mask][index]),
+                )
                 for index in here
             ]
             position = int(ends[-1]) if len(ends) else position
@@ -217,7 +236,7 @@ def _spans(files: DatasetFiles, record: PartRecord, split: Split, sample: int) -
 
 def _decode(
     record: PartRecord,
-    documents: PlacesOfPart,
+    documents: PlacesOfPart | PlacesOfSources,
     split: Split,
     place: _Place,
     *,
@@ -232,7 +251,7 @@ def _decode(
         start, end = max(span.start, first), min(span.end, after)
         ids = tokens[start - first : end - first]
         begins, ends = span.start >= first, span.end < after
-        found = documents.of(span.row)
+        found = documents.of(span.row, span.source)
         pieces.append(
             Piece(
                 text=_text(tokenizer, ids, cut_start=not begins, cut_end=not ends),

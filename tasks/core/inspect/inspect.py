@@ -9,13 +9,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from streaming_ext.dataset.layout import MANIFEST, RUNS_FOLDER, Split
-from streaming_ext.dataset.manifest import Manifest, SplitSummary
+from streaming_ext.dataset.manifest import Manifest, ShuffleSummary, SplitSummary
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
 from streaming_ext.dataset.reading import listed_record, manifest_of
-from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.record import BadDocument, PartRecord
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError
+from streaming_ext.text.filters.filters import FilterName
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
 from tasks.core.reporting.length_classes import Lengths
 from tasks.core.reporting.report import RunReport
@@ -45,6 +46,7 @@ class DatasetDescription:
         lengths: tokens a document, of all splits.
         parts: records of all parts, in order.
         runs: the latest runs, the last one first.
+        shuffled: what a shuffled dataset was made of.
     """
 
     dataset: str
@@ -54,6 +56,32 @@ class DatasetDescription:
     lengths: Lengths
     parts: tuple[PartRecord, ...]
     runs: tuple[RunReport, ...]
+    shuffled: ShuffleSummary | None = None
+
+    @property
+    def files(self) -> int:
+        """Source files; of parts of several, each part counts once."""
+        return len(self.parts) if self.shuffled is None else self.shuffled.files
+
+    @property
+    def bad_documents(self) -> int:
+        """Rows that could not be read."""
+        if self.shuffled is not None:
+            return self.shuffled.bad_documents
+        return sum(part.bad_documents for part in self.parts)
+
+    def dropped(self, name: FilterName) -> int:
+        """Rows that a filter dropped."""
+        if self.shuffled is not None:
+            return self.shuffled.dropped_documents.get(name, 0)
+        return sum(part.dropped_documents.get(name, 0) for part in self.parts)
+
+    @property
+    def bad_listed(self) -> list[BadDocument]:
+        """The first of these."""
+        if self.shuffled is not None:
+            return list(self.shuffled.bad_listed)
+        return [bad for part in self.parts for bad in part.bad_listed]
 
     @property
     def documents(self) -> int:
@@ -92,7 +120,12 @@ class DatasetDescription:
             },
             "parts": [part.model_dump(mode="json") for part in self.parts],
             "runs": [run.model_dump(mode="json") for run in self.runs],
+            **self._shuffled_facts(),
         }
+
+    def _shuffled_facts(self) -> dict[str, Any]:
+        found = self.shuffled
+        return {} if found is None else {"shuffled": found.model_dump(mode="json")}
 
 
 def open_dataset(storage: Storage) -> tuple[DatasetFiles, Manifest]:
@@ -170,6 +203,7 @@ def describe(storage: Storage) -> DatasetDescription:
         lengths=lengths,
         parts=tuple(records),
         runs=tuple(_read_runs(files)),
+        shuffled=manifest.shuffled,
     )
 
 

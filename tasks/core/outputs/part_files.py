@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path
-from streaming_ext.dataset.provenance import DOCUMENTS_SCHEMA
+from streaming_ext.dataset.provenance import DOCUMENTS_SCHEMA, SHUFFLED_SCHEMA
 from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import UsageError
@@ -22,6 +23,19 @@ from tasks.core.outputs.contract import Memories, Memory
 
 RESULT_FILE = "tokenized.json"
 _DOCUMENTS_A_ROW_GROUP = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Where documents of a shuffled dataset come from; their rows are those of the sources.
+
+    Attributes:
+        sources: number of each one's source, (documents,).
+        places: what names it there, (documents,).
+    """
+
+    sources: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
 
 
 class PartFiles:
@@ -43,7 +57,8 @@ class PartFiles:
                 split: open_split(folder / split, part, spec, memories.setdefault(split, Memory()))
                 for split in spec.splits
             }
-        self._documents = _DocumentsFile(folder / documents_path(part))
+        schema = DOCUMENTS_SCHEMA if spec.shuffle is None else SHUFFLED_SCHEMA
+        self._documents = _DocumentsFile(folder / documents_path(part), schema)
 
     def add(
         self,
@@ -51,6 +66,7 @@ class PartFiles:
         rows: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int64],
         in_holdout: npt.NDArray[np.bool_],
+        origins: Origins | None = None,
     ) -> None:
         """Append documents.
 
@@ -59,6 +75,7 @@ class PartFiles:
             rows: their rows in the source file, (documents,).
             lengths: their tokens, without end-of-text ids, (documents,).
             in_holdout: (documents,).
+            origins: of the documents of a shuffled dataset.
         """
         # ends: (documents,), where each document ends in the stream
         ends = np.cumsum(lengths + 1)
@@ -71,7 +88,7 @@ class PartFiles:
                     stream[start:end], rows[first:after], lengths[first:after]
                 )
             start, first = end, after
-        self._documents.add(rows, lengths, in_holdout)
+        self._documents.add(rows, lengths, in_holdout, origins)
 
     def finish(self) -> dict[Split, SplitPart]:
         """Write what is left, and say what each split holds."""
@@ -97,9 +114,10 @@ class PartFiles:
 class _DocumentsFile:
     """Where each document came from, as a Parquet file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = pq.ParquetWriter(path, DOCUMENTS_SCHEMA, compression="zstd")
+        self._schema = schema
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
         self._pending: list[pa.RecordBatch] = []
 
     def add(
@@ -107,19 +125,23 @@ class _DocumentsFile:
         rows: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int64],
         in_holdout: npt.NDArray[np.bool_],
+        origins: Origins | None,
     ) -> None:
         names = np.array(SPLITS, dtype=object)[in_holdout.astype(np.int8)]
-        self._pending.append(
-            pa.record_batch(
-                [rows, pa.array(names, pa.string()), lengths.astype(np.uint32)],
-                schema=DOCUMENTS_SCHEMA,
-            )
-        )
+        columns = [
+            pa.array(rows),
+            pa.array(names, pa.string()),
+            pa.array(lengths.astype(np.uint32)),
+        ]
+        if origins is not None:
+            places = pa.array(origins.places, mask=origins.places == rows)
+            columns = [pa.array(origins.sources.astype(np.int32)), places, *columns]
+        self._pending.append(pa.record_batch(columns, schema=self._schema))
         if sum(batch.num_rows for batch in self._pending) >= _DOCUMENTS_A_ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:
-        table = pa.Table.from_batches(self._pending, DOCUMENTS_SCHEMA).combine_chunks()
+        table = pa.Table.from_batches(self._pending, self._schema).combine_chunks()
         self._pending = []
         if len(table):
             self._writer.write_table(table, row_group_size=len(table))

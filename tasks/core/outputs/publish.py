@@ -2,7 +2,14 @@
 
 from collections.abc import Callable, Iterable
 
-from streaming_ext.dataset.layout import MANIFEST, TOKENIZER_FOLDER, Split, index_path, record_path
+from streaming_ext.dataset.layout import (
+    MANIFEST,
+    SHUFFLE_FOLDER,
+    TOKENIZER_FOLDER,
+    Split,
+    index_path,
+    record_path,
+)
 from streaming_ext.dataset.manifest import Manifest, SplitSummary
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord, to_json
@@ -10,7 +17,7 @@ from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import DatasetError
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
 from tasks.core.outputs.whole import require_all_there
-from tasks.core.planning.plan import RunPlan
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reading.records import read_records
 from tasks.core.storage import Storage
 
@@ -53,11 +60,16 @@ def publish(
         splits=splits,
         tokenizer_files=tuple(put_tokenizer(plan, storage)),
         share=plan.share,
+        shuffled=None if plan.gathering is None else plan.gathering.summary,
     )
     tell("looking whether all of it is there")
     require_all_there(manifest, parts, storage)
     tell("putting the manifest")
     storage.put(MANIFEST, to_json(manifest))
+    if plan.gathering is not None:
+        tell("removing the runs of the shuffle")
+        for path in storage.list(SHUFFLE_FOLDER):
+            storage.remove(path)
     return manifest
 
 

@@ -23,7 +23,9 @@ def lost_files(sizes: Mapping[str, int], wanted: Iterable[FileRecord]) -> list[s
 
 def beside_parts(manifest: Manifest) -> list[FileRecord]:
     """What a dataset holds beside its parts and their records: publishing makes all of it."""
-    return [*(split.index for split in manifest.splits.values()), *manifest.tokenizer_files]
+    table = [] if manifest.shuffled is None else [manifest.shuffled.sources]
+    indexes = [split.index for split in manifest.splits.values()]
+    return [*indexes, *manifest.tokenizer_files, *table]
 
 
 def require_all_there(manifest: Manifest, records: Iterable[PartRecord], storage: Storage) -> None:

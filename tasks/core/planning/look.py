@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
-from streaming_ext.dataset.layout import PARTS_FOLDER
+from streaming_ext.dataset.layout import PARTS_FOLDER, SHUFFLE_FOLDER
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import RunPlan, compare_with_output, prepare
+from tasks.core.planning.plan import compare_with_output, prepare
+from tasks.core.planning.run_plan import RunPlan
+from tasks.core.shuffle.room import require_room
 from tasks.core.storage import Storage
 
 
@@ -31,7 +33,7 @@ def look(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...])
     Raises:
         ShardmillError: as `compare_with_output`.
     """
-    seen = _records_there(storage)
+    seen = _records_there(storage, shuffled=config.shuffle is not None)
     plan, tokenizer = compare_with_output(config, storage, sources)
     return Look(plan=plan, tokenizer=tokenizer, seen=seen)
 
@@ -43,14 +45,18 @@ def take_up(found: Look, storage: Storage, sources: tuple[SourceFile, ...]) -> R
 
     Raises:
         ShardmillError: as `look`.
-        StorageError: scratch is not writable.
+        StorageError: scratch is not writable, or the output has no room for a shuffle.
     """
-    if _records_there(storage) != found.seen:  # by a run that ended meanwhile
+    shuffled = found.plan.config.shuffle is not None
+    if _records_there(storage, shuffled=shuffled) != found.seen:  # by a run that ended meanwhile
         found = look(found.plan.config, storage, sources)
+    if found.plan.stage == "scatter" and not found.plan.published:
+        require_room(found.plan, storage)
     if not found.plan.published:
         prepare(found.plan, storage, found.tokenizer)
     return found.plan
 
 
-def _records_there(storage: Storage) -> tuple[tuple[str, int], ...]:
-    return tuple(storage.list(PARTS_FOLDER).items())
+def _records_there(storage: Storage, *, shuffled: bool) -> tuple[tuple[str, int], ...]:
+    runs = storage.list(SHUFFLE_FOLDER) if shuffled else {}
+    return tuple(storage.list(PARTS_FOLDER).items()) + tuple(runs.items())

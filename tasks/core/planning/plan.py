@@ -2,8 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from streaming_ext.dataset.hashing import content_hash
@@ -11,23 +10,17 @@ from streaming_ext.dataset.layout import (
     DOCUMENTS_FOLDER,
     MANIFEST,
     PARTS_FOLDER,
-    RUNS_FOLDER,
     SPLITS,
-    TOKENIZER_FOLDER,
     documents_path,
     part_folder,
     record_path,
 )
 from streaming_ext.dataset.manifest import NodeShare
-from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import (
     ConfigMismatchError,
-    CorruptDatasetError,
-    NotADatasetError,
     ScratchError,
-    UsageError,
 )
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import local_name
@@ -38,55 +31,17 @@ from tasks.core.outputs.whole import beside_parts, lost_files
 from tasks.core.planning.node_shares import own_share, require_same_share
 from tasks.core.planning.part import Part
 from tasks.core.planning.parts import parts_of
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.same_sources import require_same_sources
+from tasks.core.planning.shuffled import plan_shuffled, remove_unrecorded_runs
 from tasks.core.planning.surroundings import require_outside
+from tasks.core.planning.there import manifest_there, require_ours, without_lost_files
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.storage import Storage
 from tasks.core.storage.scratch import user_scratch
 
 _log = logging.getLogger(__name__)
-_DOWNLOADS = "sources"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunPlan:
-    """All that a run needs to know before its first job.
-
-    Attributes:
-        parts: all of them; the index is the part's number.
-        todo: parts without a record on the output.
-        published: the output holds this very dataset, whole.
-        earlier: counts of the parts that have a record already.
-        share: whose part of all sources these are, where each node keeps its own.
-    """
-
-    config: ShardConfig
-    spec: DatasetSpec
-    parts: tuple[Part, ...]
-    todo: tuple[int, ...]
-    published: bool
-    scratch: Path
-    earlier: tuple[PartCounts, ...] = ()
-    share: NodeShare | None = None
-
-    @property
-    def tokenizer_folder(self) -> Path:
-        """Where the tokenizer lies that all workers load."""
-        return self.scratch / TOKENIZER_FOLDER
-
-    @property
-    def downloads(self) -> Path:
-        """The folder for source files on their way; what is in it outlives a kill."""
-        return self.scratch / _DOWNLOADS
-
-    def part(self, number: int) -> Part:
-        """A part and what it is made of."""
-        return self.parts[number]
-
-    def part_scratch(self, part: int) -> Path:
-        """The folder for a part's work in progress."""
-        return self.scratch / f"{part:05}"
 
 
 def scratch_folder(config: ShardConfig, storage: Storage) -> Path:
@@ -137,6 +92,12 @@ def compare_with_output(
     tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     parts, share = own_share(parts_of(sources, config), nodes=config.nodes, rank=config.node_rank)
+    if spec.shuffle is not None:
+        empty = RunPlan(
+            config=config, spec=spec, parts=parts, todo=(), published=False, scratch=scratch,
+            share=share,
+        )  # fmt: skip
+        return plan_shuffled(empty, storage), tokenizer
     recorded, published = _compare_with_output(storage, spec, parts, share)
     if recorded:  # the same but for the name that the tokenizer was asked for by
         spec = next(iter(recorded.values())).spec
@@ -157,7 +118,11 @@ def compare_with_output(
 def prepare(plan: RunPlan, storage: Storage, tokenizer: Tokenizer) -> None:
     """Remove what killed runs left, and put the tokenizer where all workers load it from."""
     storage.remove_incoming()
-    _remove_unrecorded(storage, set(range(len(plan.parts))) - set(plan.todo))
+    recorded = set(range(len(plan.parts))) - set(plan.todo)
+    if plan.stage == "shard":
+        _remove_unrecorded(storage, recorded)
+    elif plan.stage == "scatter":
+        remove_unrecorded_runs(storage, recorded)
     try:
         _empty_scratch(plan)
         save_tokenizer(tokenizer, plan.tokenizer_folder, engine=plan.config.engine)
@@ -189,17 +154,9 @@ def _compare_with_output(
     Where it lost an index or a file of its tokenizer it is not: publishing makes these again.
     """
     records = read_records(storage)
-    try:
-        manifest = read_manifest(storage)
-    except NotADatasetError:
-        manifest = None
+    manifest = manifest_there(storage)
     if manifest is None and not records:
-        foreign = [path for path in storage.list() if not _is_ours(path)]
-        if foreign:
-            raise UsageError(
-                f"{storage} holds other files ({', '.join(foreign[:3])}"
-                f"{', ...' if len(foreign) > 3 else ''}). Use an empty folder as --output."
-            )
+        require_ours(storage, spec)
         return {}, False
     for made in [manifest, *records.values()]:
         if made is not None:
@@ -227,42 +184,8 @@ def _compare_with_output(
     return records, not lost_beside
 
 
-def without_lost_files(
-    storage: Storage,
-    records: dict[int, PartRecord],
-    sizes: Mapping[str, int],
-    *,
-    published: bool,
-) -> dict[int, PartRecord]:
-    """The records whose files are all there; the other parts are done again.
-
-    Args:
-        storage: names the dataset in messages.
-        records: by part.
-        sizes: path -> size in bytes, as the storage lists them.
-        published: a lost file is an error then, since somebody may be reading the dataset.
-    """
-    whole = {}
-    for part, record in records.items():
-        lost = lost_files(sizes, record.files())
-        if not lost:
-            whole[part] = record
-        elif published:
-            raise CorruptDatasetError(
-                f"{storage} is published, but {lost[0]} is missing or cut short. `shardmill verify "
-                f"{storage}` tells all; remove {MANIFEST} to have what is lost made again."
-            )
-    return whole
-
-
 def _has_pieces(parts: Iterable[Part]) -> bool:
     return any(len(part.pieces) > 1 or part.pieces[0].span is not None for part in parts)
-
-
-def _is_ours(path: str) -> bool:
-    # Before its first record a killed run leaves only what these folders hold.
-    top = path.split("/", 1)[0]
-    return top in {*SPLITS, DOCUMENTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER}
 
 
 def _remove_unrecorded(storage: Storage, recorded: Iterable[int]) -> None:

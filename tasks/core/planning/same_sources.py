@@ -10,6 +10,7 @@ from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import identify
 from tasks.core.planning.part import Part, Piece
 from tasks.core.planning.sources import shortened
+from tasks.core.shuffle.run_record import RunRecord
 from tasks.core.storage import Storage
 
 _IO_THREADS = 8
@@ -17,7 +18,7 @@ _IO_THREADS = 8
 
 def require_same_sources(
     storage: Storage,
-    records: Mapping[int, PartRecord],
+    records: Mapping[int, PartRecord | RunRecord],
     parts: Sequence[Part],
     options: ReadOptions,
 ) -> None:

@@ -8,6 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.dataset.record import BadDocument
@@ -66,11 +67,22 @@ class PartDocuments:
         self._options = options
         self._begin, self._end = begin, end
 
+    @property
+    def num_pieces(self) -> int:
+        """How many pieces the part has."""
+        return len(self._pieces)
+
     def place(self, row: int) -> tuple[str, str]:
         """A row of the part, for people: its file, and which row of what is read of it."""
         piece, own = self._piece_of(row)
         origin = "" if piece.span is None else f" from byte {piece.span[0]} on"
         return piece.url, f"row {own}{origin}"
+
+    def pieces_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The number of the piece that each row of the last batch is of, (rows,)."""
+        starts = np.cumsum([0, *self.rows])
+        found = np.searchsorted(starts, rows, side="right") - 1
+        return np.minimum(found, len(self._pieces) - 1)
 
     def bad_of(self, batch: DocumentBatch) -> list[BadDocument]:
         """What could not be read of a batch, with the file of each and the row in its piece."""
@@ -126,7 +138,7 @@ class PartDocuments:
 def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
     """The same documents so many rows further on."""
     bad = tuple(replace(one, row=one.row + rows) for one in batch.bad)
-    return replace(batch, rows=batch.rows + rows, bad=bad)
+    return replace(batch, rows=batch.rows + rows, bad=bad, places=batch.named_by)
 
 
 def _joined(batches: Sequence[DocumentBatch], fraction: float) -> DocumentBatch:
@@ -141,4 +153,5 @@ def _joined(batches: Sequence[DocumentBatch], fraction: float) -> DocumentBatch:
         min(1.0, fraction),
         tuple(one for batch in batches for one in batch.bad),
         dropped,
+        np.concatenate([batch.named_by for batch in batches]),
     )

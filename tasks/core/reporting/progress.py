@@ -103,9 +103,12 @@ class RunProgress:
                 self.task_runs += 1
 
     def begin(self, *, files: int, source_bytes: int) -> None:
-        """The first file is about to be worked on; the clock starts."""
+        """The first file of a stage is about to be worked on; the clock starts."""
         with self._lock:
             self._files_total, self._source_bytes_total = files, source_bytes
+            self._files_done = self._files_failed = 0  # of the stage before, if there was one
+            self._finished = (0.0, 0, 0)
+            self._results.clear()
             self._began = time.monotonic()
 
     def end(self) -> None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from streaming_ext.dataset.layout import RUNS_FOLDER
 from streaming_ext.dataset.record import BadDocument, PartRecord
 from streaming_ext.dataset.schema import to_json
+from tasks.core.shuffle.run_record import RunRecord
 from tasks.core.storage import Storage
 
 MOST_BAD_SHOWN = 5  # of a part; its record lists more
@@ -55,7 +56,7 @@ class PartCounts(BaseModel):
     dropped_documents: dict[str, int] = {}
 
     @classmethod
-    def of(cls, record: PartRecord) -> "PartCounts":
+    def of(cls, record: PartRecord | RunRecord) -> "PartCounts":
         """The counts of a part that is recorded."""
         splits = record.splits.values()
         return cls(
@@ -102,6 +103,8 @@ class RunReport(BaseModel):
         text_bytes, tokens, shard_bytes: of the files done in this run.
         published: the dataset is whole.
         sources_not_checked: source files of it whose bytes nothing was there to check by.
+        gathered: with a shuffle, the parts that the second stage made in this run.
+        gather_seconds: what that stage took.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -125,6 +128,8 @@ class RunReport(BaseModel):
     published: bool
     parts: tuple[PartTimes, ...]
     sources_not_checked: int = 0
+    gathered: tuple[PartTimes, ...] = ()
+    gather_seconds: float = 0.0
 
     @property
     def megabytes_per_second(self) -> float:

@@ -35,6 +35,10 @@ class Storage(Protocol):
         """Whether it lies behind a network: putting is then a matter of waiting."""
         ...
 
+    def free_bytes(self) -> int | None:
+        """Room for more files, None where nothing tells."""
+        ...
+
     def create(self) -> None:
         """Make sure that the place is there."""
         ...
@@ -52,6 +56,10 @@ class Storage(Protocol):
 
     def read(self, path: str) -> bytes:
         """The content of a file; `FileNotFoundError` where there is none."""
+        ...
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """The bytes [start, end) of a file; `FileNotFoundError` where there is none."""
         ...
 
     def list(self, folder: str = "") -> dict[str, int]:

@@ -3,27 +3,23 @@
 import builtins
 import errno
 import fcntl
-import json
 import os
-import platform
 import shutil
 import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
 from streaming_ext.errors import StorageError, UsageError
-from tasks.core.storage.processes import started, this_machine
+from tasks.core.storage.holder import Holder
 
 _INCOMING = ".incoming"  # files on their way; a folder of its own, so that leftovers are found
 # How file systems, and two of them, say that a file cannot have a second name.
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
-_MOST_NOTED = 4096  # bytes
 _LOCK_WAIT_SECONDS = 15.0  # workers of a killed run end within a second or two
 
 
@@ -65,6 +61,14 @@ class LocalStorage:
         if not pure.parts or pure.is_absolute() or ".." in pure.parts:
             raise StorageError(f"{path!r} leads out of {self.root}")
         return self.root / pure
+
+    def free_bytes(self) -> int | None:
+        """What the disk has free for this user."""
+        try:
+            found = os.statvfs(self.root)
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
 
     def create(self) -> None:
         """Make the root folder.
@@ -123,6 +127,31 @@ class LocalStorage:
             raise FileNotFoundError(path) from error
         except OSError as error:
             raise StorageError(f"Cannot read {path} in {self.root}: {_reason(error)}.") from error
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """The bytes [start, end) of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+            StorageError: it cannot be read, or is shorter.
+        """
+        try:
+            with self._path(path).open("rb", buffering=0) as file:
+                data = bytearray(end - start)
+                view, at = memoryview(data), 0
+                while at < len(data):
+                    count = os.preadv(file.fileno(), [view[at:]], start + at)
+                    if not count:
+                        raise StorageError(
+                            f"{self.root}/{path} ends at byte {start + at}, where bytes up to "
+                            f"{end} should be."
+                        )
+                    at += count
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StorageError(f"Cannot read {path} in {self.root}: {_reason(error)}.") from error
+        return bytes(data)
 
     def list(self, folder: str = "") -> dict[str, int]:
         """Every file below a folder, sorted: path relative to the root -> size in bytes.
@@ -216,14 +245,14 @@ class LocalStorage:
         with file:
             deadline = time.monotonic() + _LOCK_WAIT_SECONDS
             while not _locked(file, self.root):
-                holder = _Holder.noted_in(file)
+                holder = Holder.noted_in(file)
                 if time.monotonic() > deadline or holder.lives():
                     raise UsageError(
                         f"Another run is writing to {self.root}{holder}. Wait for it, stop it, or "
                         "use another --output."
                     )
                 time.sleep(0.1)
-            _Holder.myself().note_in(file)
+            Holder.myself().note_in(file)
             try:
                 yield file.fileno()
             finally:
@@ -231,48 +260,6 @@ class LocalStorage:
 
     def require_held(self) -> None:
         """The kernel keeps the lock as long as the process lives."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Holder:
-    """The run that holds a dataset, as it noted in the lock; nobody where it has not yet.
-
-    Of a run that was killed, its workers hold the lock for another moment: that is waited for.
-    """
-
-    machine: str = ""
-    host: str = ""
-    pid: int = 0
-    started: str = ""
-
-    def __str__(self) -> str:
-        return f" (process {self.pid} on {self.host})" if self.pid else ""
-
-    @classmethod
-    def myself(cls) -> "_Holder":
-        pid = os.getpid()
-        return cls(machine=this_machine(), host=platform.node(), pid=pid, started=started(pid))
-
-    @classmethod
-    def noted_in(cls, file: BinaryIO) -> "_Holder":
-        with suppress(OSError, ValueError, TypeError):
-            file.seek(0)
-            return cls(**json.loads(file.read(_MOST_NOTED)))
-        return cls()
-
-    def note_in(self, file: BinaryIO) -> None:
-        with suppress(OSError):  # a full disk: the lock holds without it
-            file.truncate(0)
-            file.write(json.dumps(asdict(self)).encode())
-            file.flush()
-
-    def lives(self) -> bool:
-        """Whether it is known to: elsewhere it cannot be told."""
-        return (
-            self.machine == this_machine()
-            and bool(self.started)
-            and started(self.pid) == self.started
-        )
 
 
 def _not_listed(error: OSError) -> None:

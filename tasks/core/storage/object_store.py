@@ -66,6 +66,10 @@ class ObjectStorage:
     def _folder(self) -> str:
         return f"{self._prefix}/" if self._prefix else ""
 
+    def free_bytes(self) -> int | None:
+        """Nothing tells."""
+        return None
+
     def create(self) -> None:
         """Make sure that the bucket is there and may be listed; a prefix needs no making."""
         self._client.look_at(self._folder, what=f"list {self}")
@@ -98,6 +102,12 @@ class ObjectStorage:
     def read(self, path: str) -> bytes:
         """The content of a file."""
         return self._client.read(self._key(path), what=f"read {self}/{path}")
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """The bytes [start, end) of a file, in one request."""
+        if start == end:
+            return b""
+        return self._client.read(self._key(path), what=f"read {self}/{path}", span=(start, end))
 
     def list(self, folder: str = "") -> dict[str, int]:
         """Every file below a folder."""

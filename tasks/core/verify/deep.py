@@ -35,13 +35,18 @@ MAX_SAMPLED_TOKENS = 2**17  # longer documents are left to the checks of every b
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
-    """A document to tokenize again; its ids begin at `start` of its split's stream."""
+class Chosen:
+    """A document to tokenize again; its ids begin at `start` of its split's stream.
+
+    Attributes:
+        source: number of its source in a shuffled dataset.
+    """
 
     row: int
     split: Split
     start: int
     tokens: int
+    source: int = 0
 
 
 def choose_parts(documents: Mapping[int, int], sample: int, seed: int) -> dict[int, int]:
@@ -107,7 +112,7 @@ def _verify_source(
     for piece in record.made_of:
         url = piece.source.url
         try:
-            local = _source_here(piece, folder, options)
+            local = source_here(piece, folder, options)
         except (ShardmillError, OSError) as error:
             # The bytes that the dataset was made from are not to be had.
             text = str(error)
@@ -127,7 +132,7 @@ def _verify_source(
 
     try:
         provenance = files.read(record.documents, limit=documents_limit(record.rows))
-        chosen = _choose(record, provenance, count, seed)
+        chosen = choose(record, provenance, count, seed)
         texts = compare_rows(
             record,
             PartDocuments(here, options, begin=begin),
@@ -137,7 +142,10 @@ def _verify_source(
             go_on=lambda: report(0),
             out=out,
         )
-        _compare_ids(record, files, tokenizer, chosen=chosen, texts=texts, out=out)
+        compare_ids(
+            record, files, tokenizer,
+            chosen=chosen, texts=texts, name=PlacesOfPart(record).of, out=out,
+        )  # fmt: skip
     except (CorruptDatasetError, StorageError) as error:
         # Found and named by the checks that need no source; without them it is named here.
         out.found(documents_path(record.part), str(error))
@@ -154,7 +162,7 @@ def size_of(piece: PieceRecord) -> int:
     return piece.source.size if piece.span is None else piece.span[1] - piece.span[0]
 
 
-def _source_here(piece: PieceRecord, folder: Path, options: ReadOptions) -> Path:
+def source_here(piece: PieceRecord, folder: Path, options: ReadOptions) -> Path:
     """Where the bytes lie that a piece was made from; remote ones are fetched to `folder`.
 
     Raises:
@@ -183,13 +191,13 @@ def _source_here(piece: PieceRecord, folder: Path, options: ReadOptions) -> Path
     return fetch_piece(now, folder, options=options, span=piece.span)[0]
 
 
-def _choose(record: PartRecord, provenance: bytes, count: int, seed: int) -> list[_Chosen]:
+def choose(record: PartRecord, provenance: bytes, count: int, seed: int) -> list[Chosen]:
     """Draw documents; longer ones than `MAX_SAMPLED_TOKENS` are passed over."""
     total = sum(split.documents for split in record.splits.values())
     generator = random.Random(f"{seed}:{record.part}")  # noqa: S311
     # Twice as many as wanted, for some are too long.
     drawn = generator.sample(range(total), min(total, 2 * count))
-    chosen: dict[int, _Chosen] = {}
+    chosen: dict[int, Chosen] = {}
     wanted = np.sort(np.array(drawn, np.int64))
     starts = dict.fromkeys(SPLITS, 0)
     first = 0
@@ -208,23 +216,30 @@ def _choose(record: PartRecord, provenance: bytes, count: int, seed: int) -> lis
             if tokens <= MAX_SAMPLED_TOKENS:
                 split = SPLITS[documents.splits[index]]
                 row, start = int(documents.rows[index]), int(offsets[index])
-                chosen[int(number)] = _Chosen(row, split, start, tokens)
+                source = 0 if documents.sources is None else int(documents.sources[index])
+                chosen[int(number)] = Chosen(row, split, start, tokens, source)
         first = after
     return [chosen[number] for number in drawn if number in chosen][:count]
 
 
-def _compare_ids(
+def compare_ids(
     record: PartRecord,
     files: DatasetFiles,
     tokenizer: Tokenizer,
     *,
-    chosen: list[_Chosen],
+    chosen: list[Chosen],
     texts: dict[int, str],
+    name: Callable[[int], object],
     out: Outcome,
 ) -> None:
-    """Tokenize the chosen documents and compare them with the ids in the shards."""
+    """Tokenize the chosen documents and compare them with the ids in the shards.
+
+    Args:
+        chosen: by their rows, or by other numbers of their own.
+        texts: of each, by the same.
+        name: what each is called.
+    """
     eot_id = record.spec.tokenizer.eot_id
-    places = PlacesOfPart(record)
     for document, found in _ids_on_disk(record, files, chosen):
         text = texts.get(document.row)
         if text is None:
@@ -235,8 +250,8 @@ def _compare_ids(
         if len(expected) != document.tokens + 1:
             out.found(
                 documents_path(record.part),
-                f"row {document.row} is listed with {document.tokens} tokens, the reference makes "
-                f"{len(expected) - 1} of its text",
+                f"{name(document.row)} is listed with {document.tokens} tokens, the reference "
+                f"makes {len(expected) - 1} of its text",
             )
         common = min(len(ids), len(expected))
         different = np.flatnonzero(ids[:common] != expected[:common])
@@ -244,15 +259,15 @@ def _compare_ids(
             position = int(different[0])
             out.found(
                 f"{document.split}/{shard.name}",
-                f"{places.of(document.row)} has other ids from {position} on: "
+                f"{name(document.row)} has other ids from {position} on: "
                 f"{ids[position : position + 5].tolist()}, the reference makes "
                 f"{expected[position : position + 5].tolist()}",
             )
 
 
 def _ids_on_disk(
-    record: PartRecord, files: DatasetFiles, chosen: list[_Chosen]
-) -> Iterator[tuple[_Chosen, tuple[Shard, npt.NDArray[np.uint32]]]]:
+    record: PartRecord, files: DatasetFiles, chosen: list[Chosen]
+) -> Iterator[tuple[Chosen, tuple[Shard, npt.NDArray[np.uint32]]]]:
     """The ids of each document with its end-of-text id, in the order of the shards.
 
     Each shard that is needed is read once; documents in a damaged one, which is found by others,

@@ -17,6 +17,7 @@ from streaming_ext.dataset.record import PartRecord, SplitPart
 from streaming_ext.errors import CorruptDatasetError, StorageError
 from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
 from tasks.core.verify.findings import Outcome
+from tasks.core.verify.order import Order, ShuffledSources, order_of
 from tasks.core.verify.stream import ExpectedLengths, StreamCheck
 
 
@@ -29,19 +30,26 @@ class _Counts:
         return f"{self.documents} documents of {self.tokens} tokens"
 
 
-def verify_part(record: PartRecord, files: DatasetFiles, report: Callable[[int], None]) -> Outcome:
+def verify_part(
+    record: PartRecord,
+    files: DatasetFiles,
+    report: Callable[[int], None],
+    sources: ShuffledSources | None = None,
+) -> Outcome:
     """Check the files of a part against its record, F2 to F4 among it; one shard in memory.
 
     Args:
         record: already known to belong to the dataset's specification.
         files: of the dataset.
         report: called with the bytes of each file that is done; what it raises ends the check.
+        sources: of a shuffled dataset; None where they cannot be told.
     """
     out = Outcome()
     documents = _read_documents(record, files, out)
     report(record.documents.size)
     out.count(bad_documents=record.bad_documents)
-    listed = _check_rows(record, documents, out) if documents is not None else None
+    order = order_of(record, sources)
+    listed = _check_rows(record, documents, order, out) if documents is not None else None
     for split, held in record.splits.items():
         counts = _Counts(held.documents, held.tokens)
         in_list = listed.get(split) if listed is not None else None
@@ -79,31 +87,22 @@ def _read_documents(record: PartRecord, files: DatasetFiles, out: Outcome) -> by
     return data
 
 
-def _check_rows(record: PartRecord, data: bytes, out: Outcome) -> dict[Split, _Counts] | None:
+def _check_rows(
+    record: PartRecord, data: bytes, order: Order, out: Outcome
+) -> dict[Split, _Counts] | None:
     """Rows and splits of the provenance; the counts of each split, None where it is no use."""
     path = documents_path(record.part)
     documents = dict.fromkeys(SPLITS, 0)
     tokens = dict.fromkeys(SPLITS, 0)
-    last_row, first = -1, 0
+    first = 0
     try:
         total, recorded = count_documents(data), sum(s.documents for s in record.splits.values())
         if total > record.rows:
             out.found(path, f"lists {total} documents, the record says {recorded}")
             return None
         for batch in read_provenance(data):
-            # rows: (documents of the batch + 1,), with the one before them in front
-            rows = np.concatenate((np.array([last_row], np.int64), batch.rows))
-            if len(wrong := np.flatnonzero(rows[1:] <= rows[:-1])):
-                index = int(wrong[0])
-                out.found(
-                    path,
-                    f"document {first + index} is row {int(rows[index + 1])} of the source, "
-                    f"after row {int(rows[index])}: expected ascending rows from 0 on",
-                )
-                return None
-            last_row = int(rows[-1])
-            if last_row >= record.rows:
-                out.found(path, f"row {last_row}, but the source has {record.rows} rows")
+            if (words := order.problem(batch, first)) is not None:
+                out.found(path, words)
                 return None
             if len(empty := np.flatnonzero(batch.tokens == 0)):
                 out.found(path, f"document {first + int(empty[0])} has no token: such are left out")
@@ -116,6 +115,7 @@ def _check_rows(record: PartRecord, data: bytes, out: Outcome) -> dict[Split, _C
     except CorruptDatasetError as error:
         out.found(path, str(error))
         return None
+    order.finish()
     for split in SPLITS:
         if documents[split] and split not in record.splits:
             out.found(path, f"lists {documents[split]} documents in {split}, a split not made")

@@ -20,12 +20,14 @@ from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import manifest_of, record_of
 from streaming_ext.dataset.record import PartRecord, PartSummary
 from streaming_ext.dataset.schema import FileRecord, to_json
+from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError, one_line
 from streaming_ext.plain_faults import plain_faults
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
 from tasks.core.outputs.publish import filled_splits, merged_index, summarize_split
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
+from tasks.core.shuffle.gathering import identity_of_table
 from tasks.core.verify.findings import Outcome
 
 MAX_SEQUENCE_LENGTH = 2**24
@@ -51,7 +53,21 @@ def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
     for words in spec_problems(manifest.spec):
         out.found(MANIFEST, words)
     places = [(part.source.url, part.span or (0, 0)) for part in manifest.parts]
-    if any(after <= before for before, after in pairwise(places)):
+    if manifest.shuffled is not None:
+        expected_source = identity_of_table(manifest.shuffled.sources)
+        if any(part.source != expected_source for part in manifest.parts):
+            out.found(MANIFEST, f"a part is not made of what {SOURCES_PATH} lists")
+        documents = sum(split.documents for split in manifest.splits.values())
+        left_out = manifest.shuffled.null_documents + manifest.shuffled.empty_documents
+        left_out += manifest.shuffled.bad_documents
+        left_out += sum(manifest.shuffled.dropped_documents.values())
+        if documents + left_out != manifest.shuffled.rows:
+            out.found(
+                MANIFEST,
+                f"{manifest.shuffled.rows} rows of all sources, but {documents} documents kept "
+                f"and {left_out} skipped",
+            )
+    elif any(after <= before for before, after in pairwise(places)):
         out.found(MANIFEST, "the parts are not in the sorted order of their source files")
     for number, part in enumerate(manifest.parts):
         if part.part != number or part.record.path != record_path(number):

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from streaming_ext.dataset.layout import SPLITS, documents_path, record_path
 from streaming_ext.dataset.provenance import DocumentRows, read_provenance
 from streaming_ext.dataset.record import MOST_BAD_LISTED, BadDocument, PartRecord
+from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH
 from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.filters.filters import BY_TEXT, FilterName
 from streaming_ext.text.holdout import document_hashes, held_out
@@ -30,6 +31,7 @@ def compare_rows(
     wanted: set[int],
     go_on: Callable[[], None],
     out: Outcome,
+    shuffled: bool = False,
 ) -> dict[int, str]:
     """Go over source and provenance side by side; returns the texts of the wanted rows.
 
@@ -37,12 +39,14 @@ def compare_rows(
         documents: of its pieces.
         provenance: known to list ascending rows.
         go_on: called now and then; what it raises ends the check.
+        shuffled: the record stands for one source of a shuffled dataset: of that only the rows
+            are counted, and the list tells what names each document.
 
     Raises:
         SourceError: the source is damaged.
     """
     listed = _Rows(read_provenance(provenance))
-    findings = _Limited(documents_path(record.part), out)
+    findings = _Limited(record.source.url if shuffled else documents_path(record.part), out)
     texts: dict[int, str] = {}
     rows = nulls = text_bytes = bad = 0
     absent_texts = _Absent(record, documents, tokenizer, findings)
@@ -63,6 +67,7 @@ def compare_rows(
         for row in ours.rows[~there][:_MAX_OF_A_KIND]:
             url, place = documents.place(int(row))
             findings.add("null", f"lists row {row}, which is null: {place} of {url}")
+        _check_places(ours, there, batch.named_by[positions[there]], findings)
         _check_sides(ours, there, expected[positions[there]], findings)
         absent = np.ones(len(batch.rows), bool)
         absent[positions[there]] = False
@@ -83,6 +88,11 @@ def compare_rows(
                 record_path(record.part),
                 f"{piece.rows} rows of {piece.source.url}, it has {found}",
             )
+    if shuffled:
+        if record.rows != rows:
+            url = record.source.url
+            out.found(SOURCES_PATH, f"{record.rows} rows of {url}, it has {rows}")
+        return texts
     counts = {
         "rows": (record.rows, rows),
         "null_documents": (record.null_documents, nulls),
@@ -100,6 +110,23 @@ def compare_rows(
     if record.bad_listed != tuple(bad_listed):
         out.found(record_path(record.part), "lists other bad documents than the source has")
     return texts
+
+
+def _check_places(
+    ours: DocumentRows,
+    there: npt.NDArray[np.bool_],
+    expected: npt.NDArray[np.int64],
+    findings: "_Limited",
+) -> None:
+    if ours.places is None:
+        return
+    listed = ours.places[there]
+    for index in np.flatnonzero(listed != expected)[:_MAX_OF_A_KIND]:
+        findings.add(
+            "place",
+            f"row {int(ours.rows[there][index])} is named by {int(listed[index])}, in its source "
+            f"by {int(expected[index])}",
+        )
 
 
 def _check_sides(
@@ -195,17 +222,22 @@ class _Rows:
             if batch is None:
                 break
             self._rest = batch
+        places = [piece.places for piece in pieces if piece.places is not None]
         return DocumentRows(
             np.concatenate([piece.rows for piece in pieces]),
             np.concatenate([piece.splits for piece in pieces]),
             np.concatenate([piece.tokens for piece in pieces]),
+            places=np.concatenate(places) if places else None,
         )
 
 
 def _slice(rows: DocumentRows | None, start: int, end: int) -> DocumentRows:
     if rows is None:
         return DocumentRows(np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int64))
-    return DocumentRows(rows.rows[start:end], rows.splits[start:end], rows.tokens[start:end])
+    places = None if rows.places is None else rows.places[start:end]
+    return DocumentRows(
+        rows.rows[start:end], rows.splits[start:end], rows.tokens[start:end], places=places
+    )
 
 
 class _Limited:

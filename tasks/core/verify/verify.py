@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from streaming_ext.dataset.layout import (
+    DOCUMENTS_FOLDER,
     MANIFEST,
     PARTS_FOLDER,
     RUNS_FOLDER,
@@ -19,6 +20,7 @@ from streaming_ext.dataset.layout import (
 )
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, sources_of
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import (
     CorruptDatasetError,
@@ -28,10 +30,12 @@ from streaming_ext.errors import (
     TokenizerError,
 )
 from streaming_ext.text.tokenizer.tokenizer import MAX_FILE_BYTES, TOKENIZER_FILES, Tokenizer
-from tasks.core.reading.dataset_files import DatasetFiles, open_tokenizer
+from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles, open_tokenizer
 from tasks.core.storage import Storage
 from tasks.core.verify.deep import DEFAULT_SAMPLE, choose_parts, size_of, verify_source
+from tasks.core.verify.deep_shuffled import verify_shuffled_sources
 from tasks.core.verify.findings import Checked, Finding, Outcome, Report
+from tasks.core.verify.order import ShuffledSources
 from tasks.core.verify.part import verify_part
 from tasks.core.verify.records import (
     read_all_records,
@@ -87,7 +91,9 @@ def verify(
         for part, record in sound.items()
     }
     chosen = choose_parts(documents, deep_sample, seed) if deep and tokenizer else {}
-    work = _Work(workers, _total_bytes(sound.values(), chosen), on_progress)
+    sources = _shuffled_sources(files, manifest, out)
+    is_shuffled = manifest is not None and manifest.shuffled is not None
+    work = _Work(workers, _total_bytes(sound.values(), {} if is_shuffled else chosen), on_progress)
     for part, record in sound.items():
         work.submit(
             partial(
@@ -96,11 +102,21 @@ def verify(
                 files,
                 tokenizer,
                 work.report,
-                sample=chosen.get(part, 0),
+                sample=0 if is_shuffled else chosen.get(part, 0),
                 seed=seed,
+                sources=sources,
             )
         )
     out.take(work.results())
+    if sources is not None:
+        sources.compare(out)
+        lists_sound = not any(finding.file.startswith(DOCUMENTS_FOLDER) for finding in out.findings)
+        if chosen and tokenizer is not None and lists_sound:
+            found = verify_shuffled_sources(
+                sound, sources.sources, files, tokenizer,
+                chosen=chosen, seed=seed, report=work.go_on,
+            )  # fmt: skip
+            out.take([found])
     return Report(
         dataset=str(storage),
         parts=len(manifest.parts) if manifest is not None else len(records),
@@ -120,13 +136,35 @@ def _verify_part(
     *,
     sample: int,
     seed: int,
+    sources: ShuffledSources | None,
 ) -> Outcome:
-    out = verify_part(record, files, report)
+    out = verify_part(record, files, report, sources)
     documents = documents_path(record.part)
     if sample and tokenizer and all(finding.file != documents for finding in out.findings):
         source = verify_source(record, files, tokenizer, count=sample, seed=seed, report=report)
         out.take([source])
     return out
+
+
+def _shuffled_sources(
+    files: DatasetFiles, manifest: Manifest | None, out: Outcome
+) -> ShuffledSources | None:
+    """The table of sources of a shuffled dataset; None where there is none, or it is damaged."""
+    if manifest is None or manifest.shuffled is None:
+        return None
+    file = manifest.shuffled.sources
+    try:
+        data = files.read(file, limit=MAX_JSON_BYTES)
+        sources = sources_of(data)
+    except (CorruptDatasetError, StorageError) as error:
+        out.found(file.path, str(error))
+        return None
+    out.count(files=1, bytes=len(data))
+    listed = {"rows": sum(source.rows for source in sources), "files": len(sources)}
+    for name, found in listed.items():
+        if (told := getattr(manifest.shuffled, name)) != found:
+            out.found(MANIFEST, f"{told} {name} of all sources, {file.path} lists {found}")
+    return ShuffledSources(sources, len(manifest.parts))
 
 
 class _Work:
@@ -156,6 +194,10 @@ class _Work:
                 self._raised = error
                 self._stopped.set()
                 raise
+
+    def go_on(self, num_bytes: int) -> None:
+        """Called by what is looked at behind the checks of the parts."""
+        self._on_progress(self._total, self._total)
 
     def results(self) -> Iterable[Outcome]:
         """What each check found, in the order of submission; stops all when one fails."""
@@ -228,6 +270,8 @@ def _find_extras(
         known = {MANIFEST, *(index_path(split) for split in manifest.splits)}
         kind = manifest.spec.tokenizer.kind
         known |= {f"{TOKENIZER_FOLDER}/{name}" for name in TOKENIZER_FILES[kind]}
+        if manifest.shuffled is not None:
+            known.add(SOURCES_PATH)
         for summary in manifest.parts:
             known.add(record_path(summary.part))
             if summary.part not in records:  # reported: its record is damaged

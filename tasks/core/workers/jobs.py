@@ -15,10 +15,12 @@ from streaming_ext.dataset.record import (
     SourceIdentity,
     SplitPart,
 )
+from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.filters.filters import FilterName
 from tasks.core.planning.part import Part
+from tasks.core.shuffle.run_record import Run
 
 R = TypeVar("R")
 
@@ -62,6 +64,8 @@ class TokenizedPart(_Message):
         engine: which engine it was.
         seconds: time the tokenizing took.
         ended: when it ended, in seconds since 1970.
+        piece_documents: documents of each piece, where they are to be shuffled.
+        whole_version, runs: see `RunRecord`; None where nothing is to be shuffled.
     """
 
     part: int
@@ -79,6 +83,14 @@ class TokenizedPart(_Message):
     engine: str
     seconds: float
     ended: float = 0.0
+    piece_documents: tuple[int, ...] = ()
+    whole_version: str | None = None
+    runs: tuple[Run, ...] | None = None
+
+    def brief(self) -> "TokenizedPart":
+        """The same without what only those need who have it on scratch."""
+        runs = None if self.runs is None else ()
+        return self.model_copy(update={"pieces": (), "piece_documents": (), "runs": runs})
 
     @property
     def tokens(self) -> int:
@@ -97,9 +109,13 @@ class TokenizedPart(_Message):
 
 
 class WrittenPart(_Message):
-    """A part on the output, recorded."""
+    """A part on the output, recorded; of a part that is to be shuffled, its runs.
 
-    summary: PartSummary
+    Attributes:
+        shards: files that hold its tokens.
+    """
+
+    summary: PartSummary | None = None
     shards: int
     shard_bytes: int
     seconds: float
@@ -169,6 +185,7 @@ class TokenizeJob(Job[TokenizedPart]):
         paths: where the bytes of its pieces lie; none where that is their sources' own place.
         scratch: folder that the result goes to, replaced if it exists.
         tokenizer_folder: what `Tokenizer.save` wrote.
+        first_source: number of the source of the first piece, where documents are shuffled.
     """
 
     job: Literal["tokenize"] = "tokenize"
@@ -178,6 +195,33 @@ class TokenizeJob(Job[TokenizedPart]):
     tokenizer_folder: str
     engine: Literal["auto", "reference"]
     spec: DatasetSpec
+    first_source: int = 0
+
+    def read_answer(self, line: bytes) -> Answer[TokenizedPart]:
+        """Read a line that the worker answers this job with."""
+        return Answer[TokenizedPart].model_validate_json(line)
+
+
+class GatherJob(Job[TokenizedPart]):
+    """Merge a range of keys of all runs into packed shards on scratch.
+
+    Attributes:
+        part: its number, and what stands for its pieces.
+        parts: how many there are.
+        scratch: folder that the result goes to, replaced if it exists.
+        output: that holds the runs.
+        source: what the part's record says that it was made of.
+        index: of the runs.
+    """
+
+    job: Literal["gather"] = "gather"
+    part: Part
+    parts: int
+    scratch: str
+    output: str
+    spec: DatasetSpec
+    source: SourceIdentity
+    index: FileRecord
 
     def read_answer(self, line: bytes) -> Answer[TokenizedPart]:
         """Read a line that the worker answers this job with."""
@@ -198,5 +242,5 @@ class WriteJob(Job[WrittenPart]):
         return Answer[WrittenPart].model_validate_json(line)
 
 
-AnyJob = PrepareJob | FetchJob | TokenizeJob | WriteJob
+AnyJob = PrepareJob | FetchJob | TokenizeJob | GatherJob | WriteJob
 JOB: TypeAdapter[AnyJob] = TypeAdapter(Annotated[AnyJob, Field(discriminator="job")])

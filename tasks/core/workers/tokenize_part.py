@@ -23,13 +23,15 @@ from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.filters.filters import FilterName
 from streaming_ext.text.holdout import document_hashes, held_out
+from streaming_ext.text.sources import identify
 from streaming_ext.text.sources.fetch import identity_of
 from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.outputs.contract import Memories
-from tasks.core.outputs.part_files import RESULT_FILE, PartFiles
+from tasks.core.outputs.part_files import RESULT_FILE
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
 from tasks.core.workers.jobs import JobProgress, TokenizedPart, TokenizeJob
+from tasks.core.workers.sinks import Packed, Sink, Sorted, Tokens
 
 _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
 _AUDIT_DOCUMENT_BYTES = 2**17  # longer documents are left out of the audit
@@ -77,9 +79,14 @@ def tokenize_part(
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        files = PartFiles(folder, job.part.number, job.spec, {} if memories is None else memories)
-        counts = _tokenize_batches(pins, tokenizer, engine, files, report)
-        splits = files.finish()
+        sink: Packed | Sorted
+        if job.spec.shuffle is None:
+            sink = Packed(folder, job.part.number, job.spec, {} if memories is None else memories)
+        else:
+            sink = Sorted(folder, job.part.number, job.spec, first_source=job.first_source,
+                          documents=pins.documents)  # fmt: skip
+        counts = _tokenize_batches(pins, tokenizer, engine, sink, report)
+        splits = sink.finish()
     except OSError as error:
         raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
     if (packed := sum(split.tokens for split in splits.values())) != counts.tokens:
@@ -100,6 +107,9 @@ def tokenize_part(
         engine=engine.name,
         seconds=time.monotonic() - began,
         ended=time.time(),
+        piece_documents=sink.documents if isinstance(sink, Sorted) else (),
+        whole_version=pins.whole_version() if isinstance(sink, Sorted) else None,
+        runs=sink.runs if isinstance(sink, Sorted) else None,
     )
     (folder / RESULT_FILE).write_text(result.model_dump_json())
     return result
@@ -123,6 +133,13 @@ class _Pins:
         self.documents = PartDocuments(here, self._options, begin=self._begin, end=self._end)
         self.is_whole = len(pieces) == 1 and pieces[0].span is None
         self.pieces: list[PieceRecord] = []
+
+    def whole_version(self) -> str | None:
+        """What pins all of a local file of which the part is the first piece."""
+        piece = self.job.part.pieces[0]
+        if piece.span is None or piece.span[0] or piece.source.version is not None:
+            return None
+        return identify(piece.source, Path(piece.source.url)).version
 
     def _begin(self, here: PieceHere) -> None:
         piece = next(self._coming)
@@ -154,7 +171,7 @@ def _tokenize_batches(
     pins: _Pins,
     tokenizer: Tokenizer,
     engine: Engine,
-    files: PartFiles,
+    sink: Sink,
     report: Callable[[JobProgress], None],
 ) -> _Counts:
     spec, place = pins.job.spec, pins.documents.place
@@ -180,7 +197,7 @@ def _tokenize_batches(
         stream = _stream(encoded, lengths, kept, spec.dtype, tokenizer.eot_id)
         del encoded
         in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
-        files.add(stream, batch.rows[kept], lengths[kept], in_holdout)
+        sink.add(Tokens(batch, kept, stream, lengths[kept], in_holdout))
 
         counts.rows += batch.num_rows
         counts.nulls += batch.nulls

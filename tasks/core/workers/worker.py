@@ -15,19 +15,22 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel
 
+from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import ShardmillError, WorkerDiedError
 from streaming_ext.text.memory import limit_memory
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.outputs.contract import Memories
+from tasks.core.shuffle.gather import gather_part, read_index
+from tasks.core.shuffle.run_index import RunIndex
 from tasks.core.storage import Storage, open_storage
 from tasks.core.workers.fetch_part import fetch_part
 from tasks.core.workers.jobs import (
@@ -37,6 +40,7 @@ from tasks.core.workers.jobs import (
     Failure,
     FetchedPart,
     FetchJob,
+    GatherJob,
     JobProgress,
     Prepared,
     PrepareJob,
@@ -103,7 +107,10 @@ def _do(job: AnyJob, report: Callable[[JobProgress], None]) -> BaseModel:
     if isinstance(job, TokenizeJob):
         tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
         part = tokenize_part(job, tokenizer, engine, report, _memories())
-        return part.model_copy(update={"pieces": ()})  # thousands of them; scratch has them
+        return part.brief()
+    if isinstance(job, GatherJob):
+        index = _run_index(job.output, job.index)
+        return gather_part(job, _storage(job.output), index, report, _memories())
     if isinstance(job, FetchJob):
         return _fetch(job, report)
     return _write(job, report)
@@ -123,6 +130,11 @@ def _tokenizer_and_engine(
 @cache
 def _memories() -> Memories:
     return {}
+
+
+@lru_cache(1)
+def _run_index(output: str, file: FileRecord) -> RunIndex:
+    return read_index(_storage(output), file)
 
 
 @cache

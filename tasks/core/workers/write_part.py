@@ -9,6 +9,7 @@ from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.errors import StorageError
 from tasks.core.outputs.part_files import RESULT_FILE
+from tasks.core.shuffle.run_record import RunRecord, run_record_path
 from tasks.core.storage import Storage
 from tasks.core.storage.uploads import uploads
 from tasks.core.workers.jobs import JobProgress, TokenizedPart, WriteJob, WrittenPart
@@ -32,8 +33,50 @@ def write_part(
             f"scratch {scratch} holds part {part.part} of {part.source.url}, expected part "
             f"{job.part.number} of {first}. Does another run use the same --scratch?"
         )
+    record = _run_record(part, job) if part.runs is not None else _part_record(part, job, scratch)
+    files = record.files()
+    size, done = sum(file.size for file in files), 0
+    with uploads(storage) as put:
+        for file in files:
+            _require(scratch / file.path, file.size)
+            put(file.path, scratch / file.path)
+            done += file.size
+            report(JobProgress(fraction=done / max(size, 1)))
+    is_part = isinstance(record, PartRecord)
+    path = record_path(record.part) if is_part else run_record_path(record.part)
+    storage.put(path, to_json(record))
+    held = files[:-1] if is_part else files  # but the list of documents
+    return WrittenPart(
+        summary=record.summary() if isinstance(record, PartRecord) else None,
+        shards=len(held),
+        shard_bytes=sum(file.size for file in held),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _run_record(part: TokenizedPart, job: WriteJob) -> RunRecord:
+    return RunRecord(
+        part=part.part,
+        spec=job.spec,
+        source=part.source,
+        pieces=part.pieces,
+        rows=part.rows,
+        null_documents=part.null_documents,
+        empty_documents=part.empty_documents,
+        bad_documents=part.bad_documents,
+        bad_listed=part.bad_listed,
+        dropped_documents=part.dropped_documents,
+        text_bytes=part.text_bytes,
+        splits=part.splits,
+        documents=part.piece_documents,
+        whole_version=part.whole_version,
+        runs=part.runs or (),
+    )
+
+
+def _part_record(part: TokenizedPart, job: WriteJob, scratch: Path) -> PartRecord:
     documents = documents_path(job.part.number)
-    record = PartRecord(
+    return PartRecord(
         part=job.part.number,
         spec=job.spec,
         source=part.source,
@@ -47,22 +90,6 @@ def write_part(
         text_bytes=part.text_bytes,
         splits=part.splits,
         documents=FileRecord.of(documents, (scratch / documents).read_bytes()),
-    )
-    files = record.files()
-    size, done = sum(file.size for file in files), 0
-    with uploads(storage) as put:
-        for file in files:
-            _require(scratch / file.path, file.size)
-            put(file.path, scratch / file.path)
-            done += file.size
-            report(JobProgress(fraction=done / size))
-    storage.put(record_path(job.part.number), to_json(record))
-    shards = [shard for split in part.splits.values() for shard in split.shards]
-    return WrittenPart(
-        summary=record.summary(),
-        shards=len(shards),
-        shard_bytes=sum(shard.size for shard in shards),
-        seconds=time.monotonic() - began,
     )
 
 

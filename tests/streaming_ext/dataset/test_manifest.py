@@ -141,6 +141,8 @@ class TestDifferences:
         "shard_size": 2048,
         "compression": "none",
         "output_format": "other",
+        "shuffle": "documents",
+        "shuffle_seed": 1,
     }
     OTHER_TOKENIZER: dict[str, Any] = {  # noqa: RUF012
         "kind": "huggingface",

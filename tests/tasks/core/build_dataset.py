@@ -25,8 +25,11 @@ from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import merged_index, publish, summarize_split
 from tasks.core.planning.look import look, take_up
 from tasks.core.planning.plan import remove_scratch
-from tasks.core.storage import LocalStorage
-from tasks.core.workers.jobs import TokenizeJob, WriteJob
+from tasks.core.planning.run_plan import RunPlan
+from tasks.core.shuffle.arrange import arrange
+from tasks.core.shuffle.gather import gather_part, read_index
+from tasks.core.storage import LocalStorage, Storage
+from tasks.core.workers.jobs import GatherJob, TokenizeJob, WriteJob
 from tasks.core.workers.tokenize_part import tokenize_part
 from tasks.core.workers.write_part import write_part
 
@@ -67,6 +70,18 @@ def build_from(
     storage.create()
     sources = tuple(list_sources(made.sources, any_name=made.format is not None))
     plan = take_up(look(made, storage, sources), storage, sources)
+    tokenize_all(plan, storage)
+    if plan.stage == "scatter":
+        plan = arrange(plan, storage)
+        gather_all(plan, storage)
+    publish(plan, storage)
+    storage.close()
+    remove_scratch(plan)
+    return root
+
+
+def tokenize_all(plan: RunPlan, storage: Storage) -> None:
+    """Do all parts of a stage that begins with sources."""
     tokenizer = open_saved(plan.tokenizer_folder)
     for part in plan.todo:
         job = TokenizeJob(
@@ -75,21 +90,36 @@ def build_from(
             tokenizer_folder=str(plan.tokenizer_folder),
             engine="reference",
             spec=plan.spec,
+            first_source=plan.first_sources[part] if plan.first_sources else 0,
         )
         tokenize_part(job, tokenizer, ReferenceEngine(tokenizer))
-        write_part(
-            WriteJob(
-                part=plan.part(part),
-                scratch=job.scratch,
-                output=str(root),
-                spec=plan.spec,
-            ),
-            storage,
+        write_scratch(plan, storage, part)
+
+
+def gather_all(plan: RunPlan, storage: Storage) -> None:
+    """Do all parts of the second stage of a run with a shuffle."""
+    assert plan.gathering is not None
+    assert plan.gathering.index is not None
+    index = read_index(storage, plan.gathering.index)
+    for part in plan.todo:
+        job = GatherJob(
+            part=plan.part(part),
+            parts=len(plan.parts),
+            scratch=str(plan.part_scratch(part)),
+            output=str(storage),
+            spec=plan.spec,
+            source=plan.gathering.source,
+            index=plan.gathering.index,
         )
-    publish(plan, storage)
-    storage.close()
-    remove_scratch(plan)
-    return root
+        gather_part(job, storage, index)
+        write_scratch(plan, storage, part)
+
+
+def write_scratch(plan: RunPlan, storage: Storage, part: int) -> None:
+    """Put a part in place that lies on scratch."""
+    scratch = str(plan.part_scratch(part))
+    job = WriteJob(part=plan.part(part), scratch=scratch, output=str(storage), spec=plan.spec)
+    write_part(job, storage)
 
 
 class Forger:

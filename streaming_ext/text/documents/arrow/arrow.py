@@ -1,9 +1,11 @@
 """Arrow IPC: files and streams, as `save_to_disk` leaves them; a document is a row."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from streaming_ext.errors import SourceError, one_line
@@ -11,6 +13,7 @@ from streaming_ext.text.documents.arrow.messages import (
     END_OF_STREAM,
     MAGIC,
     JoinedRanges,
+    batch_begins,
     needed_bytes,
     ranges_of,
 )
@@ -76,7 +79,10 @@ class ArrowFormat(SourceFormat):
             raise SourceError(f"{where}: cannot be read ({one_line(error)}).") from error
         with raw:
             rows = DocumentRows(options, where=where, size=raw.size(), batch_bytes=batch_bytes)
-            yield from _batches(lambda: _all_of(raw), options, rows, where=where)
+            begins: list[int] = []
+            with suppress(SourceError), local_bytes(path, name=where) as file:
+                begins = batch_begins(file)  # what is damaged is told with its row, by the reader
+            yield from _batches(lambda: _all_of(raw), options, rows, where=where, begins=begins)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`: at record batches."""
@@ -184,7 +190,8 @@ def _piece(
         rows = DocumentRows(
             options, where=where, size=raw.size, batch_bytes=batch_bytes, begin=span[0]
         )
-        yield from _batches(lambda: _some_of(raw), options, rows, where=where)
+        begins = batch_begins(file, span)
+        yield from _batches(lambda: _some_of(raw), options, rows, where=where, begins=begins)
 
 
 def _require_valid(batch: pa.RecordBatch, paths: Sequence[ColumnPath]) -> None:
@@ -213,6 +220,10 @@ def _batches(
     rows: DocumentRows,
     *,
     where: str,
+    begins: Sequence[int] = (),
 ) -> Iterator[DocumentBatch]:
-    for texts, compared, fraction in _columns(opened, options, where):
-        yield from rows.batches(texts, fraction, compared=compared)
+    """The documents; a row is named by the byte that its record batch begins with, and its row."""
+    for number, (texts, compared, fraction) in enumerate(_columns(opened, options, where)):
+        places = np.arange(len(texts[0]), dtype=np.int64)
+        places += begins[number] if number < len(begins) else rows.row
+        yield from rows.batches(texts, fraction, compared=compared, places=places)

@@ -92,6 +92,17 @@ def ranges_of(file: SourceBytes, span: Span) -> tuple[Span, ...]:
     return _merged(message.span for message in _wanted(messages_of(file)[0], span))
 
 
+def batch_begins(file: SourceBytes, span: Span | None = None) -> list[int]:
+    """The byte that each record batch begins with, of those that begin in a span.
+
+    Raises:
+        SourceError: the file is damaged.
+    """
+    found = messages_of(file)[0]
+    wanted = found if span is None else _wanted(found, span)
+    return [message.span[0] for message in wanted if message.has_rows]
+
+
 def needed_bytes(file: SourceBytes, span: Span) -> tuple[Span, ...]:
     """The same, and what tells where it is.
 

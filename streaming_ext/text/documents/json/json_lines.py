@@ -121,8 +121,9 @@ def _batches(stream: PlainStream | LinesOfPiece, rows: DocumentRows) -> Iterator
     skip = options.on_bad_document == "skip"
     for block in line_blocks(stream, block_bytes=rows.batch_bytes, name=rows.where, skip_long=skip):
         (texts, compared), bad = texts_of_block(block, rows, partial(_place, block, stream))
+        places = block.starts + (stream.origin + block.offset)
         del block  # before the texts are used: a line may be large
-        yield from rows.batches(texts, stream.fraction, bad, compared)
+        yield from rows.batches(texts, stream.fraction, bad, compared, places)
 
 
 def _place(block: LineBlock, stream: PlainStream | LinesOfPiece, line: int, byte: int) -> str:

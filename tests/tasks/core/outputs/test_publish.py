@@ -21,7 +21,7 @@ from streaming_ext.text.sources import SourceFile
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
 from tasks.core.planning.part import Part
-from tasks.core.planning.plan import RunPlan
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import LocalStorage
 from tasks.core.workers.write_part import write_part

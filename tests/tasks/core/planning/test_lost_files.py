@@ -13,7 +13,8 @@ from streaming_ext.errors import (
 )
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
-from tasks.core.planning.plan import RunPlan, make_plan
+from tasks.core.planning.plan import make_plan
+from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.sources import check_sources
 from tasks.core.storage import Storage, open_storage
 from tests.tasks.core.doubles import do

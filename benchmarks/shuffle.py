@@ -1,0 +1,142 @@
+"""What a global shuffle costs: a run with it beside one without, and the second stage beside `cp`.
+
+The plot shows how its order compares with a permutation drawn by NumPy: how far neighbours of the
+sources lie from each other in the dataset, and how the sources mix in windows of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks import common
+from benchmarks.make_corpus import make_corpus
+from streaming_ext.dataset.shuffled.keys import document_keys
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_DOCUMENT_BYTES = 33  # of a document in a run, beside its ids
+_ID_BYTES = 2
+_SOURCES, _DOCUMENTS, _WINDOW = 8, 20_000, 200  # of the plot
+
+
+def main() -> None:
+    """Measure and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=float, default=1000, help="text of the corpus")
+    parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--tokenizer", type=Path)
+    parser.add_argument("--scratch", type=Path, default=common.CACHE / "scratch")
+    parser.add_argument("--plot", type=Path, help="make this picture, and measure nothing")
+    parser.add_argument("--result", type=Path, help="file to keep the result in, as JSON")
+    args = parser.parse_args()
+    if args.plot:
+        plot(args.plot)
+        return
+    args.tokenizer = args.tokenizer or common.default_tokenizer()
+    common.save(args.result, **measure(args))
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Both runs in alternating rounds; returns all figures, in seconds and shares."""
+    files = make_corpus(
+        args.scratch / "shuffle-corpus", files=args.files,
+        megabytes=args.megabytes / args.files, share=0.005,
+    )  # fmt: skip
+    output = args.scratch / "shuffle-output"
+    gather: list[float] = []
+    copied: list[float] = []
+    memory: list[int] = []
+
+    def run(*options: str) -> common.Sharded:
+        return common.shard(files, output, args.tokenizer, *options, workers=args.workers)
+
+    def shuffled() -> float:
+        done = run("--shuffle", "documents")
+        size = sum(
+            _ID_BYTES * part["tokens"] + _DOCUMENT_BYTES * part["documents"]
+            for part in done.record["parts"]
+        )
+        gather.append(done.record["gather_seconds"])
+        copied.append(copy_seconds(size, args.scratch))
+        memory.append(max(size for samples in done.measured.worker_memory() for _, size in samples))
+        return done.seconds
+
+    contenders = {"unshuffled": lambda: run().seconds, "shuffled": shuffled}
+    seconds = common.rounds(contenders, args.rounds)
+    middle = {name: statistics.median(values) for name, values in seconds.items()}
+    figures = {
+        "times as long": middle["shuffled"] / middle["unshuffled"],
+        "second stage, of cp's rate": statistics.median(copied) / statistics.median(gather),
+        "largest worker, MiB": max(memory) / 2**20,
+    }
+    for name, value in {**middle, **figures}.items():
+        print(f"| {name} | {value:.2f} |")
+    return {"seconds": seconds, "gather": gather, "cp": copied, "figures": figures}
+
+
+def copy_seconds(size: int, folder: Path) -> float:
+    """What `cp` takes for a file of so many bytes until it is on the disk."""
+    source, target = folder / "cp-source", folder / "cp-target"
+    source.write_bytes(np.random.default_rng(0).bytes(size))
+    began = time.monotonic()
+    subprocess.run(["cp", source, target], check=True)
+    subprocess.run(["sync", target], check=True)
+    seconds = time.monotonic() - began
+    source.unlink()
+    target.unlink()
+    return seconds
+
+
+def plot(picture: Path) -> None:
+    """Draw the order by key beside a permutation by NumPy."""
+    from matplotlib.figure import Figure
+
+    sources = np.repeat(np.arange(_SOURCES), _DOCUMENTS // _SOURCES)
+    places = np.tile(np.arange(_DOCUMENTS // _SOURCES), _SOURCES)
+    orders = {
+        "shardmill --shuffle documents": np.argsort(document_keys(0, sources, places)),
+        "NumPy's permutation": np.random.default_rng(0).permutation(_DOCUMENTS),
+        "sources in order": np.arange(_DOCUMENTS),
+    }
+    figure = Figure(figsize=(9, 5.6), layout="constrained")
+    panels = figure.subplots(2, len(orders), sharex="row", sharey="row")
+    for column, (name, order) in enumerate(orders.items()):
+        _draw_displacement(panels[0][column], order)
+        _draw_mix(panels[1][column], sources[order])
+        panels[0][column].set_title(name, fontsize=10)
+    panels[0][0].set_ylabel("pairs of neighbours")
+    panels[1][0].set_ylabel("windows")
+    figure.savefig(picture, dpi=110)
+
+
+def _draw_displacement(axes: Axes, order: npt.NDArray[np.int64]) -> None:
+    distances = np.abs(np.diff(np.argsort(order)))
+    edges = np.linspace(0, _DOCUMENTS, 41)
+    axes.hist(distances, edges, color="#4a8fd4")
+    expected = (edges[1:] - edges[:-1]) * 2 * (_DOCUMENTS - (edges[1:] + edges[:-1]) / 2)
+    axes.plot((edges[1:] + edges[:-1]) / 2, expected / _DOCUMENTS, color="#e08d3c", linewidth=1)
+    axes.set_yscale("log")
+    axes.set_xlabel("distance of neighbours", fontsize=9)
+
+
+def _draw_mix(axes: Axes, sources: npt.NDArray[np.int64]) -> None:
+    shares = (sources.reshape(-1, _WINDOW) == 0).sum(axis=1)
+    axes.hist(shares, np.arange(-0.5, _WINDOW + 2, 2), color="#3aa394")
+    axes.set_yscale("log")
+    axes.set_xlabel(f"documents of the first of {_SOURCES} sources\nin a window of {_WINDOW}",
+                    fontsize=9)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

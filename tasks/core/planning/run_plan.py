@@ -1,0 +1,65 @@
+"""The plan of a run: all that it needs to know before its first job."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from streaming_ext.dataset.layout import TOKENIZER_FOLDER
+from streaming_ext.dataset.manifest import NodeShare
+from streaming_ext.dataset.spec import DatasetSpec
+from tasks.core.config import ShardConfig
+from tasks.core.planning.part import Part
+from tasks.core.reporting.report import PartCounts
+from tasks.core.shuffle.gathering import Gathering
+
+_DOWNLOADS = "sources"
+
+# What is done with each part: all at once; with a shuffle, sorted in the first stage and merged in
+# the second one.
+StageName = Literal["shard", "scatter", "gather"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPlan:
+    """All that a run needs to know before its first job.
+
+    Attributes:
+        parts: all of them; the index is the part's number.
+        todo: parts without a record on the output.
+        published: the output holds this very dataset, whole.
+        earlier: counts of the parts that have a record already.
+        share: whose part of all sources these are, where each node keeps its own.
+        stage: which one this is the plan of.
+        first_sources: number of the source of each part's first piece, where there is a shuffle.
+        gathering: what the parts of the second stage are gathered from.
+    """
+
+    config: ShardConfig
+    spec: DatasetSpec
+    parts: tuple[Part, ...]
+    todo: tuple[int, ...]
+    published: bool
+    scratch: Path
+    earlier: tuple[PartCounts, ...] = ()
+    share: NodeShare | None = None
+    stage: StageName = "shard"
+    first_sources: tuple[int, ...] = ()
+    gathering: Gathering | None = None
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where the tokenizer lies that all workers load."""
+        return self.scratch / TOKENIZER_FOLDER
+
+    @property
+    def downloads(self) -> Path:
+        """The folder for source files on their way; what is in it outlives a kill."""
+        return self.scratch / _DOWNLOADS
+
+    def part(self, number: int) -> Part:
+        """A part and what it is made of."""
+        return self.parts[number]
+
+    def part_scratch(self, part: int) -> Path:
+        """The folder for a part's work in progress."""
+        return self.scratch / f"{part:05}"

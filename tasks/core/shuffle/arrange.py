@@ -1,0 +1,223 @@
+"""Between the stages of a run with a shuffle: from all runs to the plan of the parts to gather."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from streaming_ext.dataset.layout import (
+    DOCUMENTS_FOLDER,
+    PARTS_FOLDER,
+    SHUFFLE_FOLDER,
+    SPLITS,
+    documents_path,
+    part_folder,
+    record_path,
+)
+from streaming_ext.dataset.manifest import ShuffleSummary
+from streaming_ext.dataset.record import (
+    MOST_BAD_LISTED,
+    NOT_CHECKED,
+    BadDocument,
+    PartRecord,
+    SourceIdentity,
+)
+from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.dataset.shuffled.keys import num_parts
+from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, Source, table_bytes
+from streaming_ext.errors import DatasetError
+from streaming_ext.text.filters.filters import FilterName
+from streaming_ext.text.sources import SourceFile, identify, is_remote
+from tasks.core.outputs.whole import lost_files
+from tasks.core.planning.part import Part, Piece
+from tasks.core.planning.run_plan import RunPlan
+from tasks.core.reading.records import read_records
+from tasks.core.shuffle.gathering import Gathering
+from tasks.core.shuffle.numbering import source_numbers
+from tasks.core.shuffle.run_index import RunIndex
+from tasks.core.shuffle.run_record import INDEX_PATH, RunRecord, run_record_of, run_record_path
+from tasks.core.storage import Storage
+
+_IO_THREADS = 8
+
+
+def read_run_records(storage: Storage, parts: Iterable[int] | None = None) -> dict[int, RunRecord]:
+    """The records of runs on the output, by part.
+
+    Args:
+        storage: the dataset's.
+        parts: those to look at; all unless given.
+
+    Raises:
+        CorruptDatasetError: a record is damaged.
+    """
+    there = storage.list(SHUFFLE_FOLDER)
+    wanted = [path for path in there if path.endswith(".json")]
+    if parts is not None:
+        wanted = [path for part in parts if (path := run_record_path(part)) in there]
+
+    def read(path: str) -> RunRecord:
+        return run_record_of(storage.read(path), where=f"{storage}/{path}")
+
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        return {record.part: record for record in threads.map(read, wanted)}
+
+
+def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
+    """The plan of the second stage: how many parts, which of them are done, and where all runs lie.
+
+    The table of sources and the index of runs are put on the output.
+
+    Raises:
+        DatasetError: a part has no runs.
+        StorageError: the output cannot be read or written.
+    """
+    found = read_run_records(storage)
+    if missing := [part.number for part in plan.parts if part.number not in found]:
+        raise DatasetError(
+            f"{storage}: the runs of parts {missing[:5]} are gone; something removed them during "
+            "the run. Run the same command again."
+        )
+    records = [found[part.number] for part in plan.parts]
+    for record in records:  # whatever else wrote here meanwhile
+        record.spec.require_same(plan.spec, where=f"{storage}/{run_record_path(record.part)}")
+    laid_out = _lay_out(plan.parts, records)
+    table = table_bytes(laid_out.sources)
+    storage.put(SOURCES_PATH, table)
+    index = RunIndex.of(records, laid_out.numbers, laid_out.before).to_bytes()
+    storage.put(INDEX_PATH, index)
+    summary = ShuffleSummary(
+        sources=FileRecord.of(SOURCES_PATH, table),
+        files=len(laid_out.sources),
+        files_not_checked=sum(source.identity.content is not None for source in laid_out.sources),
+        rows=sum(record.rows for record in records),
+        null_documents=sum(record.null_documents for record in records),
+        empty_documents=sum(record.empty_documents for record in records),
+        bad_documents=sum(record.bad_documents for record in records),
+        dropped_documents=_dropped(plan.spec.filters.given(), records),
+        bad_listed=laid_out.bad_listed,
+    )
+    gathering = Gathering(summary=summary, index=FileRecord.of(INDEX_PATH, index))
+    tokens = sum(split.tokens for record in records for split in record.splits.values())
+    id_bytes = tokens * np.dtype(plan.spec.dtype).itemsize
+    parts = stand_ins(num_parts(id_bytes, plan.spec.shard_size), id_bytes)
+    done = _recorded(storage, plan, gathering, len(parts))
+    _remove_others(storage, done)
+    return replace(
+        plan,
+        stage="gather",
+        parts=parts,
+        todo=tuple(part.number for part in parts if part.number not in done),
+        gathering=gathering,
+    )
+
+
+def stand_ins(count: int, size: int) -> tuple[Part, ...]:
+    """The parts of the second stage, each with what stands for its pieces.
+
+    Args:
+        count: how many there are.
+        size: of all of them, in bytes of ids.
+    """
+    source = SourceFile(url=SOURCES_PATH, size=size // count)
+    return tuple(Part(number, (Piece(source),)) for number in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class _LaidOut:
+    """All pieces of all parts, in the order of the sources.
+
+    Attributes:
+        sources: by number.
+        numbers: of the source of each piece.
+        before: rows of the source that stand before each piece.
+        bad_listed: the first bad documents, with their rows in the sources.
+    """
+
+    sources: list[Source]
+    numbers: list[int]
+    before: list[int]
+    bad_listed: tuple[BadDocument, ...]
+
+
+def _lay_out(parts: Sequence[Part], records: Sequence[RunRecord]) -> _LaidOut:
+    sources: list[Source] = []
+    all_numbers: list[int] = []
+    before: list[int] = []
+    bad: list[BadDocument] = []
+    for record, numbers in zip(records, source_numbers(parts), strict=True):
+        rows_before = {}
+        for piece, documents, number in zip(record.made_of, record.documents, numbers, strict=True):
+            span = piece.span or (0, piece.source.size)
+            if number == len(sources):
+                version = record.whole_version or _whole_version(piece.source, piece.span)
+                sources.append(
+                    Source(
+                        identity=piece.source.model_copy(update={"version": version}),
+                        span=span,
+                        rows=0,
+                        documents=0,
+                    )
+                )
+            source = sources[number]
+            rows_before[piece.source.url] = source.rows
+            all_numbers.append(number)
+            before.append(source.rows)
+            unchecked = NOT_CHECKED if NOT_CHECKED in {
+                source.identity.content, piece.source.content
+            } else None  # fmt: skip
+            sources[number] = Source(
+                identity=source.identity.model_copy(update={"content": unchecked}),
+                span=((source.span or span)[0], span[1]),
+                rows=source.rows + piece.rows,
+                documents=source.documents + documents,
+            )
+        for one in record.bad_listed[: MOST_BAD_LISTED - len(bad)]:
+            row = one.row + rows_before[one.file]
+            bad.append(one.model_copy(update={"row": row, "place": f"row {row}"}))
+    whole = [
+        replace(source, span=None if source.span == (0, source.identity.size) else source.span)
+        for source in sources
+    ]
+    return _LaidOut(whole, all_numbers, before, tuple(bad))
+
+
+def _whole_version(identity: SourceIdentity, span: tuple[int, int] | None) -> str:
+    """What pins all of a file of which only a later piece is here."""
+    if span is None or is_remote(identity.url):
+        return identity.version
+    return identify(SourceFile(url=identity.url, size=identity.size), Path(identity.url)).version
+
+
+def _dropped(names: Iterable[FilterName], records: Sequence[RunRecord]) -> dict[FilterName, int]:
+    return {
+        name: sum(record.dropped_documents.get(name, 0) for record in records) for name in names
+    }
+
+
+def _recorded(
+    storage: Storage, plan: RunPlan, gathering: Gathering, count: int
+) -> dict[int, PartRecord]:
+    """The parts that an earlier run gathered from the same runs."""
+    sizes = storage.list()
+    return {
+        part: record
+        for part, record in read_records(storage).items()
+        if part < count
+        and record.source == gathering.source
+        and not record.spec.differences(plan.spec)
+        and not lost_files(sizes, record.files())
+    }
+
+
+def _remove_others(storage: Storage, done: Iterable[int]) -> None:
+    """Remove what other runs left of parts that do not count."""
+    kept = {SOURCES_PATH, *(path for part in done for path in
+                            (record_path(part), documents_path(part)))}  # fmt: skip
+    folders = {part_folder(split, part) for part in done for split in SPLITS}
+    for top in (PARTS_FOLDER, *SPLITS, DOCUMENTS_FOLDER):  # records first: they make a part count
+        for path in storage.list(top):
+            if path not in kept and path.rsplit("/", 1)[0] not in folders:
+                storage.remove(path)

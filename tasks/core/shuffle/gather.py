@@ -1,0 +1,226 @@
+"""From all runs to one part: the documents of a range of keys, merged and packed on scratch."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.dataset.shuffled.keys import Ints, Keys, key_range
+from streaming_ext.errors import CorruptDatasetError, ScratchError, StorageError
+from tasks.core.outputs.contract import Memories
+from tasks.core.outputs.part_files import RESULT_FILE, Origins, PartFiles
+from tasks.core.shuffle.run_index import Range, RunIndex
+from tasks.core.shuffle.run_record import run_path
+from tasks.core.shuffle.run_writer import DOCUMENT_BYTES
+from tasks.core.storage import Storage
+from tasks.core.workers.jobs import GatherJob, JobProgress, TokenizedPart
+
+_READS_AT_ONCE = 16  # of object storage
+_TAKEN_BYTES = 2**25  # of ids that are put in order at a time
+
+
+def read_index(storage: Storage, file: FileRecord) -> RunIndex:
+    """The index of all runs, as it was put between the stages.
+
+    Raises:
+        CorruptDatasetError: it is another one.
+    """
+    data = storage.read(file.path)
+    if content_hash(data) != file.xxh128:
+        raise CorruptDatasetError(
+            f"{storage}/{file.path} is not what this run put there: something wrote over it. Run "
+            "the same command again."
+        )
+    return RunIndex.from_bytes(data)
+
+
+def gather_part(
+    job: GatherJob,
+    storage: Storage,
+    index: RunIndex,
+    report: Callable[[JobProgress], None] = lambda progress: None,
+    memories: Memories | None = None,
+) -> TokenizedPart:
+    """Merge and pack a part's range of keys into `job.scratch`.
+
+    Memory does not depend on the size of the dataset, but for its index.
+
+    Args:
+        job: which part, and where to.
+        storage: that holds the runs.
+        index: of the runs.
+        report: told how far it is.
+        memories: for raw shards.
+
+    Raises:
+        StorageError: a run cannot be read.
+        CorruptDatasetError: a run is damaged.
+        ScratchError: scratch is full or not writable.
+    """
+    began = time.monotonic()
+    number, folder = job.part.number, Path(job.scratch)
+    steps = index.steps(*key_range(number, job.parts))
+    documents = text_bytes = tokens = 0
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        files = PartFiles(folder, number, job.spec, {} if memories is None else memories)
+        for done, (start, end) in enumerate(steps, start=1):
+            found = _read(storage, index, start, end, job.spec.dtype)
+            for stream, piece in found.in_order():
+                files.add(
+                    stream, found.rows[piece], found.lengths[piece], found.in_holdout[piece],
+                    Origins(found.sources[piece], found.places[piece]),
+                )  # fmt: skip
+                tokens += len(stream)
+            documents += len(found.keys)
+            text_bytes += int(found.sizes.sum())
+            report(JobProgress(fraction=done / len(steps), text_bytes=text_bytes, tokens=tokens))
+            del found
+        splits = files.finish()
+    except OSError as error:
+        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+    packed = sum(split.documents for split in splits.values())
+    if packed != documents:
+        raise RuntimeError(f"part {number}: {packed} documents packed of {documents}")
+    result = TokenizedPart(
+        part=number,
+        source=job.source,
+        rows=documents,
+        null_documents=0,
+        empty_documents=0,
+        dropped_documents=dict.fromkeys(job.spec.filters.given(), 0),
+        text_bytes=text_bytes,
+        splits=splits,
+        audited_documents=0,
+        engine="none",
+        seconds=time.monotonic() - began,
+        ended=time.time(),
+    )
+    (folder / RESULT_FILE).write_text(result.model_dump_json())
+    return result
+
+
+@dataclass(slots=True)
+class _Documents:
+    """Documents of a range of keys; all arrays but the last two: (documents,)."""
+
+    keys: Keys
+    sources: Ints
+    rows: Ints
+    places: Ints
+    lengths: Ints
+    sizes: Ints
+    in_holdout: npt.NDArray[np.bool_]
+    ids: npt.NDArray[Any]
+    order: Ints
+
+    def in_order(self) -> Iterator[tuple[npt.NDArray[Any], Ints]]:
+        """The ids of documents by key, some at a time, and which documents they are."""
+        itemsize = self.ids.dtype.itemsize
+        ends = np.concatenate([[0], np.cumsum(self.lengths + 1)]) * itemsize
+        texts = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(self.keys), [None, pa.py_buffer(ends), pa.py_buffer(self.ids)]
+        )
+        # taken: (documents + 1,), bytes of ids up to each, by key
+        taken = np.concatenate([[0], np.cumsum((self.lengths + 1)[self.order])]) * itemsize
+        first = 0
+        while first < len(self.order):
+            beyond = int(np.searchsorted(taken, int(taken[first]) + _TAKEN_BYTES, side="right"))
+            last = max(beyond - 1, first + 1)
+            piece = self.order[first:last]
+            data = texts.take(pa.array(piece)).buffers()[2]
+            yield (
+                np.frombuffer(data, self.ids.dtype, int(taken[last] - taken[first]) // itemsize),
+                piece,
+            )
+            first = last
+
+
+def _read(storage: Storage, index: RunIndex, start: int, end: int, dtype: str) -> _Documents:
+    """All documents of a range of keys, in the order of the sources."""
+    ranges = [found for found in index.ranges(start, end) if found.counts.sum()]
+    blocks: list[list[npt.NDArray[Any]]] = []
+    with ThreadPoolExecutor(_READS_AT_ONCE if storage.remote else 1) as threads:
+        for found, data in zip(
+            ranges, threads.map(lambda one: _bytes_of(storage, one), ranges), strict=True
+        ):
+            for columns in _blocks(storage, found, data, (start, end), dtype):
+                rows = columns[1]
+                blocks.append([*columns, *index.origins(found.part, rows)])
+    if not blocks:
+        none = np.empty(0, np.int64)
+        return _Documents(
+            keys=none.astype(np.uint64), sources=none, rows=none, places=none, lengths=none,
+            sizes=none, in_holdout=none.astype(np.bool_), ids=np.empty(0, dtype), order=none,
+        )  # fmt: skip
+    keys, _, places, lengths, sizes, in_holdout, ids, sources, rows = (
+        np.concatenate(column) for column in zip(*blocks, strict=True)
+    )
+    return _Documents(
+        keys=keys,
+        sources=sources,
+        rows=rows,
+        places=places,
+        lengths=lengths.astype(np.int64),
+        sizes=sizes.astype(np.int64),
+        in_holdout=in_holdout.astype(np.bool_),
+        ids=ids,
+        order=np.argsort(keys, kind="stable"),  # of equal keys the first in the sources comes first
+    )
+
+
+def _bytes_of(storage: Storage, found: Range) -> bytes:
+    path = run_path(found.part, found.run)
+    try:
+        return storage.read_range(path, int(found.offsets[0]), int(found.offsets[-1]))
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"{storage}/{path} is gone: something removed it during the run. Run the same command "
+            "again."
+        ) from error
+
+
+def _blocks(
+    storage: Storage, found: Range, data: bytes, keys: tuple[int, int], dtype: str
+) -> Iterator[list[npt.NDArray[Any]]]:
+    """The columns of each block, cut to a range of keys, then the ids."""
+    view, origin = memoryview(data), int(found.offsets[0])
+    start, last = keys[0], keys[1] - 1
+    id_type = np.dtype(dtype).newbyteorder("<")
+    for block, count in enumerate(found.counts.tolist()):
+        if not count:
+            continue
+        own = view[int(found.offsets[block]) - origin : int(found.offsets[block + 1]) - origin]
+        if xxhash.xxh3_64_intdigest(own) != int(found.digests[block]):
+            raise CorruptDatasetError(
+                f"{storage}/{run_path(found.part, found.run)} is damaged between the bytes "
+                f"{int(found.offsets[block])} and {int(found.offsets[block + 1])}. Remove the "
+                "folder shuffle of the output and run the same command again."
+            )
+        columns = []
+        at = 0
+        for kind in ("<u8", "<i8", "<i8", "<u4", "<u4", "u1"):
+            columns.append(np.frombuffer(own, kind, count, at))
+            at += columns[-1].nbytes
+        ids = np.frombuffer(
+            own, id_type, (len(own) - DOCUMENT_BYTES * count) // id_type.itemsize, at
+        )
+        own_keys, lengths = columns[0], columns[3]
+        low = int(np.searchsorted(own_keys, np.uint64(start)))
+        high = int(np.searchsorted(own_keys, np.uint64(last), side="right"))
+        if (low, high) != (0, count):
+            ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64) + 1)])
+            ids = ids[int(ends[low]) : int(ends[high])]
+            columns = [column[low:high] for column in columns]
+        yield [*columns, ids]

@@ -1,0 +1,30 @@
+"""The numbers of sources, as documents of a shuffled dataset name them: arithmetic on parts alone.
+
+A file that was cut is one source, whatever its pieces:
+
+    a.parquet [0-5] [5-9], b.parquet, c.parquet    are the sources 0, 0, 1, 2
+"""
+
+from collections.abc import Sequence
+
+from tasks.core.planning.part import Part
+
+
+def source_numbers(parts: Sequence[Part]) -> list[list[int]]:
+    """The number of the source of each piece, a list a part."""
+    found: list[list[int]] = []
+    number, last = -1, ("", -1)
+    for part in parts:
+        numbers = []
+        for piece in part.pieces:
+            begin, end = piece.span or (0, piece.source.size)
+            number += not (begin and last == (piece.source.url, begin))
+            last = (piece.source.url, end)
+            numbers.append(number)
+        found.append(numbers)
+    return found
+
+
+def first_sources(parts: Sequence[Part]) -> tuple[int, ...]:
+    """The number of the source of each part's first piece."""
+    return tuple(numbers[0] for numbers in source_numbers(parts))

@@ -1,0 +1,125 @@
+"""The record of a run: what tokenizing a part gave, sorted by key, until the dataset is published.
+
+Below `shuffle/` of the output:
+
+    00007.json      the record of part 7; when it is there, the part is tokenized
+    00007-002.run   its third run: documents sorted by key, in blocks of equal ranges of keys
+    index.npz       of all runs, made when all parts are tokenized
+"""
+
+import base64
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from streaming_ext.dataset.layout import SHUFFLE_FOLDER, Split
+from streaming_ext.dataset.record import (
+    MOST_BAD_LISTED,
+    BadDocument,
+    LeftOut,
+    PieceRecord,
+    SourceIdentity,
+    SplitPart,
+    made_of_text,
+)
+from streaming_ext.dataset.schema import Count, FileRecord, Value, from_json
+from streaming_ext.dataset.spec import DatasetSpec
+from streaming_ext.errors import CorruptDatasetError
+
+INDEX_PATH = f"{SHUFFLE_FOLDER}/index.npz"
+
+
+def run_record_path(part: int) -> str:
+    """Where the record of a part's runs lies."""
+    return f"{SHUFFLE_FOLDER}/{part:05}.json"
+
+
+def run_path(part: int, run: int) -> str:
+    """Where a run of a part lies."""
+    return f"{SHUFFLE_FOLDER}/{part:05}-{run:03}.run"
+
+
+class Run(Value):
+    """One sorted run; the arrays are told as text, for there may be thousands of blocks.
+
+    Attributes:
+        offsets: byte that each block begins with, then the size: int64 (blocks + 1,).
+        counts: documents of each block, int64 (blocks,).
+        digests: XXH3-64 of each block, uint64 (blocks,).
+    """
+
+    file: FileRecord
+    offsets: str
+    counts: str
+    digests: str
+
+
+def told(array: npt.NDArray[Any]) -> str:
+    """An array as text."""
+    return base64.b64encode(array.tobytes()).decode()
+
+
+def heard(text: str, dtype: str) -> npt.NDArray[Any]:
+    """An array from such a text."""
+    return np.frombuffer(base64.b64decode(text), dtype)
+
+
+class RunRecord(LeftOut):
+    """What became of a part's source files in the first stage; see `PartRecord` for the words.
+
+    Attributes:
+        splits: counts alone; nothing is packed yet.
+        documents: of each piece.
+        whole_version: what pins all of the first file, where the part holds the first piece of it.
+        runs: sorted by key, each of documents that follow those of the one before.
+    """
+
+    format: Literal[1] = 1
+    part: Count
+    spec: DatasetSpec
+    source: SourceIdentity
+    pieces: tuple[PieceRecord, ...] = ()
+    rows: Count
+    null_documents: Count
+    empty_documents: Count
+    text_bytes: Count
+    splits: dict[Split, SplitPart]
+    bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
+    documents: tuple[Count, ...]
+    whole_version: str | None = None
+    runs: tuple[Run, ...]
+
+    @property
+    def made_of(self) -> tuple[PieceRecord, ...]:
+        """Its pieces, also where that is one whole file."""
+        return self.pieces or (PieceRecord(source=self.source, rows=self.rows),)
+
+    @property
+    def made_of_text(self) -> str:
+        """The same for people."""
+        span = self.pieces[0].span if self.pieces else None
+        return made_of_text(self.source.url, span, self.source.size, files=len(self.made_of))
+
+    def files(self) -> list[FileRecord]:
+        """Every file of this part but the record itself."""
+        return [run.file for run in self.runs]
+
+
+def run_record_of(data: bytes, *, where: str) -> RunRecord:
+    """The record that a file holds.
+
+    Raises:
+        CorruptDatasetError: it is damaged; `where` names the file.
+    """
+    record = from_json(RunRecord, data, where=where)
+    for run in record.runs:
+        try:
+            blocks = len(heard(run.counts, "<i8"))
+            sound = len(heard(run.offsets, "<i8")) == blocks + 1 and not blocks & (blocks - 1)
+        except ValueError:
+            sound = False
+        if not sound:
+            raise CorruptDatasetError(f"{where} does not tell the blocks of {run.file.path}.")
+    return record

@@ -1,0 +1,179 @@
+"""Writing the sorted runs of a part to scratch, in memory that does not grow with the part.
+
+A run is a sequence of blocks. Block b of 2^k holds the documents whose keys begin with the bits of
+b, sorted, as arrays one after another; n documents of t ids, end-of-text ids counted:
+
+    keys 8n | rows 8n | places 8n | lengths 4n | text sizes 4n | in holdout n | ids t
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from streaming_ext.dataset.hashing import HASH
+from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints, document_keys
+from streaming_ext.dataset.spec import DatasetSpec
+from tasks.core.shuffle.run_record import Run, run_path, told
+
+assert HASH == "xxh128"  # noqa: S101  (what `FileRecord` holds)
+RUN_BYTES: Final = 192 * 2**20  # of a run, sorted in memory
+BLOCK_BYTES: Final = 2**16  # about; a reader takes whole blocks
+DOCUMENT_BYTES: Final = 33  # of a document in a block beside its ids
+_TAKEN_BYTES = 2**24  # of ids that are put in order at a time
+_MOST_BITS = 16
+
+
+class RunWriter:
+    """The runs of one part, open for writing."""
+
+    def __init__(
+        self, folder: Path, part: int, spec: DatasetSpec, *, run_bytes: int | None = None
+    ) -> None:
+        """Begin with no run.
+
+        Args:
+            folder: an empty one on scratch.
+            part: number of the part.
+            spec: with the seed of the shuffle.
+            run_bytes: of a run, at most; a batch of documents that has more is a run of its own.
+        """
+        self._folder, self._part, self._spec = folder, part, spec
+        self._run_bytes = run_bytes or RUN_BYTES
+        self._dtype = np.dtype(spec.dtype).newbyteorder("<")
+        self._room = np.empty(self._run_bytes // self._dtype.itemsize, self._dtype)
+        self._begin()
+        self.runs: list[Run] = []
+        self.counts: dict[bool, tuple[int, int]] = {False: (0, 0), True: (0, 0)}
+
+    def _begin(self) -> None:
+        self._ids = self._documents = 0
+        self._large: npt.NDArray[Any] | None = None
+        self._columns: list[Sequence[npt.NDArray[Any]]] = []
+
+    def add(
+        self,
+        stream: npt.NDArray[Any],
+        *,
+        sources: Ints,
+        places: Ints,
+        rows: Ints,
+        lengths: Ints,
+        sizes: Ints,
+        in_holdout: npt.NDArray[np.bool_],
+    ) -> None:
+        """Append documents in the order of the sources; all arrays but the first: (documents,).
+
+        Args:
+            stream: their ids, an end-of-text id behind each, (tokens,).
+            sources: numbers of their sources.
+            places: what names them there.
+            rows: their rows in the part.
+            lengths: their tokens, without end-of-text ids.
+            sizes: bytes of their texts.
+            in_holdout: their split.
+        """
+        if not len(rows):
+            return
+        for held_out in (False, True):
+            chosen = in_holdout == held_out
+            documents, tokens = self.counts[held_out]
+            count = int(chosen.sum())
+            self.counts[held_out] = (
+                documents + count, tokens + count + int(lengths[chosen].sum())
+            )  # fmt: skip
+        held = self._ids * self._dtype.itemsize + DOCUMENT_BYTES * self._documents
+        more = len(stream) * self._dtype.itemsize + DOCUMENT_BYTES * len(rows)
+        if self._documents and held + more > self._run_bytes:
+            self._flush()
+        if len(stream) > len(self._room):  # alone: the run was just begun
+            self._large = stream.astype(self._dtype, copy=False)
+        else:
+            self._room[self._ids : self._ids + len(stream)] = stream
+        self._ids += len(stream)
+        self._documents += len(rows)
+        keys = document_keys(self._spec.shuffle_seed, sources, places)
+        self._columns.append(
+            (keys, rows, places, lengths.astype("<u4"), sizes.astype("<u4"), in_holdout)
+        )
+        if self._large is not None:
+            self._flush()
+
+    def finish(self) -> list[Run]:
+        """Write the last run; returns all of them."""
+        if self._documents:
+            self._flush()
+        return self.runs
+
+    def _flush(self) -> None:
+        """Sort what is held, and write it as a run."""
+        columns = [np.concatenate(pieces) for pieces in zip(*self._columns, strict=True)]
+        keys, lengths = columns[0], columns[3]
+        order = np.argsort(keys, kind="stable")
+        itemsize = self._dtype.itemsize
+        ids = self._room[: self._ids] if self._large is None else self._large
+        # ends: (documents + 1,), where each document begins in the ids, in bytes
+        ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64) + 1)]) * itemsize
+        texts = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(keys), [None, pa.py_buffer(ends), pa.py_buffer(ids)]
+        )
+        bits = block_bits(int(ends[-1]) + DOCUMENT_BYTES * len(keys))
+        columns = [column[order] for column in columns]
+        # firsts: (blocks + 1,), the first document of each block
+        firsts = np.searchsorted(columns[0], block_starts(bits))
+        firsts = np.append(firsts, len(keys))
+        starts = np.concatenate([[0], np.cumsum(columns[3].astype(np.int64) + 1)]) * itemsize
+        path = run_path(self._part, len(self.runs))
+        file = self._folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        digests = np.zeros(len(firsts) - 1, "<u8")
+        offsets = np.zeros(len(firsts), "<i8")
+        whole = xxhash.xxh3_128()
+        with file.open("xb") as out:
+            block = 0
+            while block < len(digests):
+                # as many blocks as fill what is put in order at a time
+                beyond = np.searchsorted(
+                    starts[firsts], int(starts[firsts[block]]) + _TAKEN_BYTES, side="right"
+                )
+                after = min(max(int(beyond) - 1, block + 1), len(digests))
+                first, last = int(firsts[block]), int(firsts[after])
+                taken = memoryview(b"")
+                if last > first:
+                    taken = memoryview(texts.take(pa.array(order[first:last])).buffers()[2])
+                origin = int(starts[first])
+                for number in range(block, after):
+                    begin, end = int(firsts[number]), int(firsts[number + 1])
+                    data = b"".join(column[begin:end].tobytes() for column in columns)
+                    data += taken[int(starts[begin]) - origin : int(starts[end]) - origin]
+                    out.write(data)
+                    whole.update(data)
+                    digests[number] = xxhash.xxh3_64_intdigest(data)
+                    offsets[number + 1] = offsets[number] + len(data)
+                block = after
+        self.runs.append(
+            Run(
+                file=FileRecord(path=path, size=int(offsets[-1]), xxh128=whole.hexdigest()),
+                offsets=told(offsets),
+                counts=told(np.diff(firsts).astype("<i8")),
+                digests=told(digests),
+            )
+        )
+        self._begin()
+
+
+def block_bits(size: int) -> int:
+    """How many bits of a key tell the block of a run of so many bytes."""
+    return min(_MOST_BITS, max(0, (size // BLOCK_BYTES).bit_length()))
+
+
+def block_starts(bits: int) -> npt.NDArray[np.uint64]:
+    """The first key of each block."""
+    if not bits:
+        return np.zeros(1, np.uint64)
+    return np.arange(2**bits, dtype=np.uint64) << np.uint64(KEY_BITS - bits)

@@ -1,0 +1,42 @@
+"""Merge a range of keys of all runs into a part's packed shards on scratch, in a worker process."""
+
+from prefect import task
+
+from streaming_ext.errors import DatasetError
+from tasks.core.planning.part import Part
+from tasks.core.workers.jobs import GatherJob, TokenizedPart
+from tasks.running.retrying import OURS, retry_pauses
+from tasks.running.run import Run
+
+
+@task(
+    name="gather",
+    task_run_name="gather {part}",
+    retries=3,
+    retry_delay_seconds=retry_pauses,
+    **OURS,
+)
+def gather(run: Run, part: Part) -> TokenizedPart:
+    """Merge what belongs to a part; the shards stay on scratch, their counts come back.
+
+    Raises:
+        ShardmillError: whatever the worker met.
+    """
+    plan = run.plan
+    if plan.gathering is None or plan.gathering.index is None:
+        raise DatasetError(f"{run.storage}: part {part.number:05} is missing, and so are its runs.")
+    run.require_going()
+    gathered = run.pool.run(
+        GatherJob(
+            part=part,
+            parts=len(plan.parts),
+            scratch=str(plan.part_scratch(part.number)),
+            output=str(run.storage),
+            spec=plan.spec,
+            source=plan.gathering.source,
+            index=plan.gathering.index,
+        ),
+        on_progress=run.follow(part),
+    )
+    run.follow(part)(gathered.progress)
+    return gathered
