@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, BatchReader, Blocks
+from streaming_ext.batches.context import context_slice
 from streaming_ext.batches.sources import source_of
 from streaming_ext.batches.tensors import to_tensors
 from streaming_ext.checkpoint.position import TrainingPosition
@@ -22,6 +23,7 @@ from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings
 from streaming_ext.shards.opening import open_streams
 from streaming_ext.shards.prefetch import sequences_ahead
 from streaming_ext.stock import streaming
+from streaming_ext.stock_arguments import refuse_stock
 from streaming_ext.streams import TokenStream, domains_of, one_or_several, sequences_an_epoch
 from streaming_ext.units import parse_bytes, parse_count
 
@@ -48,6 +50,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         drop_last: leave out the last step of an epoch that is less than a global batch. By
             default so, except for the holdout split: there it is filled up, and `real` says
             which rows count.
+        batching_method: `random` mixes streams in a step; `per_stream` fills each step from one.
         packing: `best_fit` for rows of whole documents, where only those that are longer than a row
             are cut; the plan is made once and kept beside the shards. None for sequences cut out
             of one stream.
@@ -72,6 +75,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         dp_world_size: number of data-parallel ranks.
         device_mesh: one-dimensional mesh of the data-parallel ranks.
         process_group: group of the data-parallel ranks.
+        cp_rank: rank within a context-parallel group, with `cp_size`: it gets its part of each row.
+        cp_size: ranks of that group.
         node_local: each node holds its own share of the data, and its ranks read that one; by
             default so where the manifest says that it is a share. A folder with every node's
             manifest tells who holds what where there is no process group.
@@ -96,6 +101,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         num_canonical_nodes: int | None = None,
         epoch_size: int | str | None = None,
         drop_last: bool | None = None,
+        batching_method: str = "random",
         packing: str | None = None,
         exclude: str | Path | None = None,
         max_repeated_ngram: int | None = None,
@@ -112,14 +118,19 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         dp_world_size: int | None = None,
         device_mesh: Any = None,
         process_group: Any = None,
+        cp_rank: int | None = None,
+        cp_size: int | None = None,
         node_local: bool | str | Path | None = None,
+        **stock: Any,
     ) -> None:
         """Open the dataset; no shard is read yet."""
+        refuse_stock(stock)
         exclusions = None if exclude is None else Exclusions.read(exclude)
         order = OrderSettings(
             split=split, sequence_length=sequence_length, batch_size=batch_size, shuffle=shuffle,
             shuffle_seed=shuffle_seed, shuffle_block_size=shuffle_block_size,
             num_canonical_nodes=num_canonical_nodes, drop_last=drop_last, packing=packing,
+            batching_method=batching_method,
             exclude=None if exclusions is None else exclusions.fingerprint,
             max_repeated_ngram=max_repeated_ngram,
         )  # fmt: skip
@@ -144,6 +155,9 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         source = source_of(caches, packing=packing, length=self.sequence_length,
                            cache_limit=self.cache_limit, left_out=documents)  # fmt: skip
         self.reader = source.reader
+        told = (dp_rank, device_mesh, process_group, replication)
+        context = context_slice(cp_rank, cp_size, length=self.sequence_length,
+                                told=any(each is not None for each in told))  # fmt: skip
         self._bounds = source.bounds(self.sequence_length)
         left_out = None
         bounds = self._bounds
@@ -162,6 +176,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.plan = plan_of(
             self.node_group, order.spec, bounds=bounds, drop_last=self.drop_last, left_out=left_out,
             choose=sequences_an_epoch(self.streams, sizes, epoch_size=self.epoch_size),
+            per_stream=batching_method == "per_stream",
             slices=RankSlices(batch_size=batch_size or 1, lanes=self.num_canonical_nodes,
                               rank=reading.rank, num_ranks=reading.size),
         )  # fmt: skip
@@ -172,6 +187,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             self.plan, source, sequence_length=self.sequence_length, extras=extras,
             eot_id=self.eot_id, predownload=self.predownload,
             max_repeated_ngram=max_repeated_ngram, domain_of_stream=self.domain_of_stream,
+            context=context,
         )  # fmt: skip
         self.resume = resume_of(self.node_group, self.plan, indexes,
                                 settings=order.identity(self.sequence_length),

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from streaming_ext.batches.buffers import Buffers
+from streaming_ext.batches.context import ContextSlice
 from streaming_ext.batches.masks import IGNORED, MASKS, Boundaries
 from streaming_ext.batches.repeats import repeats_more
 from streaming_ext.batches.spread import Spread
@@ -48,6 +49,7 @@ class BatchReader:
         predownload: int,
         max_repeated_ngram: int | None = None,
         domain_of_stream: Sequence[int] = (0,),
+        context: ContextSlice | None = None,
     ) -> None:
         """Choose what a batch holds besides its tokens.
 
@@ -60,6 +62,7 @@ class BatchReader:
             predownload: sequences of this rank to run ahead with fetching.
             max_repeated_ngram: see `repeats_more`; None to look for nothing.
             domain_of_stream: number of each stream's domain.
+            context: which part of each row; None for all of it.
         """
         if unknown := sorted(set(extras) - set(EXTRAS)):
             raise UsageError(f"`extras` may name {', '.join(EXTRAS)}; got {', '.join(unknown)}.")
@@ -80,6 +83,7 @@ class BatchReader:
             source.find_ends(self._eot)
         self._predownload = predownload
         self._domain_of_stream = np.array(domain_of_stream)
+        self._context = context
         self._max_repeated = max_repeated_ngram
 
     def batches(
@@ -183,7 +187,7 @@ class BatchReader:
             batch |= spread.of_step(step, tokens)
             if "real" in batch and "targets" in batch:
                 batch["targets"][~batch["real"]] = IGNORED
-        return batch
+        return batch if self._context is None else self._context.cut(batch)
 
     def _planned(
         self, cursor: Cursor, blocks: Iterable[range]

@@ -95,6 +95,6 @@ class Resume:
                 cursor = self.plan.next_epoch(cursor)
             return cursor
         drawn = {stream.fingerprint: stream.drawn for stream in old.streams}
-        row = self.lanes if len(now.streams) > 1 else 1
+        row = self.plan.row
         before = [-(-drawn.get(stream.fingerprint, 0) // row) * row for stream in now.streams]
         return Cursor(epoch=old.epoch + (old.sequences > 0), place=0, before=tuple(before))

@@ -47,6 +47,7 @@ class EpochPlan:
         slices: RankSlices,
         drop_last: bool,
         left_out: list[Ints] | None = None,
+        per_stream: bool = False,
     ) -> None:
         """Put the parts together.
 
@@ -57,6 +58,7 @@ class EpochPlan:
             slices: of every step, one a rank.
             drop_last: leave out the last short step of an epoch, or fill it with sequence -1.
             left_out: see `StreamOrder`, one a stream.
+            per_stream: every step holds sequences of one stream.
 
         Raises:
             UsageError: there is nothing to read.
@@ -69,19 +71,25 @@ class EpochPlan:
             for number, each in enumerate(bounds)
         ]  # fmt: skip
         self._mixture: Mixture | None = None
+        self.row = 1  # places in a row that all draw from one stream
         for number, order in enumerate(self._orders):
             if order.size < 1:
                 raise UsageError(f"Stream {number} holds less than one sequence.")
         if len(bounds) > 1:
-            rows = tuple(count // spec.lanes for count in choose)
+            self.row = slices.global_batch if per_stream else spec.lanes
+            rows = tuple(count // self.row for count in choose)
             if 0 in rows:
-                raise UsageError(
-                    f"A stream gives {min(choose)} sequences an epoch, less than one for each of "
-                    f"the {spec.lanes} canonical nodes. Raise its share, or lower "
-                    "num_canonical_nodes."
+                least, instead = (
+                    (f"one global batch of {self.row}", "batch_size")
+                    if per_stream
+                    else (f"one for each of the {self.row} canonical nodes", "num_canonical_nodes")
                 )
-            self._mixture = Mixture(rows, lanes=spec.lanes, seed=spec.seed, shuffle=spec.shuffle)
-            choose = [count * spec.lanes for count in rows]
+                raise UsageError(
+                    f"A stream gives {min(choose)} sequences an epoch, less than {least}. Raise "
+                    f"its share, or lower {instead}."
+                )
+            self._mixture = Mixture(rows, lanes=self.row, seed=spec.seed, shuffle=spec.shuffle)
+            choose = [count * self.row for count in rows]
         self.choose = tuple(choose)
         self.sizes = tuple(order.size for order in self._orders)
         self.epoch_size = sum(choose)

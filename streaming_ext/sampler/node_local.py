@@ -111,11 +111,12 @@ def plan_of(
     slices: RankSlices,
     drop_last: bool,
     left_out: list[Ints] | None = None,
+    per_stream: bool = False,
 ) -> EpochPlan:
     """The plan of a rank of a node_group, or an ordinary one where there is none."""
     if node_group is None:
         return EpochPlan(spec, bounds=bounds, choose=choose, slices=slices, drop_last=drop_last,
-                         left_out=left_out)  # fmt: skip
+                         left_out=left_out, per_stream=per_stream)  # fmt: skip
     return NodePlan(spec, bounds=bounds[0], node_group=node_group, slices=slices,
                     drop_last=drop_last, left_out=left_out)  # fmt: skip
 

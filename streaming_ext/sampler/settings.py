@@ -8,6 +8,7 @@ from streaming_ext.sampler.order import OrderSpec
 
 DEFAULT_LANES = 8
 DEFAULT_WINDOW = 1 << 18
+BATCHINGS = ("random", "per_stream")
 PACKINGS = ("best_fit",)
 _LEAST = {"sequence_length": 1, "batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
           "num_canonical_nodes": 1, "max_repeated_ngram": 1}  # fmt: skip
@@ -25,6 +26,7 @@ class OrderSettings:
     shuffle_block_size: int
     num_canonical_nodes: int | None
     drop_last: bool | None
+    batching_method: str = "random"
     packing: str | None = None
     exclude: str | None = None
     max_repeated_ngram: int | None = None
@@ -34,6 +36,12 @@ class OrderSettings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UsageError(f"`{name}` must be at least {least}, got {value}.")
+        if self.batching_method not in BATCHINGS:
+            raise UsageError(
+                f"`batching_method` must be {' or '.join(map(repr, BATCHINGS))}, got "
+                f"{self.batching_method!r}: `random` mixes streams within a step, `per_stream` "
+                "fills each step from one."
+            )
         if self.packing not in (None, *PACKINGS):
             raise UsageError(
                 f"`packing` must be {' or '.join(map(repr, PACKINGS))}, or None for sequences cut "
@@ -67,6 +75,8 @@ class OrderSettings:
         }
         # What is not asked for is not named: such a state is what earlier versions saved.
         asked = {name: getattr(self, name) for name in ("packing", "exclude", "max_repeated_ngram")}
+        if self.batching_method != "random":
+            asked["batching_method"] = self.batching_method
         return identity | {name: value for name, value in asked.items() if value is not None}
 
     def of_group(self, sequence_length: int) -> dict[str, Any]:

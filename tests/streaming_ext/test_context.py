@@ -1,0 +1,121 @@
+"""Rows shared by context-parallel ranks, and steps of one stream each."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext.errors import ConfigMismatchError, UsageError
+from tests.streaming_ext.build import build, numbered_parts, some_documents
+
+PER_TOKEN = ("tokens", "targets", "position_ids", "document_ids")
+
+
+@pytest.mark.parametrize(("size", "workers", "packing"), [
+    (1, 0, None), (2, 1, None), (4, 0, None), (2, 0, "best_fit"), (4, 1, "best_fit"),
+])  # fmt: skip
+def test_the_parts_of_all_ranks_are_the_rows(open_raw, size, workers, packing) -> None:
+    settings = {"extras": [*PER_TOKEN[1:], "cu_seqlens", "sequence_ids"], "packing": packing,
+                "sequence_length": 16}  # fmt: skip
+    whole = list(StreamingTokenLoader(open_raw(**settings)))
+    parts = [
+        list(StreamingTokenLoader(open_raw(**settings, cp_rank=rank, cp_size=size),
+                                  num_workers=workers))
+        for rank in range(size)
+    ]  # fmt: skip
+    piece = 16 // (2 * size)
+    for step, batch in enumerate(whole):
+        for name in PER_TOKEN:
+            halves = [parts[rank][step][name].split(piece, dim=1) for rank in range(size)]
+            if size == 1:
+                assert torch.equal(parts[0][step][name], batch[name])
+                continue
+            assert all(len(pair) == 2 for pair in halves)
+            ordered = [pair[0] for pair in halves] + [pair[1] for pair in halves[::-1]]
+            assert torch.equal(torch.cat(ordered, dim=1), batch[name])
+        for rank in range(size):
+            assert torch.equal(parts[rank][step]["cu_seqlens"], batch["cu_seqlens"])
+            assert torch.equal(parts[rank][step]["sequence_ids"], batch["sequence_ids"])
+            assert parts[rank][step]["tokens"].is_contiguous()
+
+
+def test_the_state_does_not_know_of_it(open_raw) -> None:
+    here = StreamingTokenLoader(open_raw(cp_rank=1, cp_size=2))
+    next(iter(here))
+    other = StreamingTokenLoader(open_raw())
+    other.load_state_dict(here.state_dict())
+    assert other.state_dict() == here.state_dict()
+
+
+@pytest.mark.parametrize(("given", "told"), [
+    ({"cp_rank": 0}, "give both or neither"),
+    ({"cp_rank": 2, "cp_size": 2}, r"`cp_rank` must be in \[0, 2\), got 2"),
+    ({"cp_rank": 0, "cp_size": 0}, r"must be in \[0, 0\)"),
+    ({"cp_rank": 0, "cp_size": 3}, "`sequence_length` is 8: .* a multiple of 6"),
+    ({"cp_rank": 0, "cp_size": 2, "dp_rank": None, "dp_world_size": None}, "replication=2"),
+])  # fmt: skip
+def test_what_is_not_allowed(open_raw, given, told) -> None:
+    with pytest.raises(UsageError, match=told):
+        open_raw(**given)
+
+
+@pytest.fixture(scope="module")
+def streams(tmp_path_factory: pytest.TempPathFactory) -> list[TokenStream]:
+    folder: Path = tmp_path_factory.mktemp("streams")
+    return [
+        TokenStream(local=build(folder / str(count), numbered_parts(some_documents(count))).root)
+        for count in (300, 120, 80)
+    ]
+
+
+def opened(streams: list[TokenStream], **changes: Any) -> StreamingTokenDataset:
+    settings = {"streams": streams, "batch_size": 6, "shuffle": True, "num_canonical_nodes": 4,
+                "extras": ["stream_ids", "sequence_ids"], "batching_method": "per_stream",
+                "dp_rank": 0, "dp_world_size": 1}  # fmt: skip
+    return StreamingTokenDataset(**(settings | changes))
+
+
+def test_each_step_is_of_one_stream_and_each_sequence_comes_once(streams) -> None:
+    loader = StreamingTokenLoader(opened(streams))
+    for epoch in range(2):
+        seen: list[tuple[int, int]] = []
+        order = []
+        for batch in loader:
+            (stream,) = set(batch["stream_ids"].tolist())
+            order.append(stream)
+            seen += [(stream, sequence) for sequence in batch["sequence_ids"].tolist()]
+        # The second epoch begins a bit before the end of the first pass.
+        assert epoch or len(seen) == len(set(seen)) == loader.dataset.plan.epoch_size
+        assert len(seen) == 6 * len(loader) > 900
+        assert order != sorted(order)
+        assert set(order) == {0, 1, 2}
+
+
+def test_its_steps_are_the_same_on_any_ranks_and_resumed_anywhere(streams) -> None:
+    loader = StreamingTokenLoader(opened(streams))
+    steps, states = [], []
+    for batch in loader:
+        steps.append(sorted(batch["sequence_ids"].tolist()))
+        states.append(loader.state_dict())
+    assert len(steps) > 100
+    assert states[0]["order"]["batching_method"] == "per_stream"
+    for done in range(1, len(steps), 31):
+        ranks = (2, 3, 6)[done % 3]
+        rest: list[list[int]] = [[] for _ in steps[done:]]
+        for rank in range(ranks):
+            other = StreamingTokenLoader(
+                opened(streams, batch_size=6 // ranks, dp_rank=rank, dp_world_size=ranks)
+            )
+            other.load_state_dict(states[done - 1])
+            own = [batch["sequence_ids"].tolist() for batch in other]
+            rest = [a + b for a, b in zip(rest, own, strict=True)]
+        assert [sorted(step) for step in rest] == steps[done:]
+    with pytest.raises(ConfigMismatchError, match="batching_method: the state has 'per_stream'"):
+        StreamingTokenLoader(opened(streams, batching_method="random")).load_state_dict(states[0])
+
+
+def test_a_stream_of_less_than_a_step(streams) -> None:
+    with pytest.raises(UsageError, match="less than one global batch of 1000. Raise its share"):
+        opened(streams, batch_size=1000)
