@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 KEY_BITS: Final = 64
-MAX_PART_BYTES: Final = 2**27  # of ids: what a worker merges at a time
+MAX_PART_BYTES: Final = 384 * 2**20  # of ids: what a worker merges at a time
 _LEAST_PARTS: Final = 64  # while each fills a shard: enough for many workers
 _SHIFT = np.uint64(33)
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)

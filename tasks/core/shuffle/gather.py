@@ -2,9 +2,10 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,21 +151,24 @@ class _Documents:
 def _read(storage: Storage, index: RunIndex, start: int, end: int, dtype: str) -> _Documents:
     """All documents of a range of keys, in the order of the sources."""
     ranges = [found for found in index.ranges(start, end) if found.counts.sum()]
+    most = sum(int(found.offsets[-1] - found.offsets[0]) for found in ranges)
+    ids = np.empty(most // np.dtype(dtype).itemsize, np.dtype(dtype).newbyteorder("<"))
+    held = 0
     blocks: list[list[npt.NDArray[Any]]] = []
-    with ThreadPoolExecutor(_READS_AT_ONCE if storage.remote else 1) as threads:
-        for found, data in zip(
-            ranges, threads.map(lambda one: _bytes_of(storage, one), ranges), strict=True
-        ):
-            for columns in _blocks(storage, found, data, (start, end), dtype):
-                rows = columns[1]
-                blocks.append([*columns, *index.origins(found.part, rows)])
+    for found, data in _bytes_of_all(storage, ranges):
+        for *columns, own in _blocks(storage, found, data, (start, end), dtype):
+            ids[held : held + len(own)] = own
+            held += len(own)
+            # copied, so that what was read is let go of
+            blocks.append([column.copy() for column in columns])
+            blocks[-1] += index.origins(found.part, blocks[-1][1])
     if not blocks:
         none = np.empty(0, np.int64)
         return _Documents(
             keys=none.astype(np.uint64), sources=none, rows=none, places=none, lengths=none,
-            sizes=none, in_holdout=none.astype(np.bool_), ids=np.empty(0, dtype), order=none,
+            sizes=none, in_holdout=none.astype(np.bool_), ids=ids, order=none,
         )  # fmt: skip
-    keys, _, places, lengths, sizes, in_holdout, ids, sources, rows = (
+    keys, _, places, lengths, sizes, in_holdout, sources, rows = (
         np.concatenate(column) for column in zip(*blocks, strict=True)
     )
     return _Documents(
@@ -175,9 +179,18 @@ def _read(storage: Storage, index: RunIndex, start: int, end: int, dtype: str) -
         lengths=lengths.astype(np.int64),
         sizes=sizes.astype(np.int64),
         in_holdout=in_holdout.astype(np.bool_),
-        ids=ids,
+        ids=ids[:held],
         order=np.argsort(keys, kind="stable"),  # of equal keys the first in the sources comes first
     )
+
+
+def _bytes_of_all(storage: Storage, ranges: Sequence[Range]) -> Iterator[tuple[Range, bytes]]:
+    """The bytes of each range; of object storage some at a time."""
+    at_once = _READS_AT_ONCE if storage.remote else 1
+    with ThreadPoolExecutor(at_once) as threads:
+        for first in range(0, len(ranges), at_once):
+            some = ranges[first : first + at_once]
+            yield from zip(some, threads.map(partial(_bytes_of, storage), some), strict=True)
 
 
 def _bytes_of(storage: Storage, found: Range) -> bytes:

@@ -14,7 +14,7 @@ from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints
 from streaming_ext.errors import CorruptDatasetError
 from tasks.core.shuffle.run_record import RunRecord, heard
 
-STEP_BYTES: Final = 192 * 2**20  # of runs that are merged at a time
+STEP_BYTES: Final = 512 * 2**20  # of runs that are merged at a time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,7 @@ from streaming_ext.dataset.spec import DatasetSpec
 from tasks.core.shuffle.run_record import Run, run_path, told
 
 assert HASH == "xxh128"  # noqa: S101  (what `FileRecord` holds)
-RUN_BYTES: Final = 192 * 2**20  # of a run, sorted in memory
+RUN_BYTES: Final = 384 * 2**20  # of a run, sorted in memory
 BLOCK_BYTES: Final = 2**16  # about; a reader takes whole blocks
 DOCUMENT_BYTES: Final = 33  # of a document in a block beside its ids
 _TAKEN_BYTES = 2**24  # of ids that are put in order at a time

@@ -76,5 +76,5 @@ def test_number_of_parts() -> None:
     assert num_parts(2**26, 2**26) == 1
     assert num_parts(2**26 + 1, 2**26) == 2
     assert num_parts(2**26, 1024) == 64  # no more while they would be small
-    assert num_parts(2**40, 1024) == 2**40 // MAX_PART_BYTES
-    assert num_parts(2**40, 2**30) == 2**40 // MAX_PART_BYTES
+    assert num_parts(2**40, 1024) == -(-(2**40) // MAX_PART_BYTES)
+    assert num_parts(2**40, 2**30) == -(-(2**40) // MAX_PART_BYTES)

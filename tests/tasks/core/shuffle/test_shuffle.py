@@ -1,5 +1,6 @@
 """A shuffled dataset: a permutation of all documents, whatever the parts, formats and kills."""
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,19 +14,27 @@ import pytest
 
 from streaming_ext import StreamingTokenDataset
 from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.places import PlacesOfSources
 from streaming_ext.dataset.provenance import DocumentRows, read_provenance
 from streaming_ext.dataset.reading import read_manifest, read_record
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shuffled.keys import document_keys
 from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, sources_of
 from streaming_ext.documents_of_part import find_document
-from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, StorageError
+from streaming_ext.errors import (
+    ConfigMismatchError,
+    CorruptDatasetError,
+    ScratchError,
+    StorageError,
+)
 from streaming_ext.text.sources import list_sources
 from streaming_ext.trace import trace_step
 from tasks.core.config import ShardConfig
+from tasks.core.outputs.part_files import PartFiles
 from tasks.core.planning.look import look, take_up
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.shuffle.arrange import arrange
+from tasks.core.shuffle.run_writer import RunWriter
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
 from tasks.core.verify.verify import verify
@@ -344,3 +353,59 @@ def test_excluded_in_training(tmp_path: Path, lines: Path, vocabulary: Path) -> 
     rest = seen(exclude=tmp_path / "excluded.parquet")
     assert rest
     assert not rest & left_out
+
+
+def test_lost_run(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+    root = tmp_path / "dataset"
+    plan, storage = begin(lines, root, vocabulary)
+    tokenize_all(plan, storage)
+    second = arrange(plan, storage)
+    (root / "shuffle" / "00001-000.run").unlink()
+    with pytest.raises(StorageError, match=r"00001-000\.run is gone"):
+        gather_all(second, storage)
+    plan, storage = begin(lines, root, vocabulary)
+    assert plan.todo == (1,)  # made again, and no other
+    assert build(lines, root, vocabulary).exists()
+    assert hash_of(root) == hash_of(build(lines, tmp_path / "whole", vocabulary))
+
+
+def test_full_scratch(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "dataset"
+    plan, storage = begin(lines, root, vocabulary)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunWriter, "_flush", full)
+        with pytest.raises(ScratchError, match="No space left"):
+            tokenize_all(plan, storage)
+    tokenize_all(plan, storage)
+    second = arrange(plan, storage)
+    with monkeypatch.context() as patch:
+        patch.setattr(PartFiles, "finish", full)
+        with pytest.raises(ScratchError, match="No space left"):
+            gather_all(second, storage)
+    assert not list((root / "parts").glob("*"))
+    gather_all(second, storage)
+
+
+def test_shares_of_nodes(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+    size = max(file.stat().st_size for file in lines.iterdir()) // 3
+    found: list[tuple[str, int, int]] = []
+    for rank in range(2):
+        root = build(
+            lines, tmp_path / str(rank), vocabulary, part_size=size, nodes=2, node_rank=rank
+        )
+        assert verify(LocalStorage(root), deep=True).findings == ()
+        assert begin(lines, root, vocabulary, part_size=size, nodes=2, node_rank=rank)[0].published
+        sources = sources_of((root / SOURCES_PATH).read_bytes())
+        documents = documents_of(root)
+        assert documents.sources is not None
+        places = PlacesOfSources(sources)
+        for source, row in zip(documents.sources.tolist(), documents.rows.tolist(), strict=True):
+            place = places.of(row, source)
+            found.append((place.source, place.from_byte, place.row))
+    assert len(set(found)) == len(found) == FILES * DOCUMENTS
