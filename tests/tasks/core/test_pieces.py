@@ -24,7 +24,8 @@ from tasks.core.planning.look import look
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
 from tasks.core.verify.verify import verify
-from tests.tasks.core.build_dataset import Forger, build_from
+from tests.tasks.core import build_dataset
+from tests.tasks.core.build_dataset import Forger, build_from, write_scratch
 from tests.tasks.core.doubles import write_source
 
 TEXT = ReadOptions()
@@ -192,3 +193,22 @@ def test_nothing_changes_below_the_part_size(tmp_path: Path, vocabulary: Path) -
     }  # fmt: skip
     assert "pieces" not in json.loads(files[0]["parts/00000.json"])
     assert Manifest.model_validate_json(files[0]["manifest.json"]).format == 1
+
+
+def test_a_file_that_changes_between_two_of_its_pieces(
+    tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(JsonLinesFormat(), tmp_path / "sources/x.jsonl", DOCUMENTS)
+    options = {"tokenizer": str(vocabulary), "part_size": "20KiB"}
+
+    def written_and_changed(*args: Any) -> None:
+        write_scratch(*args)
+        file.write_bytes(file.read_bytes().replace(b" the ", b" eht "))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build_dataset, "write_scratch", written_and_changed)
+        with pytest.raises(SourceError, match=r"x\.jsonl: changed since the run began"):
+            build_from(tmp_path / "sources", tmp_path / "dataset", **options)
+    assert len(list((tmp_path / "dataset/parts").iterdir())) == 1
+    with pytest.raises(ConfigMismatchError, match=r"made from other sources:\n.*x\.jsonl: content"):
+        build_from(tmp_path / "sources", tmp_path / "dataset", **options)
