@@ -195,6 +195,12 @@ class ReportPage:
             ("run", report.run, None),
             ("versions", ", ".join(f"{name} {v}" for name, v in report.versions.items()), None),
         ]
+        if spec.shuffle is not None:
+            stage = f"{len(report.gathered):,} parts merged in this run"
+            told = f"{spec.shuffle} shuffled, seed {spec.shuffle_seed}; {stage}"
+            if report.gathered:
+                told += f", {duration_text(report.gather_seconds)}"
+            facts.append(("order", told, None))
         if report.sources_not_checked:
             told = f"{report.sources_not_checked:,} of {report.files:,} source files"
             facts.append(("not checked on the way", f"{told}: no hash of them is offered", None))

@@ -91,3 +91,8 @@ def test_remote_s3(cache: Path) -> None:
     assert re.findall(r"^(\w+) +(\w+) +[\d.]+ MB/s$", printed, re.MULTILINE) == [
         (what, who) for what in ("put", "get", "file") for who in ("boto3", "shardmill")
     ]
+
+
+def test_plot_of_the_shuffle(cache: Path, tmp_path: Path) -> None:
+    run_script("shuffle", "--plot", tmp_path / "order.png", cache=cache)
+    assert (tmp_path / "order.png").read_bytes().startswith(b"\x89PNG")

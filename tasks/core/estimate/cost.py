@@ -21,7 +21,7 @@ SECONDS_A_FILE = 0.017
 PARTS_AHEAD = 2  # files a host has in hand beside one a worker
 AHEAD_BYTES = 8 * 2**30  # of downloaded files that no worker has begun, at most
 REQUESTS_A_PART = 2  # its record and its table of documents; each shard is one more
-MERGE_RATE = 150e6  # of runs, in bytes a second of a worker: benchmarks/shuffle.py
+MERGE_RATE = 120e6  # of runs, in bytes a second of a worker: benchmarks/shuffle.py
 PIECE_BYTES = 8 * 2**20  # of an object that one request brings
 
 

@@ -6,9 +6,11 @@ import pytest
 
 from tasks.core.estimate.cost import (
     AHEAD_BYTES,
+    MERGE_RATE,
     PARTS_AHEAD,
     SECONDS_A_FILE,
     Machines,
+    ShuffleWork,
     Work,
     cost,
     makespan,
@@ -137,3 +139,20 @@ def test_the_published_ten_hours() -> None:
     assert ours.bottleneck == "network"
     assert 2.3 <= ours.seconds / 3600 <= 2.6
     assert ours.output / 4 < 570e9  # as published
+
+
+def test_a_shuffle_writes_runs_and_reads_ranges_of_them() -> None:
+    shuffle = ShuffleWork(bytes=4000 * MB, runs=40, parts=10)
+    plain = cost(WORK, MACHINES)
+    found = cost(replace(WORK, shuffle=shuffle), MACHINES)
+    assert found.runs == 4000 * MB
+    more = found.busy["cpu"] - plain.busy["cpu"]
+    assert more == pytest.approx(4000 * MB / MERGE_RATE / 4 + 10 * SECONDS_A_FILE)
+    assert (found.fetched, found.uploaded, found.gets, found.puts) == (0, 0, 0, 0)
+    stored = cost(replace(WORK, shuffle=shuffle, uploads=True), MACHINES)
+    assert stored.uploaded == (3100 + 4000) * MB
+    # 10 parts read of 40 runs, whose 40 records are read too
+    assert stored.gets == 10 * 40 + 40
+    # the runs, their records, the shards, and two files a part
+    assert stored.puts == 40 + 40 + 80 + 2 * 10
+    assert stored.fetched >= 4000 * MB
