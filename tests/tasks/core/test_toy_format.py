@@ -115,11 +115,15 @@ def words_in(module: str) -> set[str]:
 PROVENANCE = {
     "streaming_ext.dataset.layout",
     "streaming_ext.dataset.provenance",
+    "streaming_ext.dataset.shuffled.source_table",
+    "streaming_ext.documents_of_part",
+    "streaming_ext.exclusions",
     "streaming_ext.trace",
     "tasks.core.outputs.part_files",
     "tasks.core.reporting.lengths",
     "tasks.core.storage.object_store",
     "tasks.core.synthetic",
+    "tasks.core.verify.deep_shuffled",
     "flows.demo",
 }
 
