@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from streaming_ext.batches.packed_source import PackedSource
 from streaming_ext.batches.shard_source import ShardSource
 from streaming_ext.batches.token_reader import TokenReader
 from streaming_ext.errors import UsageError
 from streaming_ext.packing.documents import Documents
 from streaming_ext.packing.opening import open_plan
+from streaming_ext.packing.packed_source import PackedSource
 from streaming_ext.shards.cache import ShardCache
 
 
