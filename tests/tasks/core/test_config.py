@@ -39,6 +39,8 @@ def test_defaults() -> None:
         "holdout_seed": 0,
         "shard_size": 67_108_864,
         "compression": "zstd:1",
+        "shuffle": None,
+        "shuffle_seed": 0,
         "scratch": None,
         "part_size": 2**30,
         "min_part_size": 0,
