@@ -148,8 +148,8 @@ class PartSummary(LeftOut):
         return self.files_not_checked if self.files > 1 else int(self.source.content is not None)
 
 
-class PartRecord(LeftOut):
-    """What became of a part's source files, and every file that was made of them.
+class PartCounts(LeftOut):
+    """What became of a part's source files: what its record and that of its runs have alike.
 
     Attributes:
         source: its first file.
@@ -162,7 +162,6 @@ class PartRecord(LeftOut):
         bad_listed: the first of the bad ones.
     """
 
-    format: Literal[1, "1.1"] = 1
     part: Count
     spec: DatasetSpec
     source: SourceIdentity
@@ -172,7 +171,6 @@ class PartRecord(LeftOut):
     empty_documents: Count
     text_bytes: Count
     splits: dict[Split, SplitPart]
-    documents: FileRecord
     bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
 
     @property
@@ -185,6 +183,13 @@ class PartRecord(LeftOut):
         """The same for people."""
         span = self.pieces[0].span if self.pieces else None
         return made_of_text(self.source.url, span, self.source.size, files=len(self.made_of))
+
+
+class PartRecord(PartCounts):
+    """What became of a part's source files, and every file that was made of them."""
+
+    format: Literal[1, "1.1"] = 1
+    documents: FileRecord
 
     @model_validator(mode="after")
     def _of_its_version(self) -> Self:

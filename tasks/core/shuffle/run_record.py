@@ -8,24 +8,14 @@ Below `shuffle/` of the output:
 """
 
 import base64
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from streaming_ext.dataset.layout import SHUFFLE_FOLDER, Split
-from streaming_ext.dataset.record import (
-    MOST_BAD_LISTED,
-    BadDocument,
-    LeftOut,
-    PieceRecord,
-    SourceIdentity,
-    SplitPart,
-    made_of_text,
-)
+from streaming_ext.dataset.layout import SHUFFLE_FOLDER
+from streaming_ext.dataset.record import PartCounts
 from streaming_ext.dataset.schema import Count, FileRecord, Value, from_json
-from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError
 
 INDEX_PATH = f"{SHUFFLE_FOLDER}/index.npz"
@@ -66,8 +56,8 @@ def heard(text: str, dtype: str) -> npt.NDArray[Any]:
     return np.frombuffer(base64.b64decode(text), dtype)
 
 
-class RunRecord(LeftOut):
-    """What became of a part's source files in the first stage; see `PartRecord` for the words.
+class RunRecord(PartCounts):
+    """What became of a part's source files in the first stage, and its runs.
 
     Attributes:
         splits: counts alone; nothing is packed yet.
@@ -77,30 +67,9 @@ class RunRecord(LeftOut):
     """
 
     format: Literal[1] = 1
-    part: Count
-    spec: DatasetSpec
-    source: SourceIdentity
-    pieces: tuple[PieceRecord, ...] = ()
-    rows: Count
-    null_documents: Count
-    empty_documents: Count
-    text_bytes: Count
-    splits: dict[Split, SplitPart]
-    bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
     documents: tuple[Count, ...]
     whole_version: str | None = None
     runs: tuple[Run, ...]
-
-    @property
-    def made_of(self) -> tuple[PieceRecord, ...]:
-        """Its pieces, also where that is one whole file."""
-        return self.pieces or (PieceRecord(source=self.source, rows=self.rows),)
-
-    @property
-    def made_of_text(self) -> str:
-        """The same for people."""
-        span = self.pieces[0].span if self.pieces else None
-        return made_of_text(self.source.url, span, self.source.size, files=len(self.made_of))
 
     def files(self) -> list[FileRecord]:
         """Every file of this part but the record itself."""
