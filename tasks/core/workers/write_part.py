@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from streaming_ext.dataset.layout import documents_path, record_path
-from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.record import PartCounts, PartRecord
 from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.errors import StorageError
 from tasks.core.outputs.part_files import RESULT_FILE
@@ -56,18 +57,7 @@ def write_part(
 
 def _run_record(part: TokenizedPart, job: WriteJob) -> RunRecord:
     return RunRecord(
-        part=part.part,
-        spec=job.spec,
-        source=part.source,
-        pieces=part.pieces,
-        rows=part.rows,
-        null_documents=part.null_documents,
-        empty_documents=part.empty_documents,
-        bad_documents=part.bad_documents,
-        bad_listed=part.bad_listed,
-        dropped_documents=part.dropped_documents,
-        text_bytes=part.text_bytes,
-        splits=part.splits,
+        **_counts(part, job),
         documents=part.piece_documents,
         whole_version=part.whole_version,
         runs=part.runs or (),
@@ -75,22 +65,17 @@ def _run_record(part: TokenizedPart, job: WriteJob) -> RunRecord:
 
 
 def _part_record(part: TokenizedPart, job: WriteJob, scratch: Path) -> PartRecord:
-    documents = documents_path(job.part.number)
+    documents = documents_path(part.part)
     return PartRecord(
-        part=job.part.number,
-        spec=job.spec,
-        source=part.source,
-        pieces=part.pieces,
-        rows=part.rows,
-        null_documents=part.null_documents,
-        empty_documents=part.empty_documents,
-        bad_documents=part.bad_documents,
-        bad_listed=part.bad_listed,
-        dropped_documents=part.dropped_documents,
-        text_bytes=part.text_bytes,
-        splits=part.splits,
+        **_counts(part, job),
         documents=FileRecord.of(documents, (scratch / documents).read_bytes()),
     )
+
+
+def _counts(part: TokenizedPart, job: WriteJob) -> dict[str, Any]:
+    """The fields that both records have: those of the part, which have the same names."""
+    fields = PartCounts.model_fields.keys() - {"spec"}
+    return {"spec": job.spec, **{name: getattr(part, name) for name in fields}}
 
 
 def _require(file: Path, size: int) -> None:
