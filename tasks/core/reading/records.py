@@ -1,14 +1,16 @@
 """The records of all parts that lie on an output, read some at a time."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from streaming_ext.dataset.layout import PARTS_FOLDER, record_path
 from streaming_ext.dataset.reading import record_of
-from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.record import PartCounts, PartRecord
 from tasks.core.storage import Storage
 
 _IO_THREADS = 8
+Record = TypeVar("Record", bound=PartCounts)
 
 
 def read_records(storage: Storage, parts: Iterable[int] | None = None) -> dict[int, PartRecord]:
@@ -23,9 +25,25 @@ def read_records(storage: Storage, parts: Iterable[int] | None = None) -> dict[i
     """
     there = storage.list(PARTS_FOLDER)
     wanted = there if parts is None else [p for part in parts if (p := record_path(part)) in there]
+    return read_all(storage, wanted, record_of)
 
-    def read(path: str) -> PartRecord:
+
+def read_all(
+    storage: Storage, paths: Iterable[str], record_of: Callable[..., Record]
+) -> dict[int, Record]:
+    """The records that some files hold, by part.
+
+    Args:
+        storage: the dataset's.
+        paths: of the files.
+        record_of: reads one from the bytes of a file and `where` that lies.
+
+    Raises:
+        CorruptDatasetError: a record is damaged.
+    """
+
+    def read(path: str) -> Record:
         return record_of(storage.read(path), where=f"{storage}/{path}")
 
     with ThreadPoolExecutor(_IO_THREADS) as threads:
-        return {record.part: record for record in threads.map(read, wanted)}
+        return {record.part: record for record in threads.map(read, paths)}

@@ -1,7 +1,6 @@
 """Between the stages of a run with a shuffle: from all runs to the plan of the parts to gather."""
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,14 +32,12 @@ from streaming_ext.text.sources import SourceFile, identify, is_remote
 from tasks.core.outputs.whole import lost_files
 from tasks.core.planning.part import Part, Piece
 from tasks.core.planning.run_plan import RunPlan
-from tasks.core.reading.records import read_records
+from tasks.core.reading.records import read_all, read_records
 from tasks.core.shuffle.gathering import Gathering
 from tasks.core.shuffle.numbering import source_numbers
 from tasks.core.shuffle.run_index import RunIndex
 from tasks.core.shuffle.run_record import INDEX_PATH, RunRecord, run_record_of, run_record_path
 from tasks.core.storage import Storage
-
-_IO_THREADS = 8
 
 
 def read_run_records(storage: Storage, parts: Iterable[int] | None = None) -> dict[int, RunRecord]:
@@ -57,12 +54,7 @@ def read_run_records(storage: Storage, parts: Iterable[int] | None = None) -> di
     wanted = [path for path in there if path.endswith(".json")]
     if parts is not None:
         wanted = [path for part in parts if (path := run_record_path(part)) in there]
-
-    def read(path: str) -> RunRecord:
-        return run_record_of(storage.read(path), where=f"{storage}/{path}")
-
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        return {record.part: record for record in threads.map(read, wanted)}
+    return read_all(storage, wanted, run_record_of)
 
 
 def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
