@@ -21,7 +21,7 @@ from streaming_ext.errors import (
 )
 from streaming_ext.packing.documents import Documents, count_documents, documents_of
 from streaming_ext.packing.plan import MAX_ROW, VERSION, PackingPlan, write_plan
-from streaming_ext.packing.unit import UnitRows, pack_unit
+from streaming_ext.packing.unit import RowPieces, pack_unit
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
@@ -71,7 +71,7 @@ def open_plan(cache: ShardCache, length: int, *, left_out: Documents | None = No
 
 def plan_units(
     documents: Iterable[Documents], *, count: int, tokens: int, length: int
-) -> Iterator[tuple[int, UnitRows]]:
+) -> Iterator[tuple[int, RowPieces]]:
     """First token and rows of each unit.
 
     Args:
@@ -81,7 +81,7 @@ def plan_units(
         length: of a row.
     """
     threads = min(4, os.cpu_count() or 1)
-    waiting: deque[tuple[int, Future[UnitRows]]] = deque()
+    waiting: deque[tuple[int, Future[RowPieces]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="shardmill-packing") as pool:
         for number, unit in enumerate(_cut(documents, count=count, tokens=tokens)):
             rows = pool.submit(pack_unit, *unit, length=length, key=_KEY + number)

@@ -14,7 +14,8 @@ from streaming_ext.batches.shard_source import ShardSource
 from streaming_ext.batches.token_reader import TokenReader
 from streaming_ext.batches.token_source import Flags, Tokens
 from streaming_ext.packing.pieces_of_rows import PiecesOfRows
-from streaming_ext.packing.plan import PackingPlan, RowPieces
+from streaming_ext.packing.plan import PackingPlan
+from streaming_ext.packing.unit import RowPieces
 from streaming_ext.sampler.order import Ints
 
 

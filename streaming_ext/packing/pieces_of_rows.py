@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from streaming_ext.batches.token_reader import TokenReader, Tokens
-from streaming_ext.packing.plan import RowPieces
+from streaming_ext.packing.unit import RowPieces
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.windows import windows
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import xxhash
 
 from streaming_ext.errors import CorruptDatasetError, UsageError
-from streaming_ext.packing.unit import UnitRows
+from streaming_ext.packing.unit import RowPieces
 from streaming_ext.sampler.order import Ints
 
 VERSION: Final = 1
@@ -55,31 +55,12 @@ class Section:
     xxh128: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowPieces:
-    """The pieces of some rows, row by row.
-
-    Attributes:
-        firsts: first piece of each row, then the number of pieces: (rows + 1,).
-        starts: first token of each piece in the split's stream: (pieces,).
-        lengths: tokens of each: (pieces,).
-        begins: whether a piece begins its document: (pieces,).
-        ends: whether it ends its document: (pieces,).
-    """
-
-    firsts: Ints
-    starts: Ints
-    lengths: Ints
-    begins: npt.NDArray[np.bool_]
-    ends: npt.NDArray[np.bool_]
-
-
 def _word(length: int) -> type[np.unsignedinteger[Any]]:
     """The type of a length with its two marks."""
     return np.uint16 if length < 1 << 14 else np.uint32
 
 
-def write_plan(file: BinaryIO, units: Iterable[tuple[int, UnitRows]], *, length: int) -> None:
+def write_plan(file: BinaryIO, units: Iterable[tuple[int, RowPieces]], *, length: int) -> None:
     """Write a plan.
 
     Args:

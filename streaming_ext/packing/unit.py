@@ -20,12 +20,12 @@ _DOCUMENTS, _ROWS = range(2)  # what is permuted, part of each key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnitRows:
-    """What lies in each row, row by row.
+class RowPieces:
+    """The pieces of some rows, row by row.
 
     Attributes:
         firsts: first piece of each row, then the number of pieces: (rows + 1,).
-        starts: first token of each piece in the stream: (pieces,).
+        starts: first token of each piece in the split's stream: (pieces,).
         lengths: tokens of each piece: (pieces,).
         begins: whether a piece begins its document: (pieces,).
         ends: whether it ends its document: (pieces,).
@@ -38,7 +38,7 @@ class UnitRows:
     ends: npt.NDArray[np.bool_]
 
 
-def pack_unit(starts: Ints, lengths: Ints, *, length: int, key: int) -> UnitRows:
+def pack_unit(starts: Ints, lengths: Ints, *, length: int, key: int) -> RowPieces:
     """Pack some documents into rows.
 
     Which document of one length stands where, and the order of the rows, are keyed permutations.
@@ -72,7 +72,7 @@ def pack_unit(starts: Ints, lengths: Ints, *, length: int, key: int) -> UnitRows
     row = _shuffled(count, key, _ROWS)[row]
     by_row = _sorted_places(row)
     documents, inside, sizes = documents[by_row], inside[by_row], sizes[by_row]
-    return UnitRows(
+    return RowPieces(
         firsts=np.concatenate([[0], np.cumsum(np.bincount(row, minlength=count))]),
         starts=starts[documents] + inside,
         lengths=sizes,
