@@ -9,6 +9,7 @@ Everything is integer arithmetic written out here: NumPy promises no stream of r
 one version to the next, and an order must outlive them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,26 +63,26 @@ def permute(places: Ints, sizes: Ints, keys: Keys) -> Ints:
     Returns:
         shape (n,), each in [0, size).
     """
-    base = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.int64)
-    base += base * base < sizes  # where the square root was rounded down
-    image = _feistel(places, base, keys)
-    outside = np.flatnonzero(image >= sizes)
-    while outside.size:
-        image[outside] = _feistel(image[outside], base[outside], keys[outside])
-        outside = outside[image[outside] >= sizes[outside]]
-    return image
+    return _walked(_feistel, places, sizes, keys)
 
 
 def unpermute(images: Ints, sizes: Ints, keys: Keys) -> Ints:
     """The places that `permute` sends to some images; see there for the arguments."""
+    return _walked(_unfeistel, images, sizes, keys)
+
+
+def _walked(
+    step: Callable[[Ints, Ints, Keys], Ints], places: Ints, sizes: Ints, keys: Keys
+) -> Ints:
+    """Each place after as many steps, one or more, as lead back into range(size)."""
     base = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.int64)
-    base += base * base < sizes
-    places = _unfeistel(images, base, keys)
-    outside = np.flatnonzero(places >= sizes)
+    base += base * base < sizes  # where the square root was rounded down
+    image = step(places, base, keys)
+    outside = np.flatnonzero(image >= sizes)
     while outside.size:
-        places[outside] = _unfeistel(places[outside], base[outside], keys[outside])
-        outside = outside[places[outside] >= sizes[outside]]
-    return places
+        image[outside] = step(image[outside], base[outside], keys[outside])
+        outside = outside[image[outside] >= sizes[outside]]
+    return image
 
 
 def _unfeistel(images: Ints, base: Ints, keys: Keys) -> Ints:
