@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import xxhash
 
 from streaming_ext.dataset.hashing import content_hash
@@ -20,6 +19,7 @@ from streaming_ext.dataset.shuffled.keys import Ints, Keys, key_range
 from streaming_ext.errors import CorruptDatasetError, ScratchError, StorageError
 from tasks.core.outputs.contract import Memories
 from tasks.core.outputs.part_files import RESULT_FILE, Origins, PartFiles
+from tasks.core.shuffle.ids_by_document import IdsByDocument
 from tasks.core.shuffle.run_index import Range, RunIndex
 from tasks.core.shuffle.run_record import run_path
 from tasks.core.shuffle.run_writer import DOCUMENT_BYTES
@@ -129,10 +129,7 @@ class _Documents:
     def in_order(self) -> Iterator[tuple[npt.NDArray[Any], Ints]]:
         """The ids of documents by key, some at a time, and which documents they are."""
         itemsize = self.ids.dtype.itemsize
-        ends = np.concatenate([[0], np.cumsum(self.lengths + 1)]) * itemsize
-        texts = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(self.keys), [None, pa.py_buffer(ends), pa.py_buffer(self.ids)]
-        )
+        documents = IdsByDocument(self.ids, self.lengths)
         # taken: (documents + 1,), bytes of ids up to each, by key
         taken = np.concatenate([[0], np.cumsum((self.lengths + 1)[self.order])]) * itemsize
         first = 0
@@ -140,7 +137,7 @@ class _Documents:
             beyond = int(np.searchsorted(taken, int(taken[first]) + _TAKEN_BYTES, side="right"))
             last = max(beyond - 1, first + 1)
             piece = self.order[first:last]
-            data = texts.take(pa.array(piece)).buffers()[2]
+            data = documents.take(piece)
             yield (
                 np.frombuffer(data, self.ids.dtype, int(taken[last] - taken[first]) // itemsize),
                 piece,

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import xxhash
 
 from streaming_ext.dataset.hashing import HASH
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints, document_keys
 from streaming_ext.dataset.spec import DatasetSpec
+from tasks.core.shuffle.ids_by_document import IdsByDocument
 from tasks.core.shuffle.run_record import Run, run_path, told
 
 assert HASH == "xxh128"  # noqa: S101  (what `FileRecord` holds)
@@ -117,12 +117,8 @@ class RunWriter:
         order = np.argsort(keys, kind="stable")
         itemsize = self._dtype.itemsize
         ids = self._room[: self._ids] if self._large is None else self._large
-        # ends: (documents + 1,), where each document begins in the ids, in bytes
-        ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64) + 1)]) * itemsize
-        texts = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(keys), [None, pa.py_buffer(ends), pa.py_buffer(ids)]
-        )
-        bits = block_bits(int(ends[-1]) + DOCUMENT_BYTES * len(keys))
+        documents = IdsByDocument(ids, lengths)
+        bits = block_bits(documents.nbytes + DOCUMENT_BYTES * len(keys))
         columns = [column[order] for column in columns]
         # firsts: (blocks + 1,), the first document of each block
         firsts = np.searchsorted(columns[0], block_starts(bits))
@@ -145,7 +141,7 @@ class RunWriter:
                 first, last = int(firsts[block]), int(firsts[after])
                 taken = memoryview(b"")
                 if last > first:
-                    taken = memoryview(texts.take(pa.array(order[first:last])).buffers()[2])
+                    taken = memoryview(documents.take(order[first:last]))
                 origin = int(starts[first])
                 for number in range(block, after):
                     begin, end = int(firsts[number]), int(firsts[number + 1])

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.compression import Stream
+from streaming_ext.text.documents.items import ItemWindow
 from streaming_ext.text.documents.json.values import LARGE_TEXT_BYTES
 from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 
@@ -28,22 +29,15 @@ class LargeSpan(NamedTuple):
     end: int
 
 
-class CborItems:
+class CborItems(ItemWindow):
     """The items of a sequence, or of the one array that a file is.
 
     Attributes:
-        number: of the item in hand, from 0.
-        start: its first byte.
         large: the large texts of the item in hand, in order.
     """
 
     def __init__(self, stream: Stream, where: str) -> None:
-        self._stream, self._where = stream, where
-        self._data = b""
-        self._at = 0  # in `_data`
-        self._before = 0  # bytes dropped before `_data`
-        self._kept: int | None = None  # where the item in hand begins in `_data`; None: not kept
-        self.number = self.start = 0
+        super().__init__(stream, where)
         self.large: list[LargeSpan] = []
 
     def __iter__(self) -> Iterator[bytes | None]:
@@ -98,22 +92,11 @@ class CborItems:
                     waiting.append(1)
                 if len(waiting) > _MOST_DEPTH:
                     raise self._damaged("values nested too deep")
-        if self._kept is None:
-            return None
-        return self._taken(self._kept)
+        return self._taken()
 
     def _note(self, kind: int, span: LargeSpan, in_string: int) -> None:
         if kind == _TEXT and span.end - span.start > LARGE_TEXT_BYTES and not in_string:
             self.large.append(span)
-
-    def _taken(self, kept: int) -> bytes:
-        """The item in hand; a large one is not kept beside."""
-        item = self._data[kept : self._at]
-        if len(item) > LARGE_TEXT_BYTES:
-            self._data, self._before, self._at = (
-                self._data[self._at :], self._before + self._at, 0,
-            )  # fmt: skip
-        return item
 
     def _head(self) -> tuple[int, int]:
         """Major type and argument of the next head; `_UNTIL_BREAK` where no length is told."""

@@ -7,12 +7,8 @@ import re
 from collections.abc import Iterator
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.compression import Stream
-from streaming_ext.text.documents.json.values import (
-    LARGE_TEXT_BYTES,
-    BadValueError,
-    object_of,
-)
+from streaming_ext.text.documents.items import ItemWindow
+from streaming_ext.text.documents.json.values import BadValueError, object_of
 from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 
 _CHUNK_BYTES = 2**20
@@ -23,21 +19,8 @@ _IN_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _SCALAR = re.compile(rb'[^ \t\r\n,\[\]{}"]*')
 
 
-class ArrayItems:
-    """The values of the one array that a stream is.
-
-    Attributes:
-        number: of the value in hand, from 0.
-        start: its first byte in the unpacked file.
-    """
-
-    def __init__(self, stream: Stream, where: str) -> None:
-        self._stream, self._where = stream, where
-        self._data = b""
-        self._at = 0  # in `_data`
-        self._before = 0  # bytes dropped before `_data`
-        self._kept: int | None = None  # where the value in hand begins in `_data`; None: not kept
-        self.number = self.start = 0
+class ArrayItems(ItemWindow):
+    """The values of the one array that a stream is."""
 
     def __iter__(self) -> Iterator[bytes | None]:
         """The bytes of each value; None for one that is too long to be kept.
@@ -110,16 +93,7 @@ class ArrayItems:
                 if self._at == len(self._data) and self._more():
                     continue
             if not depth:
-                return None if self._kept is None else self._taken()
-
-    def _taken(self) -> bytes:
-        """The value in hand; a large one is not kept beside."""
-        value = self._data[self._kept : self._at]
-        if len(value) > LARGE_TEXT_BYTES:
-            self._data, self._before, self._at = (
-                self._data[self._at :], self._before + self._at, 0,
-            )  # fmt: skip
-        return value
+                return self._taken()
 
     def _more(self) -> bool:
         """Read at least as much again as is kept, and drop what is used."""
