@@ -1,10 +1,18 @@
-"""The signals that stop a command: each ends it in order, with an exit code of its own."""
+"""The signals that stop a command: each ends it in order, with an exit code of its own.
+
+Python raises where the main thread happens to be. Where that is a destructor or a callback of the
+garbage collector, the exception is printed and dropped, and the command would go on as if nobody
+had stopped it: an exception that is gone, and that nobody took, is raised again.
+"""
 
 import os
 import signal
 import sys
+import weakref
 from contextlib import suppress
 from typing import NoReturn
+
+_AGAIN_SECONDS = 0.25
 
 
 class Stopped(BaseException):
@@ -24,18 +32,46 @@ class Stopped(BaseException):
         return 128 + self.number
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl+C; unlike its parent it can be followed."""
+
+
 def stop_by_signals() -> None:
-    """Have SIGTERM, and SIGHUP unless it is ignored as under nohup, raise `Stopped`."""
+    """Have SIGTERM, and SIGHUP unless it is ignored as under nohup, raise `Stopped`.
+
+    Ctrl+C raises `Interrupted` where it raised `KeyboardInterrupt`. All are raised until `taken`.
+    """
     terminals = [stream for stream in (1, 2) if os.isatty(stream)]  # of a closed one none is
 
     def stop(number: int, _: object) -> NoReturn:
         if number == signal.SIGHUP:
             _write_nowhere(terminals)
-        raise Stopped(number)
+        # In no variable: the frame would hold it by its own traceback.
+        raise _followed(Interrupted() if number == signal.SIGINT else Stopped(number), number)
 
     signal.signal(signal.SIGTERM, stop)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, stop)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)
+
+
+def taken() -> None:
+    """Say that the stop arrived: from here on nothing is raised again."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _followed(stop: BaseException, number: int) -> BaseException:
+    """The exception; its signal is sent again when it is gone before `taken`."""
+    raised = weakref.ref(stop)
+
+    def look(*_: object) -> None:
+        if raised() is None:
+            signal.raise_signal(number)
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS, _AGAIN_SECONDS)
+    return stop
 
 
 def _write_nowhere(streams: list[int]) -> None:

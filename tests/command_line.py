@@ -2,6 +2,7 @@
 
 import filecmp
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from tests.warm import WarmCommand
 MODULE = "flows.cli"
 # For what is sure to come: some seconds on an idle machine, more on one that does much else.
 PATIENCE_SECONDS = 240.0
+LONGEST_SECONDS = 500.0  # of any command; the test ends a little later
 WORKER = "tasks.core.workers.worker"
 WARM = os.environ.get("SHARDMILL_TESTS_COLD") != "1"  # to look whether a failure is the fork's
 
@@ -47,7 +49,7 @@ class CommandLine:
         """Run a command to its end."""
         with self._begin(arguments, new_session=False) as process:
             try:
-                stdout, stderr = process.communicate()
+                stdout, stderr = output_of(process, seconds=LONGEST_SECONDS)
             except BaseException:
                 process.kill()
                 raise
@@ -89,6 +91,20 @@ class CommandLine:
     def shard(self, output: Path | str, **options: object) -> "subprocess.CompletedProcess[str]":
         """Shard the session's small files, or what the options say, to the end."""
         return self.run(*self.shard_arguments(output, **options))
+
+
+def output_of(process: "subprocess.Popen[str]", *, seconds: float) -> tuple[str, str]:
+    """What a command wrote to standard output and error, when it has ended.
+
+    Raises:
+        AssertionError: it did not in time, with what each of its threads was at.
+    """
+    try:
+        return process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # faulthandler writes where it stands
+        stdout, stderr = process.communicate()
+        raise AssertionError(f"not ended within {seconds} s:\n{stdout}\n{stderr}") from None
 
 
 def workers_of(pid: int) -> list[psutil.Process]:

@@ -83,6 +83,7 @@ def clean_environment(home: Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(home / "cache"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
+        "PYTHONFAULTHANDLER": "1",  # one that hangs tells where
         "COLUMNS": "200",
     }
 

@@ -18,7 +18,7 @@ from flows.console.config_file import ConfigFile
 from flows.console.consoles import err, tell
 from flows.console.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from flows.console.explain import explain
-from flows.stops import Stopped, leave, stop_by_signals
+from flows.stops import Stopped, leave, stop_by_signals, taken
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.storage.secrets import require_no_secret
 from streaming_ext.units import size_text
@@ -100,3 +100,5 @@ def _guarded(command: Callable[[], Any]) -> int:
     except (KeyboardInterrupt, Stopped) as stop:
         err.print("shardmill: stopped. Run the same command again to go on.")
         return stop.exit_code if isinstance(stop, Stopped) else EXIT_INTERRUPTED
+    finally:
+        taken()

@@ -17,7 +17,7 @@ from prefect.exceptions import ObjectNotFound, TerminationSignal
 from prefect.runtime import deployment, flow_run
 
 from flows.prefect_api.suspension import end_if_suspended, is_suspended
-from flows.stops import Stopped
+from flows.stops import Stopped, taken
 from streaming_ext.errors import StoppedError
 from tasks.core.reporting.progress import RunProgress
 from tasks.running.prefect_api import asked_once
@@ -70,12 +70,14 @@ def stopped_by_signals(progress: RunProgress) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
+        taken()
         progress.stopped_by = signal.SIGINT
         raise StoppedError("Ctrl+C") from stop
     except TerminationSignal as stop:
         progress.stopped_by = signal.SIGTERM
         raise StoppedError("SIGTERM") from stop
     except Stopped as stop:
+        taken()
         progress.stopped_by = stop.number
         raise StoppedError(str(stop)) from stop
 

@@ -14,6 +14,7 @@ from tests.command_line import (
     PATIENCE_SECONDS,
     CommandLine,
     assert_same_dataset,
+    output_of,
     wait_for,
     workers_of,
 )
@@ -225,7 +226,7 @@ class TestStorageFaults:
             mount / "out", scratch=tmp_path / "scratch", compression="none"
         )
         run = slow.start(*arguments, prefix=prefix)
-        stdout, stderr = run.communicate(timeout=PATIENCE_SECONDS)
+        stdout, stderr = output_of(run, seconds=PATIENCE_SECONDS)
         assert run.returncode == 1, stderr
         assert "no space left on device" in stderr
         assert str(mount / "out") in stderr
@@ -238,7 +239,7 @@ class TestStorageFaults:
         run = slow.start(*slow.shard_arguments(output, engine="reference"))
         wait_for(lambda: list(output.glob("parts/*.json")) or run.poll() is not None)
         shutil.rmtree(output, ignore_errors=True)
-        _, stderr = run.communicate(timeout=PATIENCE_SECONDS)
+        _, stderr = output_of(run, seconds=PATIENCE_SECONDS)
         assert run.returncode == 1, stderr
         assert str(output) in stderr
         assert "Traceback" not in stderr

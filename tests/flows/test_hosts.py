@@ -14,6 +14,7 @@ from tests.command_line import (
     CommandLine,
     assert_same_dataset,
     is_alive,
+    output_of,
     wait_for,
 )
 from tests.flows.conftest import SHUFFLE
@@ -141,7 +142,7 @@ def test_shuffled(hosts: Cluster, served: CommandLine, shuffled: Path, tmp_path:
     """The hosts join each of the two stages."""
     runs = Runs(hosts, served, tmp_path / "out")
     at_home = runs.at_home(partitions=2, **SHUFFLE)
-    stdout, stderr = at_home.communicate(timeout=PATIENCE_SECONDS)
+    stdout, stderr = output_of(at_home, seconds=PATIENCE_SECONDS)
     assert at_home.returncode == 0, stdout + stderr
     assert_same_dataset(shuffled, runs.output)
     assert len(hosts.partitions(runs.latest())) == 4
@@ -154,7 +155,7 @@ def test_a_host_dies(hosts: Cluster, runs: Runs, dataset: Path) -> None:
     (dying, *_) = hosts.frozen()
     hosts.kill(dying)
     hosts.thaw()
-    stdout, stderr = at_home.communicate(timeout=PATIENCE_SECONDS)
+    stdout, stderr = output_of(at_home, seconds=PATIENCE_SECONDS)
     hosts.start(dying)
     assert at_home.returncode == 0, stdout + stderr
     assert_same_dataset(dataset, runs.output)
@@ -177,7 +178,7 @@ class TestMoreStops:
         hosts.frozen(2)
         work = hosts.work()
         os.killpg(submitted.pid, signal.SIGINT)
-        stdout, stderr = submitted.communicate(timeout=PATIENCE_SECONDS)
+        stdout, stderr = output_of(submitted, seconds=PATIENCE_SECONDS)
         assert submitted.returncode == 130, stdout + stderr
         assert "The run ended as Cancelled" in stderr, stdout + stderr
         runs.end(work)
@@ -188,7 +189,7 @@ class TestMoreStops:
         hosts.frozen(2)
         work = hosts.work()
         hosts.prefect("flow-run", "cancel", runs.latest())
-        _, stderr = at_home.communicate(timeout=PATIENCE_SECONDS)
+        _, stderr = output_of(at_home, seconds=PATIENCE_SECONDS)
         assert at_home.returncode == 143, stderr
         assert "cancelled in Prefect" in stderr
         runs.end(work)
@@ -218,7 +219,7 @@ class TestMoreStops:
 
         hosts.start("one")
         at_home = runs.at_home(partitions=2)  # the same again, to the end
-        stdout, stderr = at_home.communicate(timeout=PATIENCE_SECONDS)
+        stdout, stderr = output_of(at_home, seconds=PATIENCE_SECONDS)
         assert at_home.returncode == 0, stdout + stderr
         assert_same_dataset(dataset, runs.output)
         runs.assert_tidy()

@@ -18,6 +18,7 @@ from tests.command_line import (
     PATIENCE_SECONDS,
     CommandLine,
     assert_same_dataset,
+    output_of,
     wait_for,
     workers_of,
 )
@@ -194,9 +195,9 @@ def test_ctrl_c_ends_at_once_and_lets_go(
     wait_for(lambda: proxy.bytes_up > 200_000 or run.poll() is not None)
     began = time.monotonic()
     os.killpg(run.pid, signal.SIGINT)
-    _, stderr = run.communicate(timeout=PATIENCE_SECONDS)
+    _, stderr = output_of(run, seconds=PATIENCE_SECONDS)
     assert run.returncode == 130, stderr
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 45
     assert not workers_of(run.pid)
     client = s3_client(s3.url)
     keys = client.list_objects_v2(Bucket=bucket, Prefix="out/runs/.lock")["Contents"]

@@ -16,7 +16,14 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.prefect_api import connection
 from flows.prefect_api.connection import PrefectApi, UnreachableError, ask_without_proxy
 from tasks.core.reporting.progress import RunProgress
-from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.command_line import (
+    PATIENCE_SECONDS,
+    CommandLine,
+    assert_same_dataset,
+    output_of,
+    wait_for,
+    workers_of,
+)
 from tests.servers.prefect_server import PrefectServer, free_port
 
 
@@ -108,7 +115,7 @@ def test_a_server_that_goes_away_for_good(
     finally:
         server.kill()
     began = time.monotonic()
-    stdout, stderr = run.communicate(timeout=280)
+    stdout, stderr = output_of(run, seconds=280)
     assert run.returncode == 0, stderr
     assert "Traceback" not in stderr
     assert "went away" in stderr
@@ -127,7 +134,7 @@ def test_ctrl_c_amid_the_imports_is_no_traceback(environment: dict[str, str]) ->
         if line.endswith(" pydantic.version\n"):
             break
     run.send_signal(signal.SIGINT)
-    _, stderr = run.communicate(timeout=60)
+    _, stderr = output_of(run, seconds=PATIENCE_SECONDS)
     assert run.returncode == 130
     assert "Traceback" not in stderr
     assert stderr.endswith("shardmill: stopped.\n")

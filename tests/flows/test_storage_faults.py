@@ -16,6 +16,7 @@ from tests.command_line import (
     CommandLine,
     assert_same_dataset,
     assert_same_text,
+    output_of,
     wait_for,
     workers_of,
 )
@@ -158,7 +159,7 @@ def test_sources_that_hang_for_ever(
     wait_for(lambda: list((tmp_path / ".out.scratch").rglob("*.partial")) or run.poll() is not None)
     proxy.inflict(Faults(hang=True))
     began = time.monotonic()
-    _, stderr = run.communicate(timeout=PATIENCE_SECONDS)
+    _, stderr = output_of(run, seconds=PATIENCE_SECONDS)
     assert time.monotonic() - began < 90
     assert run.returncode == 1
     assert "no answer within" in stderr

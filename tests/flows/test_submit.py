@@ -24,7 +24,7 @@ from flows.submit import (
 )
 from flows.terminal.run_progress import describe
 from streaming_ext.errors import ShardmillError
-from tests.command_line import CommandLine, wait_for
+from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of, wait_for
 from tests.flows.terminal.test_run_progress import snapshot
 from tests.servers.prefect_server import free_port
 from tests.servers.scripted import Answer, scripted
@@ -88,7 +88,7 @@ def test_submit_follows_the_run_and_ends_as_shard_does(
         if "1/4 files" in line:
             break
     worker.state(run, kind, message)
-    stdout, stderr = submitted.communicate(timeout=60)
+    stdout, stderr = output_of(submitted, seconds=PATIENCE_SECONDS)
     assert submitted.returncode == code, stderr
     assert "sharding: 1/4 files, 7.5M tokens, 15.0 MB/s, 0:00:06 left" in lines[-1]
     assert "Running: -" not in "".join(lines)

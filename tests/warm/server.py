@@ -6,6 +6,7 @@ Prefect keeps settings of its environment: they are read again when a command fi
 """
 
 import contextlib
+import faulthandler
 import gc
 import importlib
 import json
@@ -154,6 +155,8 @@ def _take_over(request: dict[str, Any], streams: list[int]) -> None:
     tempfile.tempdir = None
     del sys.path[0]  # as `python -P`
     sys.argv = [request["module"], *request["arguments"]]
+    if os.environ.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable()
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class TestProgress:
         progress = RunProgress()
         progress.snapshot = lambda: snapshot(**now)  # type: ignore[method-assign]
         with shown(progress, screen):
-            wait_for(lambda: "━" in out.getvalue(), seconds=5)
+            wait_for(lambda: "━" in out.getvalue(), seconds=60)
         frames = out.getvalue().removeprefix("\x1b[?25l").split("\r")
         assert max(len(line) for line in frames[0].splitlines()) <= width
         assert frames[0].count("\n") <= 2  # the line and the bar

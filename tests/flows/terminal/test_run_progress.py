@@ -86,7 +86,7 @@ class TestShown:
         began = time.monotonic()
         with shown(RunProgress(), screen):
             pass
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 20
         assert out.getvalue() == ""
 
     @pytest.mark.parametrize("is_terminal", [True, False])

@@ -92,7 +92,7 @@ def test_what_passes_is_waited_out(
     began = time.monotonic()
     with pytest.raises(TransientStorageError, match=f"a/{name}"):
         remote.read(name, limit=len(DATA))
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 40
     store.proxy.inflict(replace(faults, times=1))
     assert len(remote.read(name, limit=len(DATA))) == size
     gc.collect()  # here, not in another test
@@ -123,7 +123,7 @@ def test_the_patience_ends_within_the_seconds_of_a_file() -> None:
         began = time.monotonic()
         with pytest.raises(TransientStorageError, match="SlowDown"):
             remote.read("x", limit=9)
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 25
 
 
 def test_other_schemes_are_opened_as_before() -> None:

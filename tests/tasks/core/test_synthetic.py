@@ -37,7 +37,7 @@ def test_a_vocabulary_is_a_function_of_the_documents(tmp_path: Path) -> None:
     start = time.perf_counter()
     for name in ("a.tiktoken", "b.tiktoken"):
         train_vocabulary(documents, 4096, tmp_path / name)
-    assert time.perf_counter() - start < 20  # 0.6 s measured
+    assert time.perf_counter() - start < 60  # 0.6 s measured
     assert (tmp_path / "a.tiktoken").read_bytes() == (tmp_path / "b.tiktoken").read_bytes()
     tokenizer = load_tokenizer(str(tmp_path / "a.tiktoken"), pattern="gpt2")
     assert tokenizer.vocab_size == 4097

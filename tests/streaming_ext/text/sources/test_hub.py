@@ -228,7 +228,7 @@ class TestPatience:
         hub.busy, hub.retry_after = 2, "1"
         began = time.monotonic()
         assert list_sources(["hf://datasets/org/text/sample/10BT"])
-        assert 1.9 < time.monotonic() - began < 10
+        assert 1.9 < time.monotonic() - began < 25
 
     def test_for_ever(self, hub: Hub) -> None:
         hub.busy, hub.retry_after = 100, "0"

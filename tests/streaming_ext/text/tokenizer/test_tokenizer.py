@@ -266,7 +266,7 @@ class TestHubThatCannotBeReached:
             TokenizerError, match=r"'org/name': http://127\S+ does not answer.*cache.*HF_TOKEN"
         ) as told:
             load_tokenizer("org/name")
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 60
         assert "\n" not in str(told.value)
         assert "Retry" not in str(told.value) + caplog.text
 

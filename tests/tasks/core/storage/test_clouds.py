@@ -122,7 +122,7 @@ def assert_told_at_once(
         assert not caught.value.transient
         assert cloud.bucket in str(caught.value)
         assert WRONG_KEY not in str(caught.value)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 40
 
 
 @pytest.mark.parametrize(

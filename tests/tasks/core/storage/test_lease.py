@@ -56,7 +56,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def soon() -> Iterator[None]:
     began = time.monotonic()
     yield
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ class TestExclusive:
             began = time.monotonic()
             with pytest.raises(UsageError, match=f"process {other.pid} on "), storage.exclusive():
                 pytest.fail("held twice")
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 40
 
     def test_waits_for_workers_of_one_that_was_killed(
         self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
@@ -292,7 +292,7 @@ class TestExclusive:
             began = time.monotonic()
             threading.Timer(0.3, fcntl.flock, (worker, fcntl.LOCK_UN)).start()
             with storage.exclusive():
-                assert 0.2 < time.monotonic() - began < 30
+                assert 0.2 < time.monotonic() - began < 50
 
     def test_another_dataset_is_free(self, storage: LocalStorage, tmp_path: Path) -> None:
         other = LocalStorage(tmp_path / "other")

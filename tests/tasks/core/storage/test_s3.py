@@ -78,7 +78,7 @@ class TestRefusals:
         for said in said_by(quick(bucket, attempts=9)):
             assert words in said
             assert all(secret not in said for secret in env.values() if "secret" in secret)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 40
 
     def test_missing_bucket(self, s3: SwiftServer) -> None:
         for said in said_by(quick("nonesuch")):
@@ -141,7 +141,7 @@ class TestPassingFaults:
         storage = quick(bucket, attempts=2, timeout=0.5)
         with pytest.raises(TransientStorageError, match="no answer within"):
             storage.put("x", b"1")
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 40
 
     def test_a_slow_link_is_no_silence(self, bucket: str, proxy: FaultProxy) -> None:
         """One of a home, or a share of one."""

@@ -311,7 +311,7 @@ class TestStop:
         pool.stop()
         for future in futures:  # also the one that waits for a free worker
             failed(future, StoppedError, "the run was stopped")
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 60
         assert not [process for process in processes if is_alive(process)]
         assert pool.stopped
         assert pool.pids == []
