@@ -118,6 +118,7 @@ class PartDocuments:
                 if texts >= BATCH_BYTES or rows >= MAX_BATCH_ROWS:
                     yield _joined(waiting, (done + batch.fraction * piece.size) / total)
                     waiting, texts, rows = [], 0, 0
+                del batch
             row += self.rows[-1]
             done += piece.size
         if waiting:
@@ -131,6 +132,7 @@ class PartDocuments:
         ):
             rows += batch.num_rows
             yield _moved(batch, first_row) if first_row else batch
+            del batch  # before the next is read: one may be large
         self.rows.append(rows)
         self._end(piece)
 

@@ -217,6 +217,7 @@ def _tokenize_batches(
                 tokens=counts.tokens,
             )
         )
+        del batch, hashes, stream, in_holdout  # before the next is read: one may be large
     return counts
 
 

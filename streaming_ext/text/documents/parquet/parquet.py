@@ -1,30 +1,26 @@
 """Parquet: documents are rows, batches do not depend on the file's size, blocks are row groups."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError, one_line
-from streaming_ext.text.documents.columns import Path as ColumnPath
 from streaming_ext.text.documents.columns import (
-    column_at,
     compared_at,
-    find_columns,
-    find_compared,
     table_of,
     texts_at,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.parquet.chosen_columns import ChosenColumns
 from streaming_ext.text.documents.parquet.footer import groups_of, needed_ranges, text_chunks
+from streaming_ext.text.documents.parquet.large_texts import batches_of
 from streaming_ext.text.documents.parquet.pages import text_is_checked
+from streaming_ext.text.documents.parquet.repeated_texts import ReadColumns, read_repeated
 from streaming_ext.text.documents.parquet.statistics import groups_that_may_stay
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
@@ -37,13 +33,11 @@ from streaming_ext.text.documents.source_format import (
     SourceFormat,
     Span,
 )
-from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.text.memory import memory_limit
 
 _READ_BYTES = 2**18
 _ROWS_A_GROUP = 1000  # of a file that is written for a sample
-_Read = tuple[list[pa.LargeStringArray], list[pa.Array]]  # texts, and what is compared
 _CODECS = {"snappy", "gzip", "brotli", "zstd"}  # of those that read back what was written
 
 
@@ -105,7 +99,7 @@ class ParquetFormat(SourceFormat):
             with pq.ParquetFile(
                 SeekableBytes(file), buffer_size=_READ_BYTES, pre_buffer=False
             ) as opened:
-                columns = _Columns.of(opened.schema_arrow, options, where=file.name)
+                columns = ChosenColumns.of(opened.schema_arrow, options, where=file.name)
                 for block in blocks:
                     rows = DocumentRows(
                         options, where=file.name, size=file.size, batch_bytes=batch_bytes
@@ -130,32 +124,8 @@ class ParquetFormat(SourceFormat):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """The columns that are read: those of the text, and those of a condition."""
-
-    texts: Sequence[ColumnPath]
-    compared: Sequence[ColumnPath]
-
-    @classmethod
-    def of(cls, schema: pa.Schema, options: ReadOptions, *, where: str) -> Self:
-        return cls(
-            find_columns(schema, options.columns, where=where),
-            find_compared(schema, options.compared, where=where),
-        )
-
-    @property
-    def text_names(self) -> list[str]:
-        """What columns are called by those who read them."""
-        return [".".join(path) for path in self.texts]
-
-    @property
-    def names(self) -> list[str]:
-        return list(dict.fromkeys(self.text_names + [".".join(path) for path in self.compared]))
-
-
 def _read_group(
-    file: pq.ParquetFile, columns: _Columns, group: int, rows: DocumentRows, size: int
+    file: pq.ParquetFile, columns: ChosenColumns, group: int, rows: DocumentRows, size: int
 ) -> Iterator[DocumentBatch]:
     total = file.metadata.row_group(group).num_rows
     at_once = _rows_a_batch(file, columns.text_names, size, [group])
@@ -175,7 +145,9 @@ def open_parquet(path: Path, *, name: str | None = None) -> pq.ParquetFile:
     """
     where = name or str(path)
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
+        return pq.ParquetFile(
+            path, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES
+        )
     except FileNotFoundError as error:
         raise SourceError(f"{where}: the file is gone.") from error
     except (pa.ArrowException, OSError) as error:
@@ -208,7 +180,7 @@ def read_documents(
     """
     where = name or str(path)
     with open_parquet(path, name=name) as file:
-        columns = _Columns.of(file.schema_arrow, options, where=where)
+        columns = ChosenColumns.of(file.schema_arrow, options, where=where)
         size = path.stat().st_size
         groups, first_row, end_row = groups_of(file.metadata, span, size)
         total = end_row - first_row
@@ -227,6 +199,7 @@ def read_documents(
                 yield from rows.batches(
                     texts, (rows.row + len(texts[0])) / max(total, 1), compared=compared
                 )
+                del texts, compared  # before the next are read: one may be large
         if rows.row != total:
             raise SourceError(
                 f"{where}: {rows.row} rows could be read, its footer promises {total}."
@@ -245,13 +218,13 @@ def _runs(
 def _read_columns(
     file: pq.ParquetFile,
     path: Path,
-    columns: _Columns,
+    columns: ChosenColumns,
     *,
     groups: list[int],
     row: int,
     batch_bytes: int,
     where: str,
-) -> Iterator[_Read]:
+) -> Iterator[ReadColumns]:
     """The columns in pieces; the second way where the first takes more memory than there is.
 
     Args:
@@ -265,11 +238,14 @@ def _read_columns(
     rows, first_row = _rows_a_batch(file, columns.text_names, batch_bytes, groups), row
     try:
         try:
-            for batch in file.iter_batches(rows, groups, columns.names, use_threads=False):
+            for batch in batches_of(
+                file, groups, rows=rows, names=columns.names, texts=columns.texts
+            ):
                 yield texts_at(batch, columns.texts), compared_at(batch, columns.compared)
                 row += batch.num_rows
+                del batch
         except MemoryError:
-            for texts, compared in _read_repeated(
+            for texts, compared in read_repeated(
                 path, columns, groups=groups, rows=rows, batch_bytes=batch_bytes,
                 skip=row - first_row,
             ):  # fmt: skip
@@ -286,56 +262,6 @@ def _read_columns(
             f"{where}: damaged from row {row} on ({one_line(error)}). "
             "Fetch it again, or leave it out."
         ) from error
-
-
-def _read_repeated(
-    path: Path,
-    columns: _Columns,
-    *,
-    groups: list[int],
-    rows: int,
-    batch_bytes: int,
-    skip: int,
-) -> Iterator[_Read]:
-    """The columns as the file stores them, each repeated text once, and spelled out bit by bit.
-
-    A page of some bytes may stand for a million copies of a large text. Slower where texts differ.
-
-    Args:
-        path: the file.
-        columns: to read.
-        groups: row groups to read.
-        rows: to read at once.
-        batch_bytes: of text to spell out at once.
-        skip: rows to leave out at the beginning.
-    """
-    with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False,
-                        read_dictionary=columns.text_names) as file:  # fmt: skip
-        for batch in file.iter_batches(rows, groups, columns.names, use_threads=False):
-            skipped = min(skip, len(batch))
-            skip -= skipped
-            stored = [column_at(batch, column).slice(skipped) for column in columns.texts]
-            compared = [column.slice(skipped) for column in compared_at(batch, columns.compared)]
-            # ends: (rows + 1,), of all columns
-            ends = np.concatenate([[0], np.cumsum(sum(map(_sizes, stored)))])
-            start, length = 0, len(batch) - skipped
-            while start < length:
-                beyond = np.searchsorted(ends, ends[start] + batch_bytes, side="right")
-                end = max(start + 1, int(beyond) - 1)
-                yield (
-                    [c.slice(start, end - start).cast(pa.large_string()) for c in stored],
-                    [c.slice(start, end - start) for c in compared],
-                )
-                start = end
-
-
-def _sizes(stored: pa.DictionaryArray) -> npt.NDArray[np.int64]:
-    """Bytes of each text, 0 where it is null."""
-    words = np.diff(text_buffers(stored.dictionary.cast(pa.large_string()))[1])
-    if not len(words):
-        return np.zeros(len(stored), np.int64)
-    sizes = words[np.asarray(stored.indices.fill_null(0))]
-    return np.where(np.asarray(stored.is_valid()), sizes, 0)
 
 
 def _rows_a_batch(
