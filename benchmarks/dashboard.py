@@ -143,11 +143,11 @@ def page_times(page: Page, api: str, rounds: int) -> dict[str, dict[str, float]]
         "run, Logs": (f"{of_run}?tab=Logs", "Beginning flow run"),
         "run, Task Runs": (f"{of_run}?tab=TaskRuns", "Task runs\n"),
         "run, Artifacts": (f"{of_run}?tab=Artifacts", "shard-report"),
-        "report": (f"{site}/v2/artifacts/artifact/{artifacts['shard-report']}", "Slowest files"),
+        "report": (f"{site}/v2/artifacts/artifact/{artifacts['shard-report']}", "Slowest parts"),
     }
-    if "shard-files" in artifacts:
-        files = f"{site}/v2/artifacts/artifact/{artifacts['shard-files']}"
-        pages["table of files"] = (files, ".parquet")
+    if "shard-parts" in artifacts:
+        files = f"{site}/v2/artifacts/artifact/{artifacts['shard-parts']}"
+        pages["table of parts"] = (files, ".parquet")
     times: dict[str, dict[str, float]] = {}
     for name, (url, expected) in pages.items():
         shown, busy = [], []

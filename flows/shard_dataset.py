@@ -100,11 +100,11 @@ def make_dataset(config: ShardConfig) -> State[Any]:
     if report.failed:
         reasons = "; ".join(str(failed) for failed in report.failed[:3])
         return Failed(
-            message=f"{len(report.failed)} of {report.files} files failed: {reasons}"
+            message=f"{len(report.failed)} of {report.files} parts failed: {reasons}"
             + ("; ..." if len(report.failed) > 3 else "")
         )
     return Completed(
-        message=f"{report.files_done} of {report.files} files, {report.tokens:,} tokens new in "
+        message=f"{report.files_done} of {report.files} parts, {report.tokens:,} tokens new in "
         f"{report.output}, "
         f"{report.megabytes_per_second:.1f} MB/s"
     )

@@ -34,7 +34,7 @@ def _run_name() -> str:
     persist_result=False,
 )
 def shard_partition(output: str, run: str, partition: int, attempt: int) -> State[Any]:
-    """Work on those source files that a `shard-dataset` run gave this run.
+    """Work on those parts that a `shard-dataset` run gave this run.
 
     It is started by that run, and of no use without it: it ends when that run does.
 
@@ -47,7 +47,7 @@ def shard_partition(output: str, run: str, partition: int, attempt: int) -> Stat
     require_no_secret(output, "output")
     require_linux()
     here = PartitionGuest(open_storage(output), run, partition, attempt)
-    failed = files = tokens = 0
+    failed = parts = tokens = 0
     try:
         with (
             leaving_without_a_server(),
@@ -56,7 +56,7 @@ def shard_partition(output: str, run: str, partition: int, attempt: int) -> Stat
         ):
             for result in finished_parts(means):
                 here.progress.note(result)
-                files += 1
+                parts += 1
                 if isinstance(result, FailedFile):
                     failed += 1
                 else:
@@ -66,5 +66,5 @@ def shard_partition(output: str, run: str, partition: int, attempt: int) -> Stat
     except CannotTakePartError as refusal:
         return here.refuse(refusal)
     if failed:
-        return Failed(message=f"{failed} of {files} files failed; the parent run tells why.")
-    return Completed(message=f"{files} files, {tokens:,} tokens")
+        return Failed(message=f"{failed} of {parts} parts failed; the parent run tells why.")
+    return Completed(message=f"{parts} parts, {tokens:,} tokens")

@@ -76,7 +76,7 @@ def run_shard(config: ShardConfig, printing: OutputOptions = DEFAULT_OUTPUT) -> 
         if printing.quiet:
             show_failures(ended.report, err)
         err.print(
-            f"{len(ended.report.failed)} of {counted(ended.report.files, 'file')} failed; the "
+            f"{len(ended.report.failed)} of {counted(ended.report.files, 'part')} failed; the "
             "others are kept. Run the same command again to do only what is missing.",
             soft_wrap=True,
         )
@@ -90,7 +90,7 @@ class _Ended:
 
     Attributes:
         report: None where nothing was to be done.
-        manifest: None where files failed.
+        manifest: None where parts failed.
     """
 
     output: str

@@ -72,7 +72,7 @@ def draw_charts(figures: Figures) -> dict[str, str]:
         charts["Throughput over time"] = _svg(2.6, lambda figure: _rates(figure, over_time))
     if figures.slowest:
         height = 0.95 + 0.3 * len(figures.slowest)
-        charts["Slowest files"] = _svg(height, lambda figure: _slowest(figure, figures.slowest))
+        charts["Slowest parts"] = _svg(height, lambda figure: _slowest(figure, figures.slowest))
     return charts
 
 
@@ -158,12 +158,12 @@ def _columns(figure: "Figure", groups: tuple[Group, ...]) -> None:
     """Many sources: one column each, or a few neighbours a column, in the order of their names."""
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     numbers = np.arange(len(groups))
-    files = np.array([group.files for group in groups])
-    whole = len(set(files.tolist())) == 1  # else a column with more files is higher for that alone
-    tokens = np.array([group.tokens for group in groups]) / (1 if whole else files)
+    parts = np.array([group.parts for group in groups])
+    whole = len(set(parts.tolist())) == 1  # else a column with more parts is higher for that alone
+    tokens = np.array([group.tokens for group in groups]) / (1 if whole else parts)
     upper.bar(numbers, tokens, 0.86, color=COLOURS[0])
     upper.yaxis.set_major_formatter(lambda value, _: count_text(value))
-    upper.set_title("tokens" if whole else "tokens a file")
+    upper.set_title("tokens" if whole else "tokens a part")
     lower.plot(
         numbers,
         [group.bytes_per_token for group in groups],

@@ -15,9 +15,9 @@ METADATA = "snapshot"  # of the artifact: the counters behind what it shows
 _SNAPSHOT = TypeAdapter(Snapshot)
 _NOTHING = Snapshot(
     phase="starting",
-    files_done=0,
-    files_failed=0,
-    files_total=0,
+    parts_done=0,
+    parts_failed=0,
+    parts_total=0,
     text_bytes=0,
     tokens=0,
     source_bytes=0.0,
@@ -60,7 +60,7 @@ class FollowedRun:
         told = self._told(client)
         if told is not None:
             self._now = told
-        elif not self._now.files_total:
+        elif not self._now.parts_total:
             self._now = replace(_NOTHING, phase="a worker has the run; looking at the sources")
 
     def lose_sight(self, seconds: float) -> None:

@@ -95,12 +95,12 @@ class ReportPage:
         yield f"**{self._state()}** {plain(self._summary())}"
         yield _table([label for _, label in self._tiles()], [[value for value, _ in self._tiles()]])
         if report.failed:
-            yield "## Failed files"
+            yield "## Failed parts"
             rows = [
                 [plain(failed.source), failed.step, plain(_reason(failed))]
                 for failed in report.failed[:_MOST_FAILED]
             ]
-            yield _table(["file", "step", "reason"], rows)
+            yield _table(["part", "step", "reason"], rows)
         for chart in self._charts:
             yield f"## {chart.title}"
             data = base64.b64encode(chart.svg.encode()).decode()
@@ -110,7 +110,7 @@ class ReportPage:
         if len(hosts := self._hosts()) > 1:
             yield "## Hosts"
             rows = [[plain(cell) for cell in host] for host in hosts]
-            yield _table(["host", "files", "tokens", "MB of text"], rows)
+            yield _table(["host", "parts", "tokens", "MB of text"], rows)
         yield "## Skipped"
         if self._figures.skipped:
             skipped = self._figures.skipped
@@ -129,7 +129,7 @@ class ReportPage:
     def _state(self) -> str:
         report = self._report
         if report.failed:
-            return f"{len(report.failed):,} of {report.files:,} files failed"
+            return f"{len(report.failed):,} of {report.files:,} parts failed"
         return "published" if report.published else "not published"
 
     def _summary(self) -> str:
@@ -145,7 +145,7 @@ class ReportPage:
     def _tiles(self) -> list[tuple[str, str]]:
         total, report = self._figures.total, self._report
         return [
-            (f"{total.files:,} of {report.files:,}", "source files"),
+            (f"{total.parts:,} of {report.files:,}", "parts"),
             (_count(total.documents), "documents"),
             (_count(total.tokens), "tokens"),
             (_bytes(total.text_bytes), "text"),
@@ -154,18 +154,18 @@ class ReportPage:
         ]
 
     def _notes(self) -> dict[str, str]:
-        lengths, files = self._figures.lengths, self._figures.lengths_files
+        lengths, parts = self._figures.lengths, self._figures.lengths_parts
         total = self._figures.total
-        some = f", from {files:,} of {total.files:,} source files" if files < total.files else ""
+        some = f", from {parts:,} of {total.parts:,} parts" if parts < total.parts else ""
         groups = self._figures.groups
-        per_bar = max((group.files for group in groups), default=1)
+        per_bar = max((group.parts for group in groups), default=1)
         return {
             "Document lengths": f"mean {lengths.mean:,.0f}, median {lengths.quantile(0.5):,}, 99 % "
             f"within {lengths.quantile(0.99):,}, longest {lengths.longest:,} tokens{some}",
-            "Tokens by source": f"{total.files:,} source files, up to {per_bar:,} a bar"
+            "Tokens by source": f"{total.parts:,} parts, up to {per_bar:,} a bar"
             if per_bar > 1
             else "",
-            "Slowest files": "seconds of work; waiting for a worker does not count",
+            "Slowest parts": "seconds of work; waiting for a worker does not count",
         }
 
     def _hosts(self) -> list[tuple[str, str, str, str]]:
@@ -202,7 +202,7 @@ class ReportPage:
                 told += f", {duration_text(report.gather_seconds)}"
             facts.append(("order", told, None))
         if report.sources_not_checked:
-            told = f"{report.sources_not_checked:,} of {report.files:,} source files"
+            told = f"{report.sources_not_checked:,} source files"
             facts.append(("not checked on the way", f"{told}: no hash of them is offered", None))
         if report.published:
             facts.append(("manifest", MANIFEST, f"../{MANIFEST}"))

@@ -1,4 +1,4 @@
-"""The tables of a running run: its files and its hosts, as rows for people."""
+"""The tables of a running run: its parts and its hosts, as rows for people."""
 
 import time
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ _MOST_LETTERS = 100
 _MOST_REASON = 300
 
 
-def files_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
-    """The files in hand, the failed, the latest and the slowest, in that order; each once."""
+def parts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
+    """The parts in hand, the failed, the latest and the slowest, in that order; each once."""
     failed = [result for result in results if isinstance(result, FailedFile)]
     done = [result for result in results if isinstance(result, PartTimes)]
     latest = done[: -_MOST_LATEST - 1 : -1]
@@ -35,8 +35,8 @@ def files_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Ro
     ]
 
 
-def describe_files(working: Sequence[WorkingFile], results: Sequence[Result]) -> str:
-    """One line on what the table of files holds."""
+def describe_parts(working: Sequence[WorkingFile], results: Sequence[Result]) -> str:
+    """One line on what the table of parts holds."""
     failed = sum(isinstance(result, FailedFile) for result in results)
     done = len(results) - failed
     rest = f"; of the {done:,} that are done, the latest {_MOST_LATEST} and the slowest" * (
@@ -46,7 +46,7 @@ def describe_files(working: Sequence[WorkingFile], results: Sequence[Result]) ->
 
 
 def hosts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
-    """What each host has done and does; its rate is since its first file."""
+    """What each host has done and does; its rate is since its first part."""
     hosts = {file.host for file in working} | {result.host for result in results}
     return [_host(host, working, results) for host in sorted(hosts - {""})]
 
@@ -72,7 +72,7 @@ def _host(host: str, working: Sequence[WorkingFile], results: Sequence[Result]) 
     seconds = max([*ago, *(now - file.since for file in in_hand)], default=0.0)
     return {
         "host": plain(host),
-        "files done": f"{len(done):,}",
+        "parts done": f"{len(done):,}",
         "failed": f"{failed:,}",
         "in hand": f"{len(in_hand):,}",
         "tokens": count_text(sum(item.tokens for item in counted)),
@@ -84,7 +84,7 @@ def _working(file: WorkingFile, now: float) -> dict[str, str]:
     waiting = file.step == "tokenize" and not file.text_bytes
     rate = file.bytes_per_second(now) if file.step == "tokenize" else 0.0
     return {
-        "file": _name(file.source),
+        "part": _name(file.source),
         "state": "waiting" if waiting else file.step,
         "tokens": count_text(file.tokens) if file.tokens else "",
         "MB/s": _rate(rate),
@@ -96,7 +96,7 @@ def _working(file: WorkingFile, now: float) -> dict[str, str]:
 
 def _done(part: PartTimes, state: str) -> dict[str, str]:
     return {
-        "file": _name(part.source),
+        "part": _name(part.source),
         "state": state,
         "tokens": count_text(part.tokens),
         "MB/s": _rate(part.text_bytes / part.seconds if part.seconds else 0.0),
@@ -108,7 +108,7 @@ def _done(part: PartTimes, state: str) -> dict[str, str]:
 
 def _failed(file: FailedFile) -> dict[str, str]:
     return {
-        "file": _name(file.source),
+        "part": _name(file.source),
         "state": f"failed: {file.step}",
         "tokens": "",
         "MB/s": "",
@@ -119,7 +119,7 @@ def _failed(file: FailedFile) -> dict[str, str]:
 
 
 def _name(source: str) -> str:
-    """The end of a path that tells files apart: the file and its folder."""
+    """The end of a path that tells parts apart: the file and its folder."""
     name = plain("/".join(source.split("/")[-2:]))
     return name if len(name) <= _MOST_LETTERS else f"…{name[1 - _MOST_LETTERS :]}"
 

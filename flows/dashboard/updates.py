@@ -1,4 +1,4 @@
-"""Prefect's dashboard as the place to watch a run: how far it is, its files, its hosts, its report.
+"""Prefect's dashboard as the place to watch a run: how far it is, its parts, its hosts, its report.
 
 A run has four artifacts. Three are changed in place while it goes on, seldom and only where there
 is something new; the report is made at its end. None of it can harm the work: what fails here is
@@ -27,7 +27,7 @@ from prefect.runtime import flow_run
 
 from flows.dashboard.followed import PROGRESS, to_metadata
 from flows.dashboard.report_page import ReportPage
-from flows.dashboard.tables import describe_files, describe_hosts, files_table, hosts_table
+from flows.dashboard.tables import describe_hosts, describe_parts, hosts_table, parts_table
 from flows.prefect_api.suspension import is_suspended
 from flows.terminal.visible import count_text, duration_text, visible
 from streaming_ext.errors import ShardmillError, StoppedError
@@ -39,7 +39,7 @@ from tasks.core.reporting.report import PartCounts, RunReport, report_path
 from tasks.core.storage import Storage
 from tasks.core.workers.pool import InternalError
 
-FILES, HOSTS, REPORT = "shard-files", "shard-hosts", "shard-report"
+PARTS, HOSTS, REPORT = "shard-parts", "shard-hosts", "shard-report"
 FIRST_SECONDS = 5.0  # a run that is over by then is told by its report alone
 UPDATE_SECONDS = 5.0
 _END_SECONDS = 3.0  # for the last update; a server that takes longer does not hold up the run
@@ -111,8 +111,8 @@ class _Updates:
                 as_of=_as_of(now, datetime.now(UTC)),
             )
             if working or results:
-                files = json.dumps(files_table(working, results))
-                artifacts.put(FILES, "table", files, describe_files(working, results))
+                parts = json.dumps(parts_table(working, results))
+                artifacts.put(PARTS, "table", parts, describe_parts(working, results))
                 hosts = hosts_table(working, results)
                 artifacts.put(HOSTS, "table", json.dumps(hosts), describe_hosts(hosts))
         except Exception as error:  # noqa: BLE001  the next update tries again
@@ -132,14 +132,14 @@ def _as_of(now: Snapshot, at: datetime) -> str:
 def _describe(now: Snapshot) -> str:
     """What a card has room for, the most wanted first."""
     left = now.seconds_left
-    ended = now.stopped or now.files_done + now.files_failed == now.files_total
-    if ended or not now.files_total:
+    ended = now.stopped or now.parts_done + now.parts_failed == now.parts_total
+    if ended or not now.parts_total:
         first = now.phase
     else:
         first = "time left unknown" if left is None else f"{duration_text(left)} left"
-    failed = f", {now.files_failed:,} failed" if now.files_failed else ""
+    failed = f", {now.parts_failed:,} failed" if now.parts_failed else ""
     return (
-        f"{first}: {now.files_done:,}/{now.files_total:,} files{failed}, "
+        f"{first}: {now.parts_done:,}/{now.parts_total:,} parts{failed}, "
         f"{now.bytes_per_second / 1e6:.1f} MB/s, {count_text(now.tokens)} tokens"
     )
 

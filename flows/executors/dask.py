@@ -1,6 +1,6 @@
 """The executor `dask://HOST:PORT`: the workers of a Dask cluster that stands already.
 
-Each source file is one task of the cluster; Dask gives those of a worker that died to others. The
+Each part is one task of the cluster; Dask gives those of a worker that died to others. The
 text passes through processes of the project's own beside each Dask worker, as on a single host, and
 they end with the run as those of partitions do (`tasks.hosts.guest`).
 """
@@ -53,7 +53,7 @@ class OnDask:
         """Do all parts on the cluster; see `Executor`."""
         sizes = {part: plan.parts[part].size for part in plan.todo}
         progress.task_runs = None
-        progress.begin(files=len(sizes), source_bytes=sum(sizes.values()))
+        progress.begin(parts=len(sizes), source_bytes=sum(sizes.values()))
         progress.enter("sharding on a Dask cluster")
         first = [self._submit(part, storage) for part in plan.todo]
         with self._runner.client.as_current():
@@ -110,7 +110,7 @@ class OnDask:
 
 
 def _result(future: Future[Any], part: int, plan: RunPlan) -> PartTimes | FailedFile:
-    """What became of a file; a refusal, or a fault that every other one would meet, is raised."""
+    """What became of a part; a refusal, or a fault that every other one would meet, is raised."""
     try:
         result: PartTimes | FailedFile = future.result().result()
     except CannotTakePartError:

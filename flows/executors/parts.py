@@ -1,4 +1,4 @@
-"""Working through source files on this host."""
+"""Working through parts on this host."""
 
 import platform
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
     logger = get_run_logger()
     plan = run.plan
     parts = [plan.part(number) for number in plan.todo]
-    run.progress.begin(files=len(parts), source_bytes=sum(part.size for part in parts))
+    run.progress.begin(parts=len(parts), source_bytes=sum(part.size for part in parts))
     stage = STAGES[plan.stage]
     run.progress.enter(stage.name)
     # A part that is being uploaded leaves its worker free for the next one.

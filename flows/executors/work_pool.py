@@ -1,7 +1,7 @@
 """The executor `prefect://FLOW/DEPLOYMENT`: a run of `shard-partition` a partition.
 
 Any host whose worker polls the deployment's work pool takes one after another, so hosts may come
-and go. Prefect starts, shows and cancels the runs; what became of the files, and whether a host
+and go. Prefect starts, shows and cancels the runs; what became of the parts, and whether a host
 still lives, is told over the dataset's storage (`tasks.core.cluster.messages`), so a server that
 is restarted meanwhile costs nothing.
 """
@@ -71,7 +71,7 @@ class OnWorkPool:
         """Do all parts on the hosts of the work pool; see `Executor`."""
         sizes = {part: plan.parts[part].size for part in plan.todo}
         progress.task_runs = None
-        progress.begin(files=len(sizes), source_bytes=sum(sizes.values()))
+        progress.begin(parts=len(sizes), source_bytes=sum(sizes.values()))
         for partition in self._partitions:
             self._send(partition)
         while waiting := [partition for partition in self._partitions if not partition.ended]:
@@ -177,7 +177,7 @@ class OnWorkPool:
                     source=plan.parts[part].source,
                     step="partition",
                     reason=f"{partition.attempt} attempts at partition {partition.number} were "
-                    f"lost, the last ones without a file done: {reason}.",
+                    f"lost, the last ones without a part done: {reason}.",
                 )
 
     def _read_sign(self, partition: SentPartition) -> bytes | None:

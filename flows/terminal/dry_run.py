@@ -14,7 +14,7 @@ from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.sources import check_sources
 from tasks.core.storage import open_storage
 
-_SHOWN = 10  # source files, where not all are asked for
+_SHOWN = 10  # parts, where not all are asked for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +35,7 @@ class DryRun:
         return {
             "output": self.output,
             "published": plan.published,
-            "files": len(plan.parts),
+            "parts": len(plan.parts),
             "done": len(plan.parts) - len(plan.todo),
             "todo": [plan.parts[part].source for part in plan.todo],
             "todo_bytes": self.todo_bytes,
@@ -47,7 +47,7 @@ class DryRun:
 
     @property
     def todo_bytes(self) -> int:
-        """Bytes of the source files that would be done."""
+        """Bytes of the parts that would be done."""
         return sum(self.plan.parts[part].size for part in self.plan.todo)
 
 
@@ -69,10 +69,10 @@ def show_dry_run(found: DryRun, console: Console, *, all_files: bool) -> None:
     done = len(plan.parts) - len(plan.todo)
     state = "is whole already; nothing would be done" if plan.published else "would be made"
     if done and not plan.published:
-        state = f"would be finished: {counted(done, 'file')} of {len(plan.parts)} done before"
+        state = f"would be finished: {counted(done, 'part')} of {len(plan.parts)} done before"
     facts = [
         ("output", f"{visible(found.output)} {state}"),
-        ("to do", f"{counted(len(plan.todo), 'file')}, {found.todo_bytes / 1e6:,.1f} MB"),
+        ("to do", f"{counted(len(plan.todo), 'part')}, {found.todo_bytes / 1e6:,.1f} MB"),
         ("tokenizer", f"{visible(spec.tokenizer.name)}, {spec.tokenizer.vocab_size:,} ids"),
         ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
         ("shards", f"up to {size_text(spec.shard_size)}, compression {spec.compression}"),

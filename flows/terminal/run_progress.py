@@ -68,24 +68,24 @@ def shown(progress: HasSnapshot, console: Console) -> Iterator[None]:
 
 
 def describe(now: Snapshot, *, width: int | None = None) -> str:
-    """One line: phase, files, tokens, rate, time left.
+    """One line: phase, parts, tokens, rate, time left.
 
     Args:
         now: what to tell.
         width: columns that there are; the rate is left out first where they are too few, then the
             tokens, then the time.
     """
-    if not now.files_total:
+    if not now.parts_total:
         return now.phase
-    failed = f", {now.files_failed} failed" if now.files_failed else ""
-    files = f"{now.phase}: {now.files_done}/{now.files_total} files{failed}"
+    failed = f", {now.parts_failed} failed" if now.parts_failed else ""
+    parts = f"{now.phase}: {now.parts_done}/{now.parts_total} parts{failed}"
     tokens = f"{count_text(now.tokens)} tokens"
     rate = f"{now.bytes_per_second / 1e6:.1f} MB/s"
     seconds = now.seconds_left
     left = "time left unknown" if seconds is None else f"{duration_text(seconds)} left"
-    choices = ([files, tokens, rate, left], [files, tokens, left], [files, left], [files])
+    choices = ([parts, tokens, rate, left], [parts, tokens, left], [parts, left], [parts])
     lines = [", ".join(choice) for choice in choices]
-    return next((line for line in lines if width is None or len(line) <= width), files)
+    return next((line for line in lines if width is None or len(line) <= width), parts)
 
 
 def _bar(now: Snapshot, width: int) -> RenderableType:
@@ -105,7 +105,7 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
         page: where the report with pictures lies.
     """
     facts: list[tuple[str, str]] = []
-    facts.append(("files", f"{report.files_done} done, {report.files_skipped} done before"))
+    facts.append(("parts", f"{report.files_done} done, {report.files_skipped} done before"))
     facts.append(("text", f"{report.text_bytes / 1e6:,.1f} MB"))
     facts.append(("tokens", f"{report.tokens:,}"))
     if report.tokens:
@@ -120,7 +120,7 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
 
 
 def show_failures(report: RunReport, console: Console) -> None:
-    """Each file that failed, and why."""
+    """Each part that failed, and why."""
     for failed in report.failed:
         console.print(f"FAILED {visible(str(failed))}", style="red", markup=False, soft_wrap=True)
 

@@ -58,8 +58,9 @@ def show_estimate(found: Estimate, console: Console) -> None:
     show_facts(taken, console)
     sample = found.sample
     console.print(
-        f"From the footers of {counted(sample.footers, 'file')} and {_bytes(sample.text_bytes)} of "
-        f"text in {counted(sample.row_groups, 'row group')} of {counted(sample.files, 'file')}. "
+        f"From a look into {counted(sample.footers, 'file')} and {_bytes(sample.text_bytes)} of "
+        f"text in {counted(sample.row_groups, 'block')} of {counted(sample.files, 'file')} (of "
+        "Parquet: footers and row groups). "
         "± is the 95% interval of the sampling; it knows nothing of other machines.",
         soft_wrap=True,
     )

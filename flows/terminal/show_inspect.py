@@ -213,7 +213,7 @@ def _show_runs(dataset: DatasetDescription, console: Console) -> None:
         )
         for run in dataset.runs
     ]
-    columns = ("began (UTC)", "files", "failed", "text", "seconds", "MB/s", "workers", "host")
+    columns = ("began (UTC)", "parts", "failed", "text", "seconds", "MB/s", "workers", "host")
     show_table(columns, rows, console, left=("host",))
 
 

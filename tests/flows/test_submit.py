@@ -62,8 +62,8 @@ class Worker:
 @pytest.mark.parametrize(
     ("kind", "message", "code"),
     [
-        ("COMPLETED", "6 files", 0),
-        ("FAILED", "1 of 6 files failed: a.parquet: damaged", 1),
+        ("COMPLETED", "6 parts", 0),
+        ("FAILED", "1 of 6 parts failed: a.parquet: damaged", 1),
         ("FAILED", "Flow run encountered an exception: ConfigMismatchError: x", 2),
         ("CANCELLED", "", 143),
     ],
@@ -85,12 +85,12 @@ def test_submit_follows_the_run_and_ends_as_shard_does(
     lines = []
     for line in submitted.stderr:
         lines.append(line)
-        if "1/4 files" in line:
+        if "1/4 parts" in line:
             break
     worker.state(run, kind, message)
     stdout, stderr = output_of(submitted, seconds=PATIENCE_SECONDS)
     assert submitted.returncode == code, stderr
-    assert "sharding: 1/4 files, 7.5M tokens, 15.0 MB/s, 0:00:06 left" in lines[-1]
+    assert "sharding: 1/4 parts, 7.5M tokens, 15.0 MB/s, 0:00:06 left" in lines[-1]
     assert "Running: -" not in "".join(lines)
     found = json.loads(stdout)
     assert (found["flow_run"], found["message"] or "") == (run, message)
@@ -99,7 +99,7 @@ def test_submit_follows_the_run_and_ends_as_shard_does(
 def test_failures_of_usage_are_told_from_others() -> None:
     said = "Flow run encountered an exception: TokenizerError: no such encoding"
     assert ended_for_wrong_usage(Failed(message=said))
-    assert not ended_for_wrong_usage(Failed(message="1 of 2 files failed: UsageError: x"))
+    assert not ended_for_wrong_usage(Failed(message="1 of 2 parts failed: UsageError: x"))
     assert not ended_for_wrong_usage(Completed(message=said))
     assert not ended_for_wrong_usage(Cancelled(message=said))
 

@@ -60,8 +60,10 @@ class DatasetDescription:
 
     @property
     def files(self) -> int:
-        """Source files; of parts of several, each part counts once."""
-        return len(self.parts) if self.shuffled is None else self.shuffled.files
+        """Source files: a part may be a piece of one, or several."""
+        if self.shuffled is not None:
+            return self.shuffled.files
+        return len({piece.source.url for part in self.parts for piece in part.made_of})
 
     @property
     def bad_documents(self) -> int:

@@ -22,14 +22,14 @@ _MOST_SLOWEST = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Source files that a picture shows as one.
+    """Parts that a picture shows as one.
 
     Attributes:
         tokens: their end-of-text ids included.
     """
 
     name: str
-    files: int
+    parts: int
     documents: int
     tokens: int
     text_bytes: int
@@ -46,7 +46,7 @@ class Throughput:
     """Text a second over the time of a run.
 
     Attributes:
-        edges: of the bins, in seconds since the first file was begun, (bins + 1,).
+        edges: of the bins, in seconds since the first part was begun, (bins + 1,).
         rates: host -> bytes a second in each bin, (bins,); the busiest host first.
     """
 
@@ -69,7 +69,7 @@ class Figures:
     Attributes:
         total: the parts that are done, whichever run did them.
         groups: the same, split up; in the order of their names.
-        lengths: tokens a document, of `lengths_files` parts.
+        lengths: tokens a document, of `lengths_parts` parts.
         throughput, slowest: of this run.
     """
 
@@ -77,7 +77,7 @@ class Figures:
     total: Group
     groups: tuple[Group, ...]
     lengths: Lengths
-    lengths_files: int
+    lengths_parts: int
     throughput: Throughput | None
     slowest: tuple[PartTimes, ...]
     skipped: tuple[Skipped, ...]
@@ -103,7 +103,7 @@ def make_figures(
         total=_sum("all", parts),
         groups=tuple(group_by_source(parts)),
         lengths=lengths[0],
-        lengths_files=lengths[1],
+        lengths_parts=lengths[1],
         throughput=throughput(report),
         slowest=tuple(sorted(report.parts, key=lambda part: -part.seconds)[:_MOST_SLOWEST]),
         skipped=tuple(_skipped(report, earlier, parts, spec)),
@@ -162,7 +162,7 @@ def _sum(name: str, parts: Iterable[PartCounts]) -> Group:
     members = list(parts)
     return Group(
         name=name,
-        files=len(members),
+        parts=len(members),
         documents=sum(part.documents for part in members),
         tokens=sum(part.tokens for part in members),
         text_bytes=sum(part.text_bytes for part in members),
@@ -172,7 +172,7 @@ def _sum(name: str, parts: Iterable[PartCounts]) -> Group:
 def _merge(groups: Sequence[Group]) -> Group:
     return Group(
         name=groups[0].name if len(groups) == 1 else f"{groups[0].name} … {groups[-1].name}",
-        files=sum(group.files for group in groups),
+        parts=sum(group.parts for group in groups),
         documents=sum(group.documents for group in groups),
         tokens=sum(group.tokens for group in groups),
         text_bytes=sum(group.text_bytes for group in groups),
@@ -186,10 +186,10 @@ def _skipped(
     spec: DatasetSpec,
 ) -> Iterable[Skipped]:
     if earlier:
-        yield Skipped(what=_count(len(earlier), "source file"), why="done by an earlier run")
+        yield Skipped(what=_count(len(earlier), "part"), why="done by an earlier run")
     if report.failed:
         yield Skipped(
-            what=_count(len(report.failed), "source file"),
+            what=_count(len(report.failed), "part"),
             why="failed; the next run tries again",
         )
     if nulls := sum(part.null_documents for part in parts):
@@ -205,7 +205,7 @@ def _skipped(
         yield Skipped(what=_count(empty, "row"), why="their text gives no token")
     if not report.published:
         yield Skipped(
-            what="the manifest", why="not written: the dataset is published when no file is missing"
+            what="the manifest", why="not written: the dataset is published when no part is missing"
         )
 
 

@@ -22,9 +22,9 @@ class Snapshot:
 
     phase: str
     stopped: bool = False
-    files_done: int
-    files_failed: int
-    files_total: int
+    parts_done: int
+    parts_failed: int
+    parts_total: int
     text_bytes: int
     tokens: int
     source_bytes: float
@@ -38,7 +38,7 @@ class Snapshot:
 
     @property
     def seconds_left(self) -> float | None:
-        """What is left of the files at the rate so far."""
+        """What is left of the sources at the rate so far."""
         if not self.source_bytes:
             return None
         return (self.source_bytes_total / self.source_bytes - 1) * self.seconds
@@ -46,7 +46,7 @@ class Snapshot:
 
 @dataclass(kw_only=True, slots=True)
 class WorkingFile:
-    """A source file that is begun and has not ended.
+    """A part that is begun and has not ended.
 
     Attributes:
         step: download, tokenize or write; where it waits for a worker, the step that it waits for.
@@ -79,7 +79,7 @@ class RunProgress:
         self._stopped = False
         self._began: float | None = None
         self._ended: float | None = None
-        self._files_total = self._files_done = self._files_failed = 0
+        self._parts_total = self._parts_done = self._parts_failed = 0
         self._source_bytes_total = 0
         self._parts: dict[int, tuple[float, int, int]] = {}  # source bytes, text bytes, tokens
         self._finished = (0.0, 0, 0)
@@ -102,17 +102,17 @@ class RunProgress:
             if self.task_runs is not None:
                 self.task_runs += 1
 
-    def begin(self, *, files: int, source_bytes: int) -> None:
-        """The first file of a stage is about to be worked on; the clock starts."""
+    def begin(self, *, parts: int, source_bytes: int) -> None:
+        """The first part of a stage is about to be worked on; the clock starts."""
         with self._lock:
-            self._files_total, self._source_bytes_total = files, source_bytes
-            self._files_done = self._files_failed = 0  # of the stage before, if there was one
+            self._parts_total, self._source_bytes_total = parts, source_bytes
+            self._parts_done = self._parts_failed = 0  # of the stage before, if there was one
             self._finished = (0.0, 0, 0)
             self._results.clear()
             self._began = time.monotonic()
 
     def end(self) -> None:
-        """All files are done; the clock stands still."""
+        """All parts are done; the clock stands still."""
         with self._lock:
             self._phase = "sharded; Prefect records the run"
             self._ended = time.monotonic()
@@ -156,7 +156,7 @@ class RunProgress:
             self._results.append(result)
 
     def files(self) -> tuple[list[WorkingFile], list[PartTimes | FailedFile]]:
-        """The files in hand and those that have ended, both in the order in which they came."""
+        """The parts in hand and those that have ended, both in the order in which they came."""
         with self._lock:
             return [replace(file) for file in self._working.values()], list(self._results)
 
@@ -165,10 +165,10 @@ class RunProgress:
         with self._lock:
             _, text_bytes, tokens = self._parts.pop(part, (0.0, 0, 0))
             if failed:
-                self._files_failed += 1
+                self._parts_failed += 1
                 self._source_bytes_total -= source_bytes
             else:
-                self._files_done += 1
+                self._parts_done += 1
                 self._finished = _add(self._finished, (source_bytes, text_bytes, tokens))
 
     def give_up(self, part: int) -> None:
@@ -178,7 +178,7 @@ class RunProgress:
             self._working.pop(part, None)
 
     def in_hand(self) -> list[tuple[WorkingFile, float]]:
-        """The files in hand, each with the bytes of its source that are done."""
+        """The parts in hand, each with the bytes of its source that are done."""
         with self._lock:
             return [
                 (replace(file), self._parts.get(part, (0.0, 0, 0))[0])
@@ -194,9 +194,9 @@ class RunProgress:
             return Snapshot(
                 phase=self._phase,
                 stopped=self._stopped,
-                files_done=self._files_done,
-                files_failed=self._files_failed,
-                files_total=self._files_total,
+                parts_done=self._parts_done,
+                parts_failed=self._parts_failed,
+                parts_total=self._parts_total,
                 text_bytes=total[1],
                 tokens=total[2],
                 source_bytes=total[0],

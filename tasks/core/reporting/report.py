@@ -17,7 +17,7 @@ _PACKAGES = ("shardmill", "prefect", "gigatoken", "tiktoken", "tokenizers", "pya
 
 
 class FailedFile(BaseModel):
-    """A source file that could not be done, and why."""
+    """A part that could not be done, and why."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,7 +33,7 @@ class FailedFile(BaseModel):
 
 
 class PartCounts(BaseModel):
-    """What a source file holds, whichever run did it; sizes in bytes.
+    """What a part holds, whichever run did it; sizes in bytes.
 
     Attributes:
         documents: rows that became documents; the others are null, bad, dropped, or empty.
@@ -74,7 +74,7 @@ class PartCounts(BaseModel):
 
 
 class PartTimes(PartCounts):
-    """A source file that was done in this run; times in seconds.
+    """A part that was done in this run; times in seconds.
 
     Attributes:
         host: that did it.
@@ -96,11 +96,11 @@ class PartTimes(PartCounts):
 
 
 class RunReport(BaseModel):
-    """One run. `seconds` counts from the first file to the published manifest.
+    """One run. `seconds` counts from the first part to the published manifest.
 
     Attributes:
-        files: source files of the dataset; `files_skipped` were done before.
-        text_bytes, tokens, shard_bytes: of the files done in this run.
+        files: parts of the dataset (named when each was a file); `files_skipped` were done before.
+        text_bytes, tokens, shard_bytes: of the parts done in this run.
         published: the dataset is whole.
         sources_not_checked: source files of it whose bytes nothing was there to check by.
         gathered: with a shuffle, the parts that the second stage made in this run.

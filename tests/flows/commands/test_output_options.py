@@ -24,7 +24,7 @@ class TestDryRun:
         ended = shardmill(*embedded.shard_arguments(tmp_path / "out"), "--dry-run")
         assert ended.returncode == 0, ended.stderr
         assert f"{tmp_path}/out would be made" in ended.stdout
-        assert f"{NUM_FILES} files" in ended.stdout
+        assert f"{NUM_FILES} parts" in ended.stdout
         assert files_of(tmp_path) == set()
 
     def test_of_a_whole_dataset_and_of_a_broken_off_one(

@@ -26,7 +26,7 @@ class Watched:
     """A run that was looked at while it went on.
 
     Attributes:
-        live: its artifacts when there was a table of files for the first time.
+        live: its artifacts when there was a table of parts for the first time.
         live_page: what stood in its tab Artifacts then; None without a browser.
     """
 
@@ -105,7 +105,7 @@ def watched(
         assert running.poll() is None, "it ended too soon to be watched"
         if tab is not None:
             address = f"{api.removesuffix('/api')}/v2/runs/flow-run/{run}?tab=Artifacts"
-            seen = tab.open(address, "shard-progress", "left", "shard-files", "shard-hosts")
+            seen = tab.open(address, "shard-progress", "left", "shard-parts", "shard-hosts")
     finally:
         for worker in workers:
             worker.resume()
@@ -141,11 +141,11 @@ class TestWhileItRuns:
         assert 0 < progress["data"] < 100
         left, _, rest = progress["description"].partition(": ")
         assert left.endswith(" left")
-        assert f"/{GOOD_FILES + 1} files" in rest
+        assert f"/{GOOD_FILES + 1} parts" in rest
         assert re.search(r"MB/s, .* tokens, at \d\d:\d\d UTC$", rest)  # true where it is killed now
 
     def test_files_and_hosts(self, watched: Watched) -> None:
-        rows = json.loads(watched.live["shard-files"]["data"])
+        rows = json.loads(watched.live["shard-parts"]["data"])
         assert 1 <= len(rows) <= GOOD_FILES + 1
         assert {row["host"] for row in rows} == {platform.node()}
         assert {"tokenize", "write", "done"} & {row["state"] for row in rows if row["tokens"]}
@@ -155,7 +155,7 @@ class TestWhileItRuns:
 
     def test_in_the_browser(self, watched: Watched, page: Page) -> None:
         assert watched.live_page is not None
-        assert re.search(r"\d+:\d\d:\d\d left: \d/7 files", watched.live_page)
+        assert re.search(r"\d+:\d\d:\d\d left: \d/7 parts", watched.live_page)
         assert re.search(r"\d in hand, \d failed, \d done", watched.live_page)
 
 
@@ -165,7 +165,7 @@ class TestAfterwards:
         run = watched.now()
         assert run["state"]["type"] == "FAILED"
         assert f"…/dump-1/{HOSTILE}: tokenize: not a whole Parquet file" in run["name"]
-        assert f"1 of {GOOD_FILES + 1} files failed" in run["name"]
+        assert f"1 of {GOOD_FILES + 1} parts failed" in run["name"]
         assert f"{HOSTILE}: tokenize: not a whole Parquet file" in run["state"]["message"]
 
     def test_the_log_is_short_and_has_no_traceback(self, watched: Watched) -> None:
@@ -179,15 +179,15 @@ class TestAfterwards:
 
     def test_artifacts_are_changed_in_place(self, watched: Watched) -> None:
         now = artifacts_of(watched.api, watched.run)
-        assert set(now) == {"shard-progress", "shard-files", "shard-hosts", "shard-report"}
+        assert set(now) == {"shard-progress", "shard-parts", "shard-hosts", "shard-report"}
         assert all(now[key]["id"] == live["id"] for key, live in watched.live.items())
         assert now["shard-progress"]["data"] == 100
-        rows = json.loads(now["shard-files"]["data"])
+        rows = json.loads(now["shard-parts"]["data"])
         assert [row["state"] for row in rows] == ["failed: tokenize"] + ["done"] * GOOD_FILES
         assert "not a whole Parquet file" in rows[0]["reason"]
 
     def test_report_in_the_browser(self, watched: Watched, page: Page) -> None:
-        page.open(watched.tab, "shard-report", "shard-files", "shard-progress", "shard-hosts")
+        page.open(watched.tab, "shard-report", "shard-parts", "shard-progress", "shard-hosts")
         report = artifacts_of(watched.api, watched.run)["shard-report"]["id"]
         for version in ("", "/v2"):  # both of Prefect's user interfaces
             address = f"{watched.site.removesuffix('/v2')}{version}/artifacts/artifact/{report}"
@@ -200,7 +200,7 @@ class TestAfterwards:
             assert page.evaluate("document.querySelectorAll('img[src=\"x\"]').length") == 0
 
     def test_table_of_files_in_the_browser(self, watched: Watched, page: Page) -> None:
-        files = artifacts_of(watched.api, watched.run)["shard-files"]["id"]
+        files = artifacts_of(watched.api, watched.run)["shard-parts"]["id"]
         for version in ("", "/v2"):
             address = f"{watched.site.removesuffix('/v2')}{version}/artifacts/artifact/{files}"
             page.open(address, r"alert(1)\u003e \u005blink\u005d", platform.node())
@@ -209,9 +209,9 @@ class TestAfterwards:
     def test_page_beside_the_dataset(self, watched: Watched, page: Page) -> None:
         (file,) = watched.output.glob("runs/*.html")
         assert str(file) in watched.ended.stdout
-        text = page.open(file.as_uri(), "Document lengths", "Tokens by source", "Slowest files")
+        text = page.open(file.as_uri(), "Document lengths", "Tokens by source", "Slowest parts")
         assert HOSTILE in text
-        assert "1 of 7 files failed" in text
+        assert "1 of 7 parts failed" in text
         assert page.evaluate("document.images.length") == 0
         assert page.evaluate("document.querySelectorAll('section svg').length") == 4
         loaded = "performance.getEntriesByType('resource').map(entry => entry.name)"

@@ -154,14 +154,14 @@ class TestPage:
             for n in range(2400)
         )
         html = page(failed=failed, lengths=False, published=False).html()
-        assert "2,400 of 0 files failed" in html
+        assert "2,400 of 0 parts failed" in html
         assert "and 2350 more" in html
         assert len(html) < 60_000
 
     def test_of_what_the_sample_is(self) -> None:
         text = Tags(page(*many(2)).html()).text
-        assert "source files" in text
+        assert "parts" in text
         counted = Lengths()
         counted.add(np.array([5, 6, 7]))
         made = make_figures(report(*many(100)), (), make_spec(), (counted, 48))
-        assert "from 48 of 100 source files" in ReportPage(made, make_spec()).html()
+        assert "from 48 of 100 parts" in ReportPage(made, make_spec()).html()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from flows.dashboard.tables import describe_files, describe_hosts, files_table, hosts_table
+from flows.dashboard.tables import describe_hosts, describe_parts, hosts_table, parts_table
 from flows.terminal.visible import plain
 from tasks.core.reporting.progress import WorkingFile
 from tasks.core.reporting.report import FailedFile, PartTimes
@@ -32,11 +32,11 @@ def working(part: int, *, step: str = "tokenize", text_bytes: int = 0) -> Workin
 
 class TestFiles:
     def test_by_hand(self) -> None:
-        rows = files_table(
+        rows = parts_table(
             [working(3, text_bytes=8_000_000), working(4), working(5, step="write")],
             [done(1), failed(2)],
         )
-        files = [(row["file"], row["state"], row["tokens"], row["MB/s"]) for row in rows]
+        files = [(row["part"], row["state"], row["tokens"], row["MB/s"]) for row in rows]
         assert files == [
             ("x/3.parquet", "tokenize", "1.6M", "2.0"),
             ("x/4.parquet", "waiting", "", ""),
@@ -50,27 +50,27 @@ class TestFiles:
     def test_thousands_of_files_give_some_hundred_rows_each_once(self) -> None:
         results = [done(n, seconds=50.0 if n == 7 else 2.0) for n in range(2400)]
         many = [working(n) for n in range(3000, 3900)]
-        rows = files_table(many, [*results, *(failed(n) for n in range(2400, 2900))])
+        rows = parts_table(many, [*results, *(failed(n) for n in range(2400, 2900))])
         assert 150 < len(rows) <= 200
-        assert len({row["file"] for row in rows}) == len(rows)
-        slow = [row["file"] for row in rows if row["state"] == "done, slow"]
+        assert len({row["part"] for row in rows}) == len(rows)
+        slow = [row["part"] for row in rows if row["state"] == "done, slow"]
         assert slow[0] == "x/7.parquet"  # the slowest is there, however long ago
-        assert "x/2399.parquet" in {row["file"] for row in rows}  # and the latest
-        assert "x/2899.parquet" in {row["file"] for row in rows}
-        text = describe_files(many, results)
+        assert "x/2399.parquet" in {row["part"] for row in rows}  # and the latest
+        assert "x/2899.parquet" in {row["part"] for row in rows}
+        text = describe_parts(many, results)
         assert text.startswith("900 in hand, 0 failed, 2,400 done; of the 2,400")
 
     def test_a_long_name_keeps_its_end(self) -> None:
-        (row,) = files_table([], [done(1, source=f"/data/{'x' * 500}/7.parquet")])
-        assert row["file"].endswith("x/7.parquet")
-        assert len(row["file"]) <= 100
+        (row,) = parts_table([], [done(1, source=f"/data/{'x' * 500}/7.parquet")])
+        assert row["part"].endswith("x/7.parquet")
+        assert len(row["part"]) <= 100
 
 
 def test_hosts() -> None:
     results = [done(1, host="a"), done(2, host="b", seconds=4.0), done(3, host="b"), failed(4)]
     a, b = hosts_table([working(5, text_bytes=2_000_000)], results)
-    assert (a["host"], a["files done"], a["failed"], a["in hand"]) == ("a", "1", "1", "1")
-    assert (b["host"], b["files done"], b["failed"], b["in hand"]) == ("b", "2", "0", "0")
+    assert (a["host"], a["parts done"], a["failed"], a["in hand"]) == ("a", "1", "1", "1")
+    assert (b["host"], b["parts done"], b["failed"], b["in hand"]) == ("b", "2", "0", "0")
     assert a["tokens"] == "2.4M"
     assert float(a["MB/s"]) == pytest.approx(3.0, abs=0.1)  # 12 MB since its first text, 4 s ago
     assert float(b["MB/s"]) == pytest.approx(5.0, abs=0.1)

@@ -33,7 +33,7 @@ from tasks.core.workers.pool import InternalError
 from tests.command_line import wait_for
 from tests.servers.fault_proxy import FaultProxy, Faults
 
-KEYS = {"shard-progress", "shard-files", "shard-hosts"}
+KEYS = {"shard-progress", "shard-parts", "shard-hosts"}
 
 
 class ARun:
@@ -97,7 +97,7 @@ def part(number: int) -> PartTimes:
 
 def begun() -> RunProgress:
     progress = RunProgress()
-    progress.begin(files=2, source_bytes=200)
+    progress.begin(parts=2, source_bytes=200)
     progress.end()  # the clock stands still: nothing changes by itself
     progress.note(part(0))
     return progress
@@ -121,7 +121,7 @@ def test_only_what_is_new_is_sent(run: ARun, monkeypatch: pytest.MonkeyPatch) ->
         time.sleep(0.5)  # many times nothing new
         assert run.artifacts() == before  # with the times of their last change
         progress.note(part(1))
-        wait_for(lambda: run.artifacts()["shard-files"]["description"].endswith("2 done"))
+        wait_for(lambda: run.artifacts()["shard-parts"]["description"].endswith("2 done"))
     after = run.artifacts()
     assert {key: artifact["id"] for key, artifact in after.items()} == {
         key: artifact["id"] for key, artifact in before.items()
@@ -146,10 +146,10 @@ def test_an_ill_server_is_told_of_once_and_made_up_for(
 def test_what_somebody_deleted_is_made_anew(run: ARun) -> None:
     with get_client(sync_client=True) as client:
         artifacts = _Artifacts(client, run.id)
-        artifacts.put("shard-files", "table", "[]", "none")
-        first = run.artifacts()["shard-files"]["id"]
+        artifacts.put("shard-parts", "table", "[]", "none")
+        first = run.artifacts()["shard-parts"]["id"]
         client.delete_artifact(UUID(first))
-        artifacts.put("shard-files", "table", "[1]", "one")
+        artifacts.put("shard-parts", "table", "[1]", "one")
     (made,) = run.artifacts().values()
     assert made["id"] != first
     assert (made["data"], made["description"]) == ("[1]", "one")
@@ -158,19 +158,19 @@ def test_what_somebody_deleted_is_made_anew(run: ARun) -> None:
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [
-        ({}, "0:00:06 left: 1/4 files, 15.0 MB/s, 7.5M tokens"),
-        ({"files_failed": 2}, "0:00:06 left: 1/4 files, 2 failed, 15.0 MB/s, 7.5M tokens"),
-        ({"source_bytes": 0.0}, "time left unknown: 1/4 files, 15.0 MB/s, 7.5M tokens"),
-        ({"files_done": 4}, "sharding: 4/4 files, 15.0 MB/s, 7.5M tokens"),
+        ({}, "0:00:06 left: 1/4 parts, 15.0 MB/s, 7.5M tokens"),
+        ({"parts_failed": 2}, "0:00:06 left: 1/4 parts, 2 failed, 15.0 MB/s, 7.5M tokens"),
+        ({"source_bytes": 0.0}, "time left unknown: 1/4 parts, 15.0 MB/s, 7.5M tokens"),
+        ({"parts_done": 4}, "sharding: 4/4 parts, 15.0 MB/s, 7.5M tokens"),
         (
             {"phase": "stopped", "stopped": True},
-            "stopped: 1/4 files, 15.0 MB/s, 7.5M tokens",  # no time left, for ever
+            "stopped: 1/4 parts, 15.0 MB/s, 7.5M tokens",  # no time left, for ever
         ),
     ],
 )
 def test_what_a_card_says(changes: dict[str, Any], shown: str) -> None:
     values: dict[str, Any] = {
-        "phase": "sharding", "files_done": 1, "files_failed": 0, "files_total": 4,
+        "phase": "sharding", "parts_done": 1, "parts_failed": 0, "parts_total": 4,
         "text_bytes": 30_000_000, "tokens": 7_500_000, "source_bytes": 10.0,
         "source_bytes_total": 40, "seconds": 2.0,
     }  # fmt: skip
@@ -221,9 +221,9 @@ def test_a_name_shows_the_end_of_long_paths(run: ARun) -> None:
         name = "shard /tmp/a/b/out"
 
     class Ended:
-        message = "1 of 2 files failed: /data/a/b/c/x y.parquet: tokenize: bad\nfooter"
+        message = "1 of 2 parts failed: /data/a/b/c/x y.parquet: tokenize: bad\nfooter"
 
     name_the_failure(None, Named(), Ended())  # type: ignore[arg-type]
     assert httpx.get(f"{run.api}/flow_runs/{run.id}").json()["name"] == (
-        r"shard …/b/out: 1 of 2 files failed: …/c/x y.parquet: tokenize: bad\nfooter"
+        r"shard …/b/out: 1 of 2 parts failed: …/c/x y.parquet: tokenize: bad\nfooter"
     )

@@ -76,8 +76,8 @@ class TestProgress:
     @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
     def test_the_progress_line_fits_a_terminal(self, width: int) -> None:
         now: dict[str, Any] = {
-            "phase": "sharded; Prefect records the run", "files_done": 1999, "files_failed": 17,
-            "files_total": 2400, "text_bytes": 10**13, "tokens": 10**12, "seconds": 10.0**5,
+            "phase": "sharded; Prefect records the run", "parts_done": 1999, "parts_failed": 17,
+            "parts_total": 2400, "text_bytes": 10**13, "tokens": 10**12, "seconds": 10.0**5,
         }  # fmt: skip
         screen, out = console(width, is_terminal=True)
         progress = RunProgress()
@@ -90,6 +90,6 @@ class TestProgress:
 
     def test_the_time_left_is_kept_longest(self) -> None:
         line = describe(snapshot(), width=40)
-        assert line == "sharding: 1/4 files, 0:00:06 left"
-        assert describe(snapshot(), width=10) == "sharding: 1/4 files"
-        assert describe(snapshot(), width=50) == "sharding: 1/4 files, 7.5M tokens, 0:00:06 left"
+        assert line == "sharding: 1/4 parts, 0:00:06 left"
+        assert describe(snapshot(), width=10) == "sharding: 1/4 parts"
+        assert describe(snapshot(), width=50) == "sharding: 1/4 parts, 7.5M tokens, 0:00:06 left"

@@ -21,7 +21,7 @@ from tests.tasks.core.reporting.test_report import make_report
 
 def snapshot(**changes: object) -> Snapshot:
     values: dict[str, object] = {
-        "phase": "sharding", "files_done": 1, "files_failed": 0, "files_total": 4,
+        "phase": "sharding", "parts_done": 1, "parts_failed": 0, "parts_total": 4,
         "text_bytes": 30_000_000, "tokens": 7_500_000, "source_bytes": 10.0,
         "source_bytes_total": 40, "seconds": 2.0,
     }  # fmt: skip
@@ -35,18 +35,18 @@ def console(*, is_terminal: bool = False) -> tuple[Console, io.StringIO]:
 
 class TestDescribe:
     def test_by_hand(self) -> None:
-        line = "sharding: 1/4 files, 7.5M tokens, 15.0 MB/s, 0:00:06 left"
+        line = "sharding: 1/4 parts, 7.5M tokens, 15.0 MB/s, 0:00:06 left"
         assert describe(snapshot()) == line
 
     def test_failures_are_counted(self) -> None:
-        assert "1/4 files, 2 failed, 7.5M tokens" in describe(snapshot(files_failed=2))
+        assert "1/4 parts, 2 failed, 7.5M tokens" in describe(snapshot(parts_failed=2))
 
     def test_before_the_first_byte(self) -> None:
-        line = describe(snapshot(files_done=0, source_bytes=0.0, text_bytes=0, tokens=0))
-        assert line == "sharding: 0/4 files, 0 tokens, 0.0 MB/s, time left unknown"
+        line = describe(snapshot(parts_done=0, source_bytes=0.0, text_bytes=0, tokens=0))
+        assert line == "sharding: 0/4 parts, 0 tokens, 0.0 MB/s, time left unknown"
 
     def test_before_the_files_are_known(self) -> None:
-        assert describe(snapshot(files_total=0, phase="starting")) == "starting"
+        assert describe(snapshot(parts_total=0, phase="starting")) == "starting"
 
     @pytest.mark.parametrize(
         ("tokens", "shown"),
@@ -102,9 +102,9 @@ class TestShown:
         screen, out = console(is_terminal=True)
         with shown(progress, screen):
             progress.enter("sharding")
-            progress.begin(files=4, source_bytes=400)
+            progress.begin(parts=4, source_bytes=400)
             progress.update(0, source_bytes=100.0, text_bytes=1000, tokens=1)
-            wait_for(lambda: "sharding: 0/4 files" in out.getvalue(), seconds=60)
+            wait_for(lambda: "sharding: 0/4 parts" in out.getvalue(), seconds=60)
         assert "━" in out.getvalue()
         assert "\x1b[2K" in out.getvalue()  # erased
 
@@ -115,7 +115,7 @@ class TestReport:
         show_report(make_report(files_skipped=3, seconds=90.0), screen)
         rows = [line.split(maxsplit=1) for line in out.getvalue().splitlines()]
         assert [[word.strip() for word in row] for row in rows[:3]] == [
-            ["files", "1 done, 3 done before"],
+            ["parts", "1 done, 3 done before"],
             ["text", "3.0 MB"],
             ["tokens", "700"],
         ]

@@ -20,6 +20,7 @@ from streaming_ext.text.documents.source_format import SourceFormat
 from streaming_ext.text.sources import list_sources
 from tasks.core.config import ShardConfig
 from tasks.core.inspect.decode import decode_samples
+from tasks.core.inspect.inspect import describe
 from tasks.core.planning.look import look
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
@@ -93,6 +94,7 @@ def test_a_large_file_is_cut(kind: SourceFormat, tmp_path: Path, vocabulary: Pat
     assert manifests[0].tokens == manifests[1].tokens
     assert rows_of(cut) == rows_of(whole)
     assert sum(part.rows > 0 for part in manifests[1].parts) >= 4
+    assert describe(LocalStorage(cut)).files == 1
     report = verify(LocalStorage(cut), deep=True)
     assert report.findings == ()
     assert report.checked.source_rows == len(DOCUMENTS)
@@ -125,6 +127,7 @@ def test_small_files_are_taken_together(
     assert rows_of(joined) == rows_of(whole)
     for split in SPLITS:
         assert stream_of(joined, split) == stream_of(whole, split) != []
+    assert describe(LocalStorage(joined)).files == 9 + (kind.name == "jsonl")
     report = verify(LocalStorage(joined), deep=True)
     assert report.findings == ()
     assert report.checked.sources == 9 + (kind.name == "jsonl")

@@ -210,7 +210,7 @@ def test_a_store_that_lost_a_shard_is_not_believed(
 def test_what_it_waits_for_is_told(plan: RunPlan, storage: Recorder) -> None:
     """`publishing: 5/5` stood there for minutes, and said nothing of the store."""
     progress = RunProgress()
-    progress.begin(files=3, source_bytes=9)
+    progress.begin(parts=3, source_bytes=9)
     lines: list[str] = []
 
     class Watched(Forgetful):
@@ -225,8 +225,8 @@ def test_what_it_waits_for_is_told(plan: RunPlan, storage: Recorder) -> None:
     forgetful = Watched(storage.root, loses={"train/index.json": 1})
     with pytest.raises(TransientStorageError):
         publish_task.fn(Planned(plan, forgetful, progress.enter))
-    assert lines[0].startswith("publishing, reading the records: 0/3 files")
-    assert "train/index.json publishing, putting the indexes: 0/3 files" in lines[1]
+    assert lines[0].startswith("publishing, reading the records: 0/3 parts")
+    assert "train/index.json publishing, putting the indexes: 0/3 parts" in lines[1]
     assert "publishing, putting the tokenizer: " in lines[2]
     assert lines[-1].startswith("publishing, looking whether all of it is there: ")
     assert re.match(

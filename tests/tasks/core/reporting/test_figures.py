@@ -48,7 +48,7 @@ def figures(*parts: PartTimes, earlier: tuple[PartCounts, ...] = (), **changes: 
 class TestGroups:
     def test_files_of_one_folder_stand_for_themselves(self) -> None:
         groups = group_by_source([part(1, "/d/b.parquet"), part(0, "/d/a.parquet")])
-        assert [(group.name, group.files) for group in groups] == [
+        assert [(group.name, group.parts) for group in groups] == [
             ("a.parquet", 1), ("b.parquet", 1),
         ]  # fmt: skip
 
@@ -56,7 +56,7 @@ class TestGroups:
     def test_folders_where_they_differ(self, root: str) -> None:
         paths = ["web/2019/1.parquet", "web/2019/2.parquet", "web/2020/1.parquet"]
         groups = group_by_source([part(n, f"{root}/{path}") for n, path in enumerate(paths)])
-        assert [(group.name, group.files, group.tokens) for group in groups] == [
+        assert [(group.name, group.parts, group.tokens) for group in groups] == [
             ("2019", 2, 220), ("2020", 1, 110),
         ]  # fmt: skip
 
@@ -68,7 +68,7 @@ class TestGroups:
         parts = [part(number) for number in range(2400)]
         groups = group_by_source(parts)
         assert len(groups) == 96
-        assert {group.files for group in groups} == {25}
+        assert {group.parts for group in groups} == {25}
         assert sum(group.tokens for group in groups) == 2400 * 110
         assert groups[0].name == "00000.parquet … 00024.parquet"
 
@@ -115,10 +115,10 @@ class TestFigures:
     def test_earlier_parts_are_in_the_total_but_not_among_the_slowest(self) -> None:
         old = PartCounts(part=0, source="/data/old", text_bytes=50, tokens=20, documents=10)
         found = figures(part(1), part(2, write_seconds=9.0), earlier=(old,))
-        assert (found.total.files, found.total.tokens, found.total.text_bytes) == (3, 240, 850)
+        assert (found.total.parts, found.total.tokens, found.total.text_bytes) == (3, 240, 850)
         assert [slow.part for slow in found.slowest] == [2, 1]
         assert [(entry.what, entry.why) for entry in found.skipped] == [
-            ("1 source file", "done by an earlier run")
+            ("1 part", "done by an earlier run")
         ]
 
     def test_bad_documents_are_named(self) -> None:
@@ -151,7 +151,7 @@ class TestFigures:
             failed=(failed,), published=False,
         )  # fmt: skip
         assert [entry.what for entry in found.skipped] == [
-            "1 source file", "7 rows", "1 row", "the manifest",
+            "1 part", "7 rows", "1 row", "the manifest",
         ]  # fmt: skip
         assert "null in the column text" in found.skipped[1].why
 

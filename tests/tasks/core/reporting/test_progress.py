@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def snapshot(**changes: object) -> Snapshot:
     values: dict[str, object] = {
-        "phase": "sharding", "files_done": 0, "files_failed": 0, "files_total": 4,
+        "phase": "sharding", "parts_done": 0, "parts_failed": 0, "parts_total": 4,
         "text_bytes": 0, "tokens": 0, "source_bytes": 0.0, "source_bytes_total": 400,
         "seconds": 0.0,
     }  # fmt: skip
@@ -38,7 +38,7 @@ def test_before_it_begins(clock: Clock) -> None:
     progress = RunProgress()
     clock.now += 50
     now = progress.snapshot()
-    assert now == snapshot(phase="starting", files_total=0, source_bytes_total=0)
+    assert now == snapshot(phase="starting", parts_total=0, source_bytes_total=0)
     assert now.seconds_left is None
     assert now.bytes_per_second == 0.0
 
@@ -47,7 +47,7 @@ def test_a_run_from_begin_to_end(clock: Clock) -> None:
     progress = RunProgress()
     progress.enter("sharding")
     clock.now += 5  # looking at the sources does not count
-    progress.begin(files=4, source_bytes=400)
+    progress.begin(parts=4, source_bytes=400)
     clock.now += 10
     progress.update(0, source_bytes=50.0, text_bytes=100, tokens=25)
     progress.update(1, source_bytes=30.0, text_bytes=60, tokens=15)
@@ -57,12 +57,12 @@ def test_a_run_from_begin_to_end(clock: Clock) -> None:
     progress.update(0, source_bytes=100.0, text_bytes=200, tokens=50)  # from its beginning
     progress.finish(0, source_bytes=100, failed=False)
     assert progress.snapshot() == snapshot(
-        files_done=1, source_bytes=130.0, text_bytes=260, tokens=65, seconds=10.0
+        parts_done=1, source_bytes=130.0, text_bytes=260, tokens=65, seconds=10.0
     )
     progress.finish(1, source_bytes=100, failed=True)
     assert progress.snapshot() == snapshot(
-        files_done=1,
-        files_failed=1,
+        parts_done=1,
+        parts_failed=1,
         source_bytes=100.0,
         source_bytes_total=300,  # nobody waits for the failed one any more
         text_bytes=200,
@@ -77,7 +77,7 @@ def test_a_run_from_begin_to_end(clock: Clock) -> None:
 
 def test_a_part_that_is_tried_again_counts_once(clock: Clock) -> None:
     progress = RunProgress()
-    progress.begin(files=1, source_bytes=100)
+    progress.begin(parts=1, source_bytes=100)
     progress.update(0, source_bytes=90.0, text_bytes=90, tokens=9)
     progress.update(0, source_bytes=10.0, text_bytes=10, tokens=1)
     assert progress.snapshot().tokens == 1
@@ -87,16 +87,16 @@ def test_a_part_that_is_tried_again_counts_once(clock: Clock) -> None:
 
 def test_a_part_that_fails_before_any_update(clock: Clock) -> None:
     progress = RunProgress()
-    progress.begin(files=1, source_bytes=100)
+    progress.begin(parts=1, source_bytes=100)
     progress.finish(0, source_bytes=100, failed=True)
     assert progress.snapshot() == snapshot(
-        phase="starting", files_failed=1, files_total=1, source_bytes_total=0
+        phase="starting", parts_failed=1, parts_total=1, source_bytes_total=0
     )
 
 
 def test_nothing_is_left_when_all_are_done(clock: Clock) -> None:
     progress = RunProgress()
-    progress.begin(files=2, source_bytes=200)
+    progress.begin(parts=2, source_bytes=200)
     clock.now += 10
     progress.update(0, source_bytes=75.0, text_bytes=9, tokens=9)  # tokenized, not yet written
     progress.finish(0, source_bytes=100, failed=False)
@@ -118,7 +118,7 @@ def test_rate() -> None:
 
 def test_many_threads_count_together() -> None:
     progress = RunProgress()
-    progress.begin(files=8, source_bytes=8000)
+    progress.begin(parts=8, source_bytes=8000)
 
     def work(part: int) -> None:
         for step in range(1, 501):
@@ -131,14 +131,14 @@ def test_many_threads_count_together() -> None:
     for thread in threads:
         thread.join()
     now = progress.snapshot()
-    assert (now.files_done, now.files_failed) == (6, 2)
+    assert (now.parts_done, now.parts_failed) == (6, 2)
     assert (now.source_bytes, now.text_bytes, now.tokens) == (6000.0, 3000, 3000)
 
 
 class TestFiles:
     def test_from_step_to_step(self, clock: Clock) -> None:
         progress = RunProgress()
-        progress.begin(files=2, source_bytes=200)
+        progress.begin(parts=2, source_bytes=200)
         progress.step(0, "/a", "download", "here")
         progress.step(1, "/b", "download", "here")
         clock.now += 5
