@@ -22,6 +22,7 @@ from flows.prefect_api.departure import leaving_without_a_server
 from flows.prefect_api.heartbeat import beating
 from flows.preparation import preparing
 from flows.terminal.visible import visible
+from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.errors import StoppedError, UsageError
 from streaming_ext.storage.secrets import holds_secret, require_no_secret
 from tasks.arrange import arrange
@@ -143,12 +144,11 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
         executor.prepare(plan, storage)
         gathered, failed = _through(plan, storage, executor, progress)
         gather_seconds = time.monotonic() - between
-    not_checked = 0
+    manifest: Manifest | None = None
     if not failed:
         progress.enter(STAGES[plan.stage].behind)
         progress.begin_task_run()
         manifest = publish(Planned(plan, storage, progress.enter))
-        not_checked = manifest.not_checked
     report = RunReport(
         run=str(flow_run.id),
         began=began,
@@ -168,7 +168,9 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
         shard_bytes=sum(times.shard_bytes for times in gathered or done),
         published=not failed,
         parts=tuple(sorted(done, key=lambda times: times.part)),
-        sources_not_checked=not_checked,
+        sources_not_checked=manifest.not_checked if manifest else 0,
+        duplicate_documents=manifest.duplicate_documents if manifest else 0,
+        duplicate_tokens=manifest.duplicate_tokens if manifest else 0,
         gathered=tuple(sorted(gathered, key=lambda times: times.part)),
         gather_seconds=gather_seconds,
     )

@@ -1,4 +1,4 @@
-"""Merge a range of keys of all runs into a part's packed shards on scratch, in a worker process."""
+"""Put a part of the second stage together from runs, on scratch, in a worker process."""
 
 from prefect import task
 
@@ -17,13 +17,13 @@ from tasks.running.run import Run
     **OURS,
 )
 def gather(run: Run, part: Part) -> TokenizedPart:
-    """Merge what belongs to a part; the shards stay on scratch, their counts come back.
+    """Merge what belongs to a part, but for copies; the shards stay on scratch, counts come back.
 
     Raises:
         ShardmillError: whatever the worker met.
     """
-    plan = run.plan
-    if plan.gathering is None or plan.gathering.index is None:
+    plan, gathering = run.plan, run.plan.gathering
+    if gathering is None or (plan.spec.shuffle is not None and gathering.index is None):
         raise DatasetError(f"{run.storage}: part {part.number:05} is missing, and so are its runs.")
     run.require_going()
     gathered = run.pool.run(
@@ -33,8 +33,9 @@ def gather(run: Run, part: Part) -> TokenizedPart:
             scratch=str(plan.part_scratch(part.number)),
             output=str(run.storage),
             spec=plan.spec,
-            source=plan.gathering.source,
-            index=plan.gathering.index,
+            source=gathering.source,
+            index=gathering.index,
+            drops=gathering.drops,
         ),
         on_progress=run.follow(part),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.dashboard.charts import MUTED, draw_charts
 from flows.terminal.visible import count_text, duration_text, plain, visible
-from streaming_ext.dataset.layout import MANIFEST
+from streaming_ext.dataset.layout import DUPLICATES_FOLDER, MANIFEST
 from streaming_ext.dataset.spec import DatasetSpec
 from tasks.core.reporting.figures import Figures
 from tasks.core.reporting.report import FailedFile, RunReport, report_path
@@ -146,8 +146,8 @@ class ReportPage:
         total, report = self._figures.total, self._report
         return [
             (f"{total.parts:,} of {report.files:,}", "parts"),
-            (_count(total.documents), "documents"),
-            (_count(total.tokens), "tokens"),
+            (_count(total.documents - report.duplicate_documents), "documents"),
+            (_count(total.tokens - report.duplicate_tokens), "tokens"),
             (_bytes(total.text_bytes), "text"),
             (f"{total.bytes_per_token:.2f}", "bytes a token"),
             (f"{report.megabytes_per_second:,.1f} MB/s", "in this run"),
@@ -201,6 +201,14 @@ class ReportPage:
             if report.gathered:
                 told += f", {duration_text(report.gather_seconds)}"
             facts.append(("order", told, None))
+        if spec.deduplicate is not None:
+            told = (
+                f"{report.duplicate_documents:,} documents of {report.duplicate_tokens:,} tokens "
+                f"left out, {spec.deduplicate}; {DUPLICATES_FOLDER}/ lists them"
+                if report.published
+                else f"{spec.deduplicate}; not left out yet"
+            )
+            facts.append(("copies", told, None))
         if report.sources_not_checked:
             told = f"{report.sources_not_checked:,} source files"
             facts.append(("not checked on the way", f"{told}: no hash of them is offered", None))

@@ -233,14 +233,14 @@ def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: R
 
 
 def listed_parts(report: RunReport, plan: RunPlan, parts: list[PartCounts]) -> Sequence[PartCounts]:
-    """The parts whose documents are listed: of a shuffled dataset those of this run's second stage.
+    """The parts whose documents are listed: of two stages those of this run's second one.
 
     Args:
         report: of the run.
         plan: of its first stage, or of the only one.
         parts: of that stage that are done.
     """
-    return parts if plan.spec.shuffle is None else report.gathered
+    return report.gathered if plan.spec.two_stages else parts
 
 
 def name_the_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from flows.terminal.columns import show_facts
 from flows.terminal.visible import count_text, counted, duration_text, visible
+from streaming_ext.dataset.layout import DUPLICATES_FOLDER
 from streaming_ext.dataset.manifest import Manifest
 from tasks.core.reporting.progress import Snapshot
 from tasks.core.reporting.report import RunReport
@@ -147,6 +148,13 @@ def show_published(manifest: Manifest, where: str, console: Console) -> None:
         console.print(
             f"{counted(bad, 'document')} left out, for they cannot be read; `shardmill inspect` "
             "says where they stand.",
+            soft_wrap=True,
+        )
+    if manifest.spec.deduplicate is not None:
+        console.print(
+            f"{counted(manifest.duplicate_documents, 'document')} of "
+            f"{counted(manifest.duplicate_tokens, 'token')} left out as copies; "
+            f"{DUPLICATES_FOLDER}/*.parquet lists them.",
             soft_wrap=True,
         )
     for split in manifest.spec.splits:

@@ -53,7 +53,7 @@ def show_estimate(found: Estimate, console: Console) -> None:
     share = f", {_bytes(cost.output / found.hosts)} a host" if found.hosts > 1 else ""
     taken.append(("disk: output", _bytes(cost.output), f"in all{share}"))
     if cost.runs:
-        taken.append(("disk: shuffle", _bytes(cost.runs), "on the output, until it is published"))
+        taken.append(("disk: runs", _bytes(cost.runs), "on the output, until it is published"))
     taken.append(("disk: scratch", _bytes(cost.scratch), "on each host, at most"))
     show_facts(taken, console)
     sample = found.sample

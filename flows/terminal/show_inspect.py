@@ -8,6 +8,7 @@ from rich.text import Text
 
 from flows.terminal.columns import show_facts, show_table
 from flows.terminal.visible import counted, visible
+from streaming_ext.dataset.layout import DUPLICATES_FOLDER
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.filters.filters import option
 from tasks.core.inspect.decode import DecodedSample, Piece
@@ -100,6 +101,7 @@ def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
         ("shards", f"up to {_size(spec.shard_size)}, compression {visible(spec.compression)}"),
         ("holdout", holdout if spec.holdout_fraction else "none"),
         *_shuffle_facts(dataset),
+        *_duplicate_facts(dataset),
     ]
 
 
@@ -116,6 +118,18 @@ def _shuffle_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
         ("order", f"{spec.shuffle} shuffled over all parts, seed {spec.shuffle_seed}"),
         ("left out", left_out),
     ]
+
+
+def _duplicate_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
+    if dataset.spec.deduplicate is None:
+        return []
+    documents, tokens = dataset.duplicate_documents, dataset.duplicate_tokens
+    before = dataset.documents + documents
+    told = (
+        f"{documents:,} of {before:,} documents ({documents / max(before, 1):.2%}), {tokens:,} "
+        f"tokens, left out ({dataset.spec.deduplicate}); {DUPLICATES_FOLDER}/*.parquet lists them"
+    )
+    return [("copies", told)]
 
 
 def _columns(spec: DatasetSpec) -> str:

@@ -44,6 +44,8 @@ def show_report(report: Report, console: Console) -> None:
     if checked.bad_documents:
         bad = counted(checked.bad_documents, "document")
         lines.append(Text(f"  {bad} left out when it was made, for they cannot be read"))
+    if checked.duplicates:
+        lines.append(Text(f"  {counted(checked.duplicates, 'document')} left out as copies"))
     if report.deep:
         lines.append(Text(f"  {_compared(report)}"))
     for line in lines:
@@ -64,6 +66,10 @@ def _compared(report: Report) -> str:
             ", all there are"
             if checked.retokenized == checked.documents
             else ", the others are too long for that or in damaged files, or there are no more"
+        )
+    if checked.compared:
+        told += (
+            f"; the texts of {counted(checked.compared, 'document')} with each other, for copies"
         )
     if checked.unchecked:
         told += (

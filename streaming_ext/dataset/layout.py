@@ -9,7 +9,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 MANIFEST = "manifest.json"
 PARTS_FOLDER = "parts"
 DOCUMENTS_FOLDER = "documents"
-SHUFFLE_FOLDER = "shuffle"  # work in progress of a run with a shuffle, gone when it is published
+DUPLICATES_FOLDER = "duplicates"
+SHUFFLE_FOLDER = "shuffle"  # work in progress of a run of two stages, gone when it is published
 RUNS_FOLDER = "runs"  # all that may differ between two runs
 TOKENIZER_FOLDER = "tokenizer"
 
@@ -36,7 +37,7 @@ def documents_path(part: int) -> str:
 
 _LARGE: Final = re.compile(
     rf"(?:{'|'.join(SPLITS)})/(?:\d{{5,}}/[^/]+|index\.json)|{DOCUMENTS_FOLDER}/(?:\d{{5,}}|sources)\.parquet|{MANIFEST}"
-    rf"|{SHUFFLE_FOLDER}/[^/]+"
+    rf"|{DUPLICATES_FOLDER}/\d{{5,}}\.parquet|{SHUFFLE_FOLDER}/[^/]+"
 )
 
 

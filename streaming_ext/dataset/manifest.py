@@ -107,6 +107,16 @@ class Manifest(Brief):
         return sum(part.bad_documents for part in self.parts)
 
     @property
+    def duplicate_documents(self) -> int:
+        """Rows that were left out as copies of earlier documents."""
+        return sum(part.duplicate_documents for part in self.parts)
+
+    @property
+    def duplicate_tokens(self) -> int:
+        """Tokens of these, with one end-of-text id each."""
+        return sum(part.duplicate_tokens for part in self.parts)
+
+    @property
     def text_bytes(self) -> int:
         """UTF-8 bytes of all texts."""
         return sum(part.text_bytes for part in self.parts)

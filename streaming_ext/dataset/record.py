@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from streaming_ext.dataset.deduplicated.duplicates import duplicates_path
 from streaming_ext.dataset.layout import Split, documents_path, record_path
 from streaming_ext.dataset.schema import Brief, Count, FileRecord, Value, require_version, to_json
 from streaming_ext.dataset.shard import Shard
@@ -141,6 +142,8 @@ class PartSummary(LeftOut):
     null_documents: Count
     empty_documents: Count
     text_bytes: Count
+    duplicate_documents: Count = 0
+    duplicate_tokens: Count = 0
 
     @property
     def not_checked(self) -> int:
@@ -186,10 +189,19 @@ class PartCounts(LeftOut):
 
 
 class PartRecord(PartCounts):
-    """What became of a part's source files, and every file that was made of them."""
+    """What became of a part's source files, and every file that was made of them.
+
+    Attributes:
+        duplicate_documents: rows that were left out as copies of earlier documents.
+        duplicate_tokens: their tokens, with one end-of-text id each.
+        duplicates: the list of them, where copies are looked for.
+    """
 
     format: Literal[1, "1.1"] = 1
     documents: FileRecord
+    duplicate_documents: Count = 0
+    duplicate_tokens: Count = 0
+    duplicates: FileRecord | None = None
 
     @model_validator(mode="after")
     def _of_its_version(self) -> Self:
@@ -216,8 +228,9 @@ class PartRecord(PartCounts):
         kept = sum(split.documents for split in self.splits.values())
         skipped = self.null_documents + self.empty_documents + self.bad_documents
         skipped += sum(self.dropped_documents.values())
-        if kept + skipped != self.rows:
-            raise ValueError(f"{self.rows} rows, but {kept} documents kept and {skipped} skipped")
+        if kept + skipped + self.duplicate_documents != self.rows:
+            left_out = skipped + self.duplicate_documents
+            raise ValueError(f"{self.rows} rows, but {kept} documents kept and {left_out} skipped")
         if self.bad_documents and self.spec.on_bad_document == "fail":
             raise ValueError(f"{self.bad_documents} bad documents, which were to fail the file")
         if set(self.dropped_documents) != set(self.spec.filters.given()):
@@ -231,6 +244,20 @@ class PartRecord(PartCounts):
             raise ValueError("a part of shuffled documents with pieces or skipped rows of its own")
         if self.documents.path != documents_path(self.part):
             raise ValueError(f"documents at {self.documents.path!r} are not those of the part")
+        return self
+
+    @model_validator(mode="after")
+    def _duplicates_agree(self) -> Self:
+        path = None if self.spec.deduplicate is None else duplicates_path(self.part)
+        listed = None if self.duplicates is None else self.duplicates.path
+        if listed != path:
+            raise ValueError(f"duplicates at {listed!r}, expected {path!r}")
+        if self.duplicates is None and self.duplicate_documents:
+            raise ValueError(f"{self.duplicate_documents} duplicates, which were not looked for")
+        if self.duplicate_documents * 2 > self.duplicate_tokens:
+            raise ValueError(
+                f"{self.duplicate_documents} duplicates of {self.duplicate_tokens} tokens"
+            )
         return self
 
     @model_validator(mode="after")
@@ -260,7 +287,12 @@ class PartRecord(PartCounts):
             for name, split in self.splits.items()
             for shard in split.shards
         ]
-        return [*shards, self.documents]
+        return [*shards, *self.lists]
+
+    @property
+    def lists(self) -> list[FileRecord]:
+        """The files that list documents."""
+        return [self.documents] if self.duplicates is None else [self.documents, self.duplicates]
 
     def summary(self) -> PartSummary:
         """The line that stands for this part in the manifest."""
@@ -279,4 +311,6 @@ class PartRecord(PartCounts):
             bad_documents=self.bad_documents,
             dropped_documents=self.dropped_documents,
             text_bytes=self.text_bytes,
+            duplicate_documents=self.duplicate_documents,
+            duplicate_tokens=self.duplicate_tokens,
         )

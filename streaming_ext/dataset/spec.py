@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_serializer, field_validator
 
+from streaming_ext.dataset.deduplicated.duplicates import Comparison
 from streaming_ext.dataset.formats import DEFAULT_FORMAT, FORMATS, ShardFormat, shard_format
 from streaming_ext.dataset.layout import SPLITS, Split
 from streaming_ext.dataset.schema import Brief, Count, Value
@@ -40,6 +41,8 @@ class DatasetSpec(Brief):
         filters: which documents stay.
         shuffle: what is permuted over all of the dataset; None keeps the order of the sources.
         shuffle_seed: of that permutation.
+        deduplicate: which texts are copies; of copies the first stays. None keeps all.
+        unicode: version of Unicode by which texts are normalized before they are compared.
     """
 
     text_column: str | Annotated[tuple[str, ...], Field(min_length=2)]
@@ -56,6 +59,8 @@ class DatasetSpec(Brief):
     filters: Filters = NO_FILTERS
     shuffle: ShuffleUnit | None = None
     shuffle_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    deduplicate: Comparison | None = None
+    unicode: str | None = None
 
     @field_validator("output_format")
     @classmethod
@@ -71,6 +76,11 @@ class DatasetSpec(Brief):
     def says_more(self) -> bool:
         """See `Brief.says_more`."""
         return super().says_more() or not isinstance(self.text_column, str)
+
+    @property
+    def two_stages(self) -> bool:
+        """Whether parts can be packed only when all sources are tokenized."""
+        return self.shuffle is not None or self.deduplicate is not None
 
     @property
     def dtype(self) -> TokenDtype:

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from streaming_ext.dataset.compression import Compression
+from streaming_ext.dataset.deduplicated.duplicates import Comparison
 from streaming_ext.dataset.formats import MAX_SHARD_BYTES
 from streaming_ext.dataset.shuffled.keys import ShuffleUnit
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
@@ -25,6 +26,7 @@ from streaming_ext.storage.secrets import require_no_secrets
 from streaming_ext.text.documents.options import SEPARATOR, FormatName, OnBadDocument, ReadOptions
 from streaming_ext.text.filters.filters import NAMES as FILTERS
 from streaming_ext.text.filters.filters import Filters
+from streaming_ext.text.normal_form import UNICODE
 from streaming_ext.units import size_text
 
 Columns = Annotated[
@@ -144,6 +146,13 @@ class ShardConfig(BaseModel):
     shuffle_seed: Annotated[
         int, Field(ge=0, lt=2**63, description="Seed that decides which order that is.")
     ] = 0
+    deduplicate: Annotated[
+        Comparison | None,
+        Field(
+            description="Leave out documents whose text is that of an earlier one: exact, or "
+            "normalized (case-folded, NFC, white space collapsed)."
+        ),
+    ] = None
     workers: int = Field(
         default_factory=lambda: os.cpu_count() or 1,
         gt=0,
@@ -306,6 +315,8 @@ class ShardConfig(BaseModel):
             tokenizer=tokenizer,
             shuffle=self.shuffle,
             shuffle_seed=self.shuffle_seed if self.shuffle else 0,
+            deduplicate=self.deduplicate,
+            unicode=UNICODE if self.deduplicate == "normalized" else None,
         )
         spec.shard_format.require_possible()
         return spec

@@ -1,5 +1,6 @@
 """Sources that take long enough to be stopped half way."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,32 @@ def undisturbed(slow: CommandLine) -> Path:
         assert ended.returncode == 0, ended.stderr
 
     return shared.folder("undisturbed", make) / "out"
+
+
+@pytest.fixture(scope="session")
+def with_copies(served: CommandLine) -> CommandLine:
+    """The command line on the session's small files, of which some are there twice."""
+
+    def make(folder: Path) -> None:
+        for number, file in enumerate(sorted(served.sources.glob("*.parquet"))):
+            shutil.copy(file, folder / file.name)
+            if number % 2 == 0:
+                shutil.copy(file, folder / f"{number}-again.parquet")
+
+    folder = shared.folder("sources with copies", make)
+    return replace(served, sources=folder)
+
+
+@pytest.fixture(scope="session")
+def deduplicated(with_copies: CommandLine) -> Path:
+    """What these become, but for copies, in an undisturbed run with one worker."""
+
+    def make(folder: Path) -> None:
+        ended = with_copies.shard(folder / "out", workers=1, deduplicate="exact")
+        assert ended.returncode == 0, ended.stderr
+        assert "left out as copies" in ended.stdout
+
+    return shared.folder("deduplicated", make) / "out"
 
 
 SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}

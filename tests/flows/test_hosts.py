@@ -149,6 +149,19 @@ def test_shuffled(hosts: Cluster, served: CommandLine, shuffled: Path, tmp_path:
     runs.assert_tidy()
 
 
+@pytest.mark.soak  # as `test_shuffled`
+def test_deduplicated(
+    hosts: Cluster, with_copies: CommandLine, deduplicated: Path, tmp_path: Path
+) -> None:
+    """Copies are left out as on one host."""
+    runs = Runs(hosts, with_copies, tmp_path / "out")
+    at_home = runs.at_home(partitions=2, deduplicate="exact")
+    stdout, stderr = at_home.communicate(timeout=PATIENCE_SECONDS)
+    assert at_home.returncode == 0, stdout + stderr
+    assert_same_dataset(deduplicated, runs.output)
+    runs.assert_tidy()
+
+
 def test_a_host_dies(hosts: Cluster, runs: Runs, dataset: Path) -> None:
     """What it had in hand is sent again."""
     at_home = runs.at_home(partitions=2)

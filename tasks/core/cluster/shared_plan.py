@@ -154,10 +154,10 @@ def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterato
             raise DatasetError(
                 f"{storage}: part {part:05} was told to be done, but has no record. Run again."
             ) from error
-        documents = record.documents if isinstance(record, PartRecord) else None
+        lists = record.lists if isinstance(record, PartRecord) else record.digest_files
         yield PartTimes(
             **PartCounts.of(record).model_dump(),
-            shard_bytes=sum(file.size for file in record.files() if file != documents),
+            shard_bytes=sum(file.size for file in record.files() if file not in lists),
             tokenize_seconds=0.0,
             write_seconds=0.0,
         )

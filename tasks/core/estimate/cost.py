@@ -22,6 +22,8 @@ PARTS_AHEAD = 2  # files a host has in hand beside one a worker
 AHEAD_BYTES = 8 * 2**30  # of downloaded files that no worker has begun, at most
 REQUESTS_A_PART = 2  # its record and its table of documents; each shard is one more
 MERGE_RATE = 120e6  # of runs, in bytes a second of a worker: benchmarks/shuffle.py
+READ_RATE = 500e6  # of runs that are read as they were written
+COMPARE_RATE = 250e6  # of hashes, in bytes a second of the process that arranges
 PIECE_BYTES = 8 * 2**20  # of an object that one request brings
 
 
@@ -39,7 +41,7 @@ class Work:
         shards: files of shards.
         uploads: the output is remote.
         in_pieces: the sources are objects, read in pieces.
-        shuffle: what a shuffle adds; None without one.
+        second: what a second stage adds; None without one.
     """
 
     files: Sequence[int]
@@ -51,22 +53,33 @@ class Work:
     shards: float
     uploads: bool
     in_pieces: bool
-    shuffle: "ShuffleWork | None" = None
+    second: "SecondStage | None" = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShuffleWork:
-    """The second stage of a run with a shuffle.
+class SecondStage:
+    """The second stage of a run with a shuffle, or where copies are left out.
 
     Attributes:
         bytes: of all runs.
         runs: files that these are.
-        parts: that read a range of each.
+        parts: of the stage.
+        shuffled: each part reads a range of each run, not a run of its own.
+        digests: bytes of the hashes that are compared between the stages.
+        ranges: of hashes, which are compared one after another.
     """
 
     bytes: float
     runs: int
     parts: int
+    shuffled: bool = True
+    digests: float = 0.0
+    ranges: int = 0
+
+    @property
+    def ranges_of_runs(self) -> int:
+        """How often a part reads from a run."""
+        return self.runs * self.parts if self.shuffled else self.runs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +114,7 @@ class Cost(BaseModel):
         fetched, uploaded: bytes over the network, of all hosts.
         output: bytes of the dataset.
         scratch: bytes that work in progress takes on each host, at most.
-        runs: bytes of sorted runs that a shuffle keeps on the output until it is published.
+        runs: bytes of runs that lie on the output until it is published.
         gets, puts: requests to object stores or servers.
     """
 
@@ -126,21 +139,22 @@ def cost(work: Work, machines: Machines) -> Cost:
     text = source * work.text_a_byte
     fetched = source * work.fetched_a_byte
     output = work.stored + work.documents_bytes
-    shuffle = work.shuffle or ShuffleWork(bytes=0.0, runs=0, parts=0)
-    uploaded = output + shuffle.bytes if work.uploads else 0.0
+    second = work.second or SecondStage(bytes=0.0, runs=0, parts=0)
+    runs = second.bytes + second.digests
+    uploaded = output + runs if work.uploads else 0.0
     gets, puts = _requests(work, fetched)
     if work.uploads:  # a range that is read begins and ends within a block, half of each beyond it
-        fetched += shuffle.bytes + shuffle.runs * shuffle.parts * BLOCK_BYTES
-    written = (
-        output + shuffle.bytes + fetched
-    )  # parts lie packed on scratch, and keep their place on a disk
+        beyond = second.ranges_of_runs * BLOCK_BYTES if second.shuffled else 0
+        fetched += runs + beyond
+    written = output + runs + fetched  # parts lie packed on scratch, and keep their place on a disk
     lanes = machines.hosts * machines.workers
     of_file = work.text_a_byte / machines.text_rate
     busy: dict[Resource, float] = {
         "network": max(fetched, uploaded) / machines.hosts / machines.link,
         "cpu": makespan((size * of_file for size in work.files), lanes)
-        + shuffle.bytes / MERGE_RATE / lanes
-        + SECONDS_A_FILE * (len(work.files) + shuffle.parts) / machines.hosts,
+        + second.bytes / (MERGE_RATE if second.shuffled else READ_RATE) / lanes
+        + second.digests / COMPARE_RATE
+        + SECONDS_A_FILE * (len(work.files) + second.parts) / machines.hosts,
         "disk": 0.0 if machines.disk is None else written / machines.hosts / machines.disk,
         "requests": (gets + puts) / machines.request_rate,
     }
@@ -162,7 +176,7 @@ def cost(work: Work, machines: Machines) -> Cost:
         uploaded=uploaded,
         output=output,
         scratch=_scratch(work, machines, source),
-        runs=shuffle.bytes,
+        runs=runs,
         gets=gets,
         puts=puts,
     )
@@ -183,10 +197,14 @@ def _requests(work: Work, fetched: float) -> tuple[int, int]:
     if not work.uploads:
         return gets, 0
     parts = len(work.files)
-    if work.shuffle is not None:  # each part of the first stage puts its runs and their record
-        gets += work.shuffle.runs * work.shuffle.parts + parts
-        puts = work.shuffle.runs + parts
-        parts = work.shuffle.parts
+    second = work.second
+    if second is not None:  # each part of the first stage puts its runs and their record
+        gets += second.ranges_of_runs + parts
+        puts = second.runs + parts
+        if second.digests:  # and hashes, which give a list a range; a part reads twice of each
+            gets += second.ranges * (parts + 2 * second.parts)
+            puts += parts + second.ranges + second.parts
+        parts = second.parts
     else:
         puts = 0
     return gets, puts + round(work.shards) + REQUESTS_A_PART * parts

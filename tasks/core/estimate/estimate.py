@@ -19,7 +19,7 @@ from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.cost import Cost, Machines, Work, cost
 from tasks.core.estimate.looking import Footer, Rows, look, read_rows, sizes_of
 from tasks.core.estimate.sampling import Cluster, Quantity, mean_ratio, ratio
-from tasks.core.estimate.shuffling import shuffle_work
+from tasks.core.estimate.shuffling import second_stage
 from tasks.core.estimate.timing import Timed, time_sample
 from tasks.core.planning.cutting import cut_evenly
 from tasks.core.planning.part import sizes_of as sizes_of_parts
@@ -237,7 +237,7 @@ def _reckon(
         shards=shards,
         uploads=remote,
         in_pieces=not footers[0].source.url.startswith(("hf://", "http://", "https://")),
-        shuffle=shuffle_work(looked.parts, tokens.value, documents.value, spec),
+        second=second_stage(looked.parts, tokens.value, documents.value, spec),
     )
     machines = Machines(
         hosts=config.hosts,

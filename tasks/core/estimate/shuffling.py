@@ -1,4 +1,4 @@
-"""What a shuffle adds to a run: runs that are written and read again. Arithmetic only."""
+"""What a second stage adds to a run: runs that are written and read again. Arithmetic only."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,17 @@ import numpy as np
 
 from streaming_ext.dataset.shuffled.keys import num_parts
 from streaming_ext.dataset.spec import DatasetSpec
-from tasks.core.estimate.cost import ShuffleWork
+from tasks.core.deduplicate.compare import STEP_BYTES
+from tasks.core.deduplicate.digest_runs import ENTRY_BYTES
+from tasks.core.deduplicate.kept_order import DOCUMENT_BYTES as IN_ORDER_DOCUMENT_BYTES
+from tasks.core.estimate.cost import SecondStage
 from tasks.core.shuffle.run_writer import DOCUMENT_BYTES, RUN_BYTES
 
 
-def shuffle_work(
+def second_stage(
     parts: Sequence[int], tokens: float, documents: float, spec: DatasetSpec
-) -> ShuffleWork | None:
-    """What the second stage has to do; None where there is none.
+) -> SecondStage | None:
+    """What the second stage has to do, before copies are left out; None where there is none.
 
     Args:
         parts: sizes of the parts that the source files become.
@@ -21,13 +24,22 @@ def shuffle_work(
         documents: how many.
         spec: of the dataset.
     """
-    if spec.shuffle is None:
+    if not spec.two_stages:
         return None
     id_bytes = tokens * np.dtype(spec.dtype).itemsize
-    size = id_bytes + DOCUMENT_BYTES * documents
-    each = np.array(parts) * (size / max(sum(parts), 1))
-    return ShuffleWork(
-        bytes=size,
-        runs=int(np.ceil(each / RUN_BYTES).sum()),
-        parts=num_parts(round(id_bytes), spec.shard_size),
+    shuffled = spec.shuffle is not None
+    a_document = DOCUMENT_BYTES if shuffled else IN_ORDER_DOCUMENT_BYTES
+    runs, after = len(parts), len(parts)
+    if shuffled:
+        each = np.array(parts) * ((id_bytes + a_document * documents) / max(sum(parts), 1))
+        runs = int(np.ceil(each / RUN_BYTES).sum())
+        after = num_parts(round(id_bytes), spec.shard_size)
+    digests = documents * ENTRY_BYTES if spec.deduplicate is not None else 0.0
+    return SecondStage(
+        bytes=id_bytes + a_document * documents,
+        runs=runs,
+        parts=after,
+        shuffled=shuffled,
+        digests=digests,
+        ranges=max(1, round(digests / STEP_BYTES)) if digests else 0,
     )

@@ -92,8 +92,8 @@ def time_sample(
     halves = [[piece.texts[: len(piece.texts) // 2] for piece in sample],
               [piece.texts[len(piece.texts) // 2 :] for piece in sample]]  # fmt: skip
     # What is timed was chosen by the filters already, and has no columns but those of its text.
-    # A shuffle only puts off the packing, which is in the time so.
-    spec = spec.model_copy(update={"filters": NO_FILTERS, "shuffle": None})
+    # A second stage only puts off the packing, which is in the time so.
+    spec = spec.model_copy(update={"filters": NO_FILTERS, "shuffle": None, "deduplicate": None})
     source, options = like.source, spec.read_options
     reads = format_of(source.url, options)
     suffix = reads.sample_suffix

@@ -86,6 +86,16 @@ class DatasetDescription:
         return [bad for part in self.parts for bad in part.bad_listed]
 
     @property
+    def duplicate_documents(self) -> int:
+        """Documents that were left out as copies of earlier ones."""
+        return sum(part.duplicate_documents for part in self.parts)
+
+    @property
+    def duplicate_tokens(self) -> int:
+        """Their tokens, with one end-of-text id each."""
+        return sum(part.duplicate_tokens for part in self.parts)
+
+    @property
     def documents(self) -> int:
         """Documents of all splits."""
         return sum(split.summary.documents for split in self.splits.values())
@@ -109,6 +119,8 @@ class DatasetDescription:
             "spec": self.spec.model_dump(mode="json"),
             "documents": self.documents,
             "tokens": self.tokens,
+            "duplicate_documents": self.duplicate_documents,
+            "duplicate_tokens": self.duplicate_tokens,
             "text_bytes": self.text_bytes,
             "bytes_per_token": self.bytes_per_token,
             "lengths": {"mean": lengths.mean, **quantiles, "longest": lengths.longest},

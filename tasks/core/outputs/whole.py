@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from streaming_ext.dataset.deduplicated.duplicates import duplicates_path
+from streaming_ext.dataset.layout import documents_path, record_path
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord
@@ -19,6 +21,11 @@ def lost_files(sizes: Mapping[str, int], wanted: Iterable[FileRecord]) -> list[s
         wanted: what should be there.
     """
     return [file.path for file in wanted if sizes.get(file.path) != file.size]
+
+
+def files_of_part(part: int) -> tuple[str, ...]:
+    """Paths of the files of a part but for its shards."""
+    return record_path(part), documents_path(part), duplicates_path(part)
 
 
 def beside_parts(manifest: Manifest) -> list[FileRecord]:

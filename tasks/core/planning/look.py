@@ -33,7 +33,7 @@ def look(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...])
     Raises:
         ShardmillError: as `compare_with_output`.
     """
-    seen = _records_there(storage, shuffled=config.shuffle is not None)
+    seen = _records_there(storage, two_stages=_two_stages(config))
     plan, tokenizer = compare_with_output(config, storage, sources)
     return Look(plan=plan, tokenizer=tokenizer, seen=seen)
 
@@ -47,8 +47,10 @@ def take_up(found: Look, storage: Storage, sources: tuple[SourceFile, ...]) -> R
         ShardmillError: as `look`.
         StorageError: scratch is not writable, or the output has no room for a shuffle.
     """
-    shuffled = found.plan.config.shuffle is not None
-    if _records_there(storage, shuffled=shuffled) != found.seen:  # by a run that ended meanwhile
+    two_stages = _two_stages(found.plan.config)
+    if (
+        _records_there(storage, two_stages=two_stages) != found.seen
+    ):  # by a run that ended meanwhile
         found = look(found.plan.config, storage, sources)
     if found.plan.stage == "scatter" and not found.plan.published:
         require_room(found.plan, storage)
@@ -57,6 +59,10 @@ def take_up(found: Look, storage: Storage, sources: tuple[SourceFile, ...]) -> R
     return found.plan
 
 
-def _records_there(storage: Storage, *, shuffled: bool) -> tuple[tuple[str, int], ...]:
-    runs = storage.list(SHUFFLE_FOLDER) if shuffled else {}
+def _two_stages(config: ShardConfig) -> bool:
+    return config.shuffle is not None or config.deduplicate is not None
+
+
+def _records_there(storage: Storage, *, two_stages: bool) -> tuple[tuple[str, int], ...]:
+    runs = storage.list(SHUFFLE_FOLDER) if two_stages else {}
     return tuple(storage.list(PARTS_FOLDER).items()) + tuple(runs.items())

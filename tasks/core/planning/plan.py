@@ -3,6 +3,7 @@
 import logging
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from streaming_ext.dataset.hashing import content_hash
@@ -10,10 +11,9 @@ from streaming_ext.dataset.layout import (
     DOCUMENTS_FOLDER,
     MANIFEST,
     PARTS_FOLDER,
+    SHUFFLE_FOLDER,
     SPLITS,
-    documents_path,
     part_folder,
-    record_path,
 )
 from streaming_ext.dataset.manifest import NodeShare
 from streaming_ext.dataset.record import PartRecord
@@ -27,17 +27,18 @@ from streaming_ext.text.sources.fetch import local_name
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tasks.core.config import ShardConfig
-from tasks.core.outputs.whole import beside_parts, lost_files
+from tasks.core.outputs.whole import beside_parts, files_of_part, lost_files
 from tasks.core.planning.node_shares import own_share, require_same_share
 from tasks.core.planning.part import Part
 from tasks.core.planning.parts import parts_of
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.same_sources import require_same_sources
-from tasks.core.planning.shuffled import plan_shuffled, remove_unrecorded_runs
+from tasks.core.planning.shuffled import plan_first_stage, remove_unrecorded_runs
 from tasks.core.planning.surroundings import require_outside
 from tasks.core.planning.there import manifest_there, require_ours, without_lost_files
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
+from tasks.core.shuffle.gathering import Gathering
 from tasks.core.storage import Storage
 from tasks.core.storage.scratch import user_scratch
 
@@ -92,12 +93,14 @@ def compare_with_output(
     tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     parts, share = own_share(parts_of(sources, config), nodes=config.nodes, rank=config.node_rank)
-    if spec.shuffle is not None:
+    if spec.two_stages:
         empty = RunPlan(
             config=config, spec=spec, parts=parts, todo=(), published=False, scratch=scratch,
             share=share,
         )  # fmt: skip
-        return plan_shuffled(empty, storage), tokenizer
+        if spec.shuffle is None and manifest_there(storage) is not None:
+            return _published_in_order(empty, storage), tokenizer
+        return plan_first_stage(empty, storage), tokenizer
     recorded, published = _compare_with_output(storage, spec, parts, share)
     if recorded:  # the same but for the name that the tokenizer was asked for by
         spec = next(iter(recorded.values())).spec
@@ -184,6 +187,15 @@ def _compare_with_output(
     return records, not lost_beside
 
 
+def _published_in_order(plan: RunPlan, storage: Storage) -> RunPlan:
+    """The plan where there is a manifest of a dataset of two stages in the order of its sources."""
+    recorded, published = _compare_with_output(storage, plan.spec, plan.parts, plan.share)
+    plan = replace(plan, spec=next((record.spec for record in recorded.values()), plan.spec))
+    if published and not storage.list(SHUFFLE_FOLDER):
+        return replace(plan, published=True)
+    return replace(plan, stage="gather", gathering=Gathering())
+
+
 def _has_pieces(parts: Iterable[Part]) -> bool:
     return any(len(part.pieces) > 1 or part.pieces[0].span is not None for part in parts)
 
@@ -191,7 +203,7 @@ def _has_pieces(parts: Iterable[Part]) -> bool:
 def _remove_unrecorded(storage: Storage, recorded: Iterable[int]) -> None:
     """Remove what killed runs wrote of parts that were never recorded."""
     folders = {part_folder(split, part) for part in recorded for split in SPLITS}
-    files = {name(part) for part in recorded for name in (documents_path, record_path)}
+    files = {path for part in recorded for path in files_of_part(part)}
     for top in (*SPLITS, DOCUMENTS_FOLDER, PARTS_FOLDER):
         for path in storage.list(top):
             if path not in files and path.rsplit("/", 1)[0] not in folders:

@@ -1,4 +1,4 @@
-"""The plan of a run with a shuffle: its first stage, or that nothing is left to do."""
+"""The plan of a run of two stages: the first of them, or that nothing is left to do."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 _IO_THREADS = 8
 
 
-def plan_shuffled(plan: RunPlan, storage: Storage) -> RunPlan:
+def plan_first_stage(plan: RunPlan, storage: Storage) -> RunPlan:
     """Compare what is asked for with what the output holds.
 
     Args:
@@ -47,6 +47,7 @@ def plan_shuffled(plan: RunPlan, storage: Storage) -> RunPlan:
     records, runs = read_records(storage), read_run_records(storage)
     if manifest is None and not records and not runs:
         require_ours(storage, plan.spec)
+    # Without a shuffle no manifest is there: `compare_with_output` asked.
     for made in [manifest, *records.values(), *runs.values()]:
         if made is not None:
             made.spec.require_same(plan.spec, where=str(storage))

@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 
 from streaming_ext.dataset.layout import (
     DOCUMENTS_FOLDER,
+    DUPLICATES_FOLDER,
     MANIFEST,
     RUNS_FOLDER,
     SHUFFLE_FOLDER,
@@ -67,7 +68,8 @@ def require_ours(storage: Storage, spec: DatasetSpec) -> None:
 def _is_ours(path: str) -> bool:
     # Before its first record a killed run leaves only what these folders hold.
     top = path.split("/", 1)[0]
-    return top in {*SPLITS, DOCUMENTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER, SHUFFLE_FOLDER}
+    return top in {*SPLITS, DOCUMENTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER, SHUFFLE_FOLDER,
+                   DUPLICATES_FOLDER}  # fmt: skip
 
 
 def without_lost_files(

@@ -203,6 +203,11 @@ def _skipped(
         yield Skipped(what=_count(dropped, "row"), why=f"dropped by {option(name)} {wanted}")
     if empty := sum(part.empty_documents for part in parts):
         yield Skipped(what=_count(empty, "row"), why="their text gives no token")
+    if report.duplicate_documents:
+        yield Skipped(
+            what=_count(report.duplicate_documents, "document"),
+            why=f"copies of earlier ones ({spec.deduplicate}), {report.duplicate_tokens:,} tokens",
+        )
     if not report.published:
         yield Skipped(
             what="the manifest", why="not written: the dataset is published when no part is missing"

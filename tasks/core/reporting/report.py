@@ -103,8 +103,10 @@ class RunReport(BaseModel):
         text_bytes, tokens, shard_bytes: of the parts done in this run.
         published: the dataset is whole.
         sources_not_checked: source files of it whose bytes nothing was there to check by.
-        gathered: with a shuffle, the parts that the second stage made in this run.
+        gathered: of two stages, the parts that the second one made in this run.
         gather_seconds: what that stage took.
+        duplicate_documents, duplicate_tokens: left out of the dataset as copies, once it is
+            published; the counts of `parts` are from before.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -130,6 +132,8 @@ class RunReport(BaseModel):
     sources_not_checked: int = 0
     gathered: tuple[PartTimes, ...] = ()
     gather_seconds: float = 0.0
+    duplicate_documents: int = 0
+    duplicate_tokens: int = 0
 
     @property
     def megabytes_per_second(self) -> float:

@@ -1,6 +1,6 @@
-"""Between the stages of a run with a shuffle: from all runs to the plan of the parts to gather."""
+"""Between the two stages of a run: from all runs to the plan of the parts to gather."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,12 +8,11 @@ import numpy as np
 
 from streaming_ext.dataset.layout import (
     DOCUMENTS_FOLDER,
+    DUPLICATES_FOLDER,
     PARTS_FOLDER,
     SHUFFLE_FOLDER,
     SPLITS,
-    documents_path,
     part_folder,
-    record_path,
 )
 from streaming_ext.dataset.manifest import ShuffleSummary
 from streaming_ext.dataset.record import (
@@ -29,7 +28,8 @@ from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, Source, ta
 from streaming_ext.errors import DatasetError
 from streaming_ext.text.filters.filters import FilterName
 from streaming_ext.text.sources import SourceFile, identify, is_remote
-from tasks.core.outputs.whole import lost_files
+from tasks.core.deduplicate.compare import put_drops
+from tasks.core.outputs.whole import files_of_part, lost_files
 from tasks.core.planning.part import Part, Piece
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reading.records import read_all, read_records
@@ -58,9 +58,10 @@ def read_run_records(storage: Storage, parts: Iterable[int] | None = None) -> di
 
 
 def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
-    """The plan of the second stage: how many parts, which of them are done, and where all runs lie.
+    """The plan of the second stage: its parts, which of them are done, and where all runs lie.
 
-    The table of sources and the index of runs are put on the output.
+    Put on the output are the lists of copies; with a shuffle, the table of sources and the index of
+    runs.
 
     Raises:
         DatasetError: a part has no runs.
@@ -76,6 +77,30 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
     for record in records:  # whatever else wrote here meanwhile
         record.spec.require_same(plan.spec, where=f"{storage}/{run_record_path(record.part)}")
     laid_out = _lay_out(plan.parts, records)
+    parts, gathering = plan.parts, Gathering()
+    if plan.spec.shuffle is not None:
+        parts, gathering = _shuffled(plan, storage, records, laid_out)
+    if plan.spec.deduplicate is not None:
+        digests = RunIndex.of(
+            records, laid_out.numbers, laid_out.before, runs_of=lambda record: record.digests
+        )
+        drops = put_drops(storage, digests, len(parts), shuffled=plan.spec.shuffle is not None)
+        gathering = replace(gathering, drops=drops)
+    done = _recorded(storage, plan, gathering, parts, found)
+    _remove_others(storage, done)
+    return replace(
+        plan,
+        stage="gather",
+        parts=parts,
+        todo=tuple(part.number for part in parts if part.number not in done),
+        gathering=gathering,
+    )
+
+
+def _shuffled(
+    plan: RunPlan, storage: Storage, records: Sequence[RunRecord], laid_out: "_LaidOut"
+) -> tuple[tuple[Part, ...], Gathering]:
+    """The parts of the second stage of a shuffle, and what they are gathered from."""
     table = table_bytes(laid_out.sources)
     storage.put(SOURCES_PATH, table)
     index = RunIndex.of(records, laid_out.numbers, laid_out.before).to_bytes()
@@ -91,19 +116,10 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
         dropped_documents=_dropped(plan.spec.filters.given(), records),
         bad_listed=laid_out.bad_listed,
     )
-    gathering = Gathering(summary=summary, index=FileRecord.of(INDEX_PATH, index))
     tokens = sum(split.tokens for record in records for split in record.splits.values())
     id_bytes = tokens * np.dtype(plan.spec.dtype).itemsize
     parts = stand_ins(num_parts(id_bytes, plan.spec.shard_size), id_bytes)
-    done = _recorded(storage, plan, gathering, len(parts))
-    _remove_others(storage, done)
-    return replace(
-        plan,
-        stage="gather",
-        parts=parts,
-        todo=tuple(part.number for part in parts if part.number not in done),
-        gathering=gathering,
-    )
+    return parts, Gathering(summary=summary, index=FileRecord.of(INDEX_PATH, index))
 
 
 def stand_ins(count: int, size: int) -> tuple[Part, ...]:
@@ -190,15 +206,25 @@ def _dropped(names: Iterable[FilterName], records: Sequence[RunRecord]) -> dict[
 
 
 def _recorded(
-    storage: Storage, plan: RunPlan, gathering: Gathering, count: int
+    storage: Storage,
+    plan: RunPlan,
+    gathering: Gathering,
+    parts: Sequence[Part],
+    runs: Mapping[int, RunRecord],
 ) -> dict[int, PartRecord]:
     """The parts that an earlier run gathered from the same runs."""
     sizes = storage.list()
+
+    def is_of_these(record: PartRecord) -> bool:
+        if gathering.source is not None:
+            return record.source == gathering.source
+        return record.made_of == runs[record.part].made_of
+
     return {
         part: record
         for part, record in read_records(storage).items()
-        if part < count
-        and record.source == gathering.source
+        if part < len(parts)
+        and is_of_these(record)
         and not record.spec.differences(plan.spec)
         and not lost_files(sizes, record.files())
     }
@@ -206,10 +232,14 @@ def _recorded(
 
 def _remove_others(storage: Storage, done: Iterable[int]) -> None:
     """Remove what other runs left of parts that do not count."""
-    kept = {SOURCES_PATH, *(path for part in done for path in
-                            (record_path(part), documents_path(part)))}  # fmt: skip
+    kept = {SOURCES_PATH, *(path for part in done for path in files_of_part(part))}
     folders = {part_folder(split, part) for part in done for split in SPLITS}
-    for top in (PARTS_FOLDER, *SPLITS, DOCUMENTS_FOLDER):  # records first: they make a part count
+    for top in (
+        PARTS_FOLDER,
+        *SPLITS,
+        DOCUMENTS_FOLDER,
+        DUPLICATES_FOLDER,
+    ):  # records first: they make a part count
         for path in storage.list(top):
             if path not in kept and path.rsplit("/", 1)[0] not in folders:
                 storage.remove(path)

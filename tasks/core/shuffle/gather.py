@@ -2,31 +2,31 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.record import SourceIdentity
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shuffled.keys import Ints, Keys, key_range
-from streaming_ext.errors import CorruptDatasetError, ScratchError, StorageError
+from streaming_ext.errors import CorruptDatasetError, ScratchError
+from tasks.core.deduplicate.drops import read_drops
+from tasks.core.deduplicate.left_out import CopiesLeftOut
 from tasks.core.outputs.contract import Memories
 from tasks.core.outputs.part_files import RESULT_FILE, Origins, PartFiles
 from tasks.core.shuffle.ids_by_document import IdsByDocument
+from tasks.core.shuffle.run_blocks import bytes_of_ranges, sound_blocks
 from tasks.core.shuffle.run_index import Range, RunIndex
 from tasks.core.shuffle.run_record import run_path
 from tasks.core.shuffle.run_writer import DOCUMENT_BYTES
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import GatherJob, JobProgress, TokenizedPart
 
-_READS_AT_ONCE = 16  # of object storage
 _TAKEN_BYTES = 2**25  # of ids that are put in order at a time
 
 
@@ -71,6 +71,7 @@ def gather_part(
     began = time.monotonic()
     number, folder = job.part.number, Path(job.scratch)
     steps = index.steps(*key_range(number, job.parts))
+    copies = CopiesLeftOut(read_drops(storage, job.drops, number), number, job.spec)
     documents = text_bytes = tokens = 0
     try:
         shutil.rmtree(folder, ignore_errors=True)
@@ -78,17 +79,19 @@ def gather_part(
         files = PartFiles(folder, number, job.spec, {} if memories is None else memories)
         for done, (start, end) in enumerate(steps, start=1):
             found = _read(storage, index, start, end, job.spec.dtype)
+            found.leave_out(copies)
             for stream, piece in found.in_order():
                 files.add(
                     stream, found.rows[piece], found.lengths[piece], found.in_holdout[piece],
                     Origins(found.sources[piece], found.places[piece]),
                 )  # fmt: skip
                 tokens += len(stream)
-            documents += len(found.keys)
-            text_bytes += int(found.sizes.sum())
+            documents += len(found.order)
+            text_bytes += int(found.sizes[found.order].sum())
             report(JobProgress(fraction=done / len(steps), text_bytes=text_bytes, tokens=tokens))
             del found
         splits = files.finish()
+        copies.finish(folder)
     except OSError as error:
         raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
     packed = sum(split.documents for split in splits.values())
@@ -96,8 +99,10 @@ def gather_part(
         raise RuntimeError(f"part {number}: {packed} documents packed of {documents}")
     result = TokenizedPart(
         part=number,
-        source=job.source,
-        rows=documents,
+        source=_source_of(job),
+        rows=documents + copies.documents,
+        duplicate_documents=copies.documents,
+        duplicate_tokens=copies.tokens,
         null_documents=0,
         empty_documents=0,
         dropped_documents=dict.fromkeys(job.spec.filters.given(), 0),
@@ -110,6 +115,11 @@ def gather_part(
     )
     (folder / RESULT_FILE).write_text(result.model_dump_json())
     return result
+
+
+def _source_of(job: GatherJob) -> SourceIdentity:
+    assert job.source is not None  # noqa: S101  (the parts of a shuffle have one)
+    return job.source
 
 
 @dataclass(slots=True)
@@ -125,6 +135,14 @@ class _Documents:
     in_holdout: npt.NDArray[np.bool_]
     ids: npt.NDArray[Any]
     order: Ints
+
+    def leave_out(self, copies: CopiesLeftOut) -> None:
+        """Keep none of the documents that are copies."""
+        order = self.order
+        stay = copies.stay(
+            self.keys[order], self.sources[order], self.rows[order], self.lengths[order]
+        )
+        self.order = order[stay]
 
     def in_order(self) -> Iterator[tuple[npt.NDArray[Any], Ints]]:
         """The ids of documents by key, some at a time, and which documents they are."""
@@ -152,22 +170,23 @@ def _read(storage: Storage, index: RunIndex, start: int, end: int, dtype: str) -
     ids = np.empty(most // np.dtype(dtype).itemsize, np.dtype(dtype).newbyteorder("<"))
     held = 0
     blocks: list[list[npt.NDArray[Any]]] = []
-    for found, data in _bytes_of_all(storage, ranges):
+    for found, data in bytes_of_ranges(storage, ranges, run_path):
         for *columns, own in _blocks(storage, found, data, (start, end), dtype):
             ids[held : held + len(own)] = own
             held += len(own)
             # copied, so that what was read is let go of
             blocks.append([column.copy() for column in columns])
-            blocks[-1] += index.origins(found.part, blocks[-1][1])
+            blocks[-1].append(np.full(len(columns[0]), found.part))
     if not blocks:
         none = np.empty(0, np.int64)
         return _Documents(
             keys=none.astype(np.uint64), sources=none, rows=none, places=none, lengths=none,
             sizes=none, in_holdout=none.astype(np.bool_), ids=ids, order=none,
         )  # fmt: skip
-    keys, _, places, lengths, sizes, in_holdout, sources, rows = (
+    keys, of_parts, places, lengths, sizes, in_holdout, parts = (
         np.concatenate(column) for column in zip(*blocks, strict=True)
     )
+    sources, rows = index.origins(parts, of_parts)
     return _Documents(
         keys=keys,
         sources=sources,
@@ -181,43 +200,13 @@ def _read(storage: Storage, index: RunIndex, start: int, end: int, dtype: str) -
     )
 
 
-def _bytes_of_all(storage: Storage, ranges: Sequence[Range]) -> Iterator[tuple[Range, bytes]]:
-    """The bytes of each range; of object storage some at a time."""
-    at_once = _READS_AT_ONCE if storage.remote else 1
-    with ThreadPoolExecutor(at_once) as threads:
-        for first in range(0, len(ranges), at_once):
-            some = ranges[first : first + at_once]
-            yield from zip(some, threads.map(partial(_bytes_of, storage), some), strict=True)
-
-
-def _bytes_of(storage: Storage, found: Range) -> bytes:
-    path = run_path(found.part, found.run)
-    try:
-        return storage.read_range(path, int(found.offsets[0]), int(found.offsets[-1]))
-    except FileNotFoundError as error:
-        raise StorageError(
-            f"{storage}/{path} is gone: something removed it during the run. Run the same command "
-            "again."
-        ) from error
-
-
 def _blocks(
     storage: Storage, found: Range, data: bytes, keys: tuple[int, int], dtype: str
 ) -> Iterator[list[npt.NDArray[Any]]]:
     """The columns of each block, cut to a range of keys, then the ids."""
-    view, origin = memoryview(data), int(found.offsets[0])
     start, last = keys[0], keys[1] - 1
     id_type = np.dtype(dtype).newbyteorder("<")
-    for block, count in enumerate(found.counts.tolist()):
-        if not count:
-            continue
-        own = view[int(found.offsets[block]) - origin : int(found.offsets[block + 1]) - origin]
-        if xxhash.xxh3_64_intdigest(own) != int(found.digests[block]):
-            raise CorruptDatasetError(
-                f"{storage}/{run_path(found.part, found.run)} is damaged between the bytes "
-                f"{int(found.offsets[block])} and {int(found.offsets[block + 1])}. Remove the "
-                "folder shuffle of the output and run the same command again."
-            )
+    for count, own in sound_blocks(storage, found, data, run_path):
         columns = []
         at = 0
         for kind in ("<u8", "<i8", "<i8", "<u4", "<u4", "u1"):

@@ -1,4 +1,4 @@
-"""What the second stage of a run with a shuffle knows beside its parts."""
+"""What the second stage of a run knows beside its parts."""
 
 from dataclasses import dataclass
 
@@ -12,17 +12,19 @@ class Gathering:
     """What all parts are gathered from.
 
     Attributes:
-        summary: of the sources, for the manifest.
-        index: of the runs; None where all parts are there, and only publishing is left.
+        summary: of the sources, for the manifest; None without a shuffle.
+        index: of the runs; None without a shuffle, and where only publishing is left.
+        drops: lists of what is left out as copies.
     """
 
-    summary: ShuffleSummary
-    index: FileRecord | None
+    summary: ShuffleSummary | None = None
+    index: FileRecord | None = None
+    drops: tuple[FileRecord, ...] = ()
 
     @property
-    def source(self) -> SourceIdentity:
-        """What the record of a part says that it was made of: the table of all sources."""
-        return identity_of_table(self.summary.sources)
+    def source(self) -> SourceIdentity | None:
+        """What the record of a part says that it was made of, with a shuffle: all sources."""
+        return None if self.summary is None else identity_of_table(self.summary.sources)
 
 
 def identity_of_table(table: FileRecord) -> SourceIdentity:

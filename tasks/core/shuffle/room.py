@@ -1,4 +1,4 @@
-"""Whether the output has room for the runs of a shuffle and for the dataset beside them."""
+"""Whether the output has room for the runs of the first stage and for the dataset beside them."""
 
 import numpy as np
 
@@ -24,9 +24,10 @@ def require_room(plan: RunPlan, storage: Storage) -> None:
     needed = least_bytes(plan)
     if needed > free:
         raise StorageError(
-            f"{storage} has {free / 1e9:,.1f} GB free; with --shuffle, sorted runs lie there until "
-            f"the dataset is published, and they and the shards take {needed / 1e9:,.1f} GB or "
-            "more (`shardmill plan` tells). Free some, or use another --output."
+            f"{storage} has {free / 1e9:,.1f} GB free; with --shuffle or --deduplicate, runs lie "
+            "there until the dataset is published, and they and the shards take "
+            f"{needed / 1e9:,.1f} GB or more (`shardmill plan` tells). Free some, or use another "
+            "--output."
         )
 
 
@@ -49,4 +50,5 @@ def least_bytes(plan: RunPlan) -> float:
     size = sum(plan.parts[part].size for part in plan.todo)
     kept = 1.0 if not plan.spec.filters.given() else 0.0  # who knows how many documents stay
     ids = kept * size * text_a_byte / _MOST_BYTES_A_TOKEN * np.dtype(plan.spec.dtype).itemsize
-    return float(ids) * (1 + _PACKED)
+    packed = _PACKED if plan.spec.deduplicate is None else 0.0  # who knows how much is copies
+    return float(ids) * (1 + packed)

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Self
@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints
 from streaming_ext.errors import CorruptDatasetError
-from tasks.core.shuffle.run_record import RunRecord, heard
+from tasks.core.shuffle.run_record import Run, RunRecord, heard
 
 STEP_BYTES: Final = 512 * 2**20  # of runs that are merged at a time
+_ROW_BITS = 40  # of a part's rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +64,12 @@ class RunIndex:
 
     @classmethod
     def of(
-        cls, records: Sequence[RunRecord], sources: Sequence[int], before: Sequence[int]
+        cls,
+        records: Sequence[RunRecord],
+        sources: Sequence[int],
+        before: Sequence[int],
+        *,
+        runs_of: Callable[[RunRecord], Sequence[Run]] = lambda record: record.runs,
     ) -> Self:
         """The index of all parts.
 
@@ -71,12 +77,31 @@ class RunIndex:
             records: by part.
             sources: number of the source of each piece of all parts.
             before: rows of the source before each.
+            runs_of: which runs of a part.
         """
-        runs = [(record.part, number, run) for record in records
-                for number, run in enumerate(record.runs)]  # fmt: skip
-        counts = [heard(run.counts, "<i8") for _, _, run in runs]
         rows = [np.cumsum([0, *(piece.rows for piece in record.made_of)])[:-1]
                 for record in records]  # fmt: skip
+        return cls.of_runs(
+            [(record.part, runs_of(record)) for record in records],
+            piece_firsts=np.cumsum([0, *map(len, rows)]),
+            piece_rows=_joined(rows, "<i8"),
+            piece_sources=np.array(sources, np.int64),
+            piece_before=np.array(before, np.int64),
+        )
+
+    @classmethod
+    def of_runs(cls, runs_of_parts: Sequence[tuple[int, Sequence[Run]]], **pieces: Ints) -> Self:
+        """The index of the runs of some parts, by part.
+
+        Args:
+            runs_of_parts: in order.
+            pieces: the fields that tell of them; none where origins are not asked for.
+        """
+        none = np.empty(0, np.int64)
+        runs = [(part, number, run) for part, runs in runs_of_parts
+                for number, run in enumerate(runs)]  # fmt: skip
+        counts = [heard(run.counts, "<i8") for _, _, run in runs]
+        of_pieces = ("piece_firsts", "piece_rows", "piece_sources", "piece_before")
         return cls(
             parts=np.array([part for part, _, _ in runs], np.int64),
             numbers=np.array([number for _, number, _ in runs], np.int64),
@@ -84,10 +109,7 @@ class RunIndex:
             counts=_joined(counts, "<i8"),
             digests=_joined([heard(run.digests, "<u8") for _, _, run in runs], "<u8"),
             offsets=_joined([heard(run.offsets, "<i8") for _, _, run in runs], "<i8"),
-            piece_firsts=np.cumsum([0, *map(len, rows)]),
-            piece_rows=_joined(rows, "<i8"),
-            piece_sources=np.array(sources, np.int64),
-            piece_before=np.array(before, np.int64),
+            **(dict.fromkeys(of_pieces, none) | pieces),
         )
 
     def to_bytes(self) -> bytes:
@@ -140,14 +162,13 @@ class RunIndex:
         edges = [start + (end - start) * step // count for step in range(count + 1)]
         return list(pairwise(edges))
 
-    def origins(self, part: int, rows: Ints) -> tuple[Ints, Ints]:
-        """Number of the source, and row there, of rows of a part."""
-        first, after = (int(place) for place in self.piece_firsts[part : part + 2])
-        starts = self.piece_rows[first:after]
-        pieces = first + np.searchsorted(starts, rows, side="right") - 1
-        return self.piece_sources[pieces], rows - self.piece_rows[pieces] + self.piece_before[
-            pieces
-        ]
+    def origins(self, parts: Ints, rows: Ints) -> tuple[Ints, Ints]:
+        """Number of the source, and row there, of rows of parts; all arrays: (rows,)."""
+        of_piece = np.repeat(np.arange(len(self.piece_firsts) - 1), np.diff(self.piece_firsts))
+        starts = (of_piece << _ROW_BITS) + self.piece_rows
+        pieces = np.searchsorted(starts, (parts << _ROW_BITS) + rows, side="right") - 1
+        before = self.piece_before[pieces] - self.piece_rows[pieces]
+        return self.piece_sources[pieces], rows + before
 
 
 def _joined(arrays: Sequence[npt.NDArray[Any]], dtype: str) -> npt.NDArray[Any]:

@@ -3,7 +3,10 @@
 Below `shuffle/` of the output:
 
     00007.json      the record of part 7; when it is there, the part is tokenized
-    00007-002.run   its third run: documents sorted by key, in blocks of equal ranges of keys
+    00007-002.run   its third run: documents sorted by key, in blocks of equal ranges of keys;
+                    without a shuffle its only one, in the order of the source
+    00007-000.digests   where copies are looked for: sorted hashes of its documents
+    drops-00000.bin     what the second stage leaves out as copies, of one range of hashes
     index.npz       of all runs, made when all parts are tokenized
 """
 
@@ -29,6 +32,11 @@ def run_record_path(part: int) -> str:
 def run_path(part: int, run: int) -> str:
     """Where a run of a part lies."""
     return f"{SHUFFLE_FOLDER}/{part:05}-{run:03}.run"
+
+
+def digests_path(part: int, run: int) -> str:
+    """Where a run of hashes of a part lies."""
+    return f"{SHUFFLE_FOLDER}/{part:05}-{run:03}.digests"
 
 
 class Run(Value):
@@ -63,17 +71,25 @@ class RunRecord(PartCounts):
         splits: counts alone; nothing is packed yet.
         documents: of each piece.
         whole_version: what pins all of the first file, where the part holds the first piece of it.
-        runs: sorted by key, each of documents that follow those of the one before.
+        runs: sorted by key, each of documents that follow those of the one before; without a
+            shuffle one, in the order of the source.
+        digests: runs of hashes, where copies are looked for.
     """
 
     format: Literal[1] = 1
     documents: tuple[Count, ...]
     whole_version: str | None = None
     runs: tuple[Run, ...]
+    digests: tuple[Run, ...] = ()
 
     def files(self) -> list[FileRecord]:
         """Every file of this part but the record itself."""
-        return [run.file for run in self.runs]
+        return [run.file for run in self.runs] + self.digest_files
+
+    @property
+    def digest_files(self) -> list[FileRecord]:
+        """Those of them that hold hashes."""
+        return [run.file for run in self.digests]
 
 
 def run_record_of(data: bytes, *, where: str) -> RunRecord:
@@ -83,10 +99,13 @@ def run_record_of(data: bytes, *, where: str) -> RunRecord:
         CorruptDatasetError: it is damaged; `where` names the file.
     """
     record = from_json(RunRecord, data, where=where)
-    for run in record.runs:
+    in_order = () if record.spec.shuffle is not None else record.runs
+    for run in (*record.runs, *record.digests):
         try:
             blocks = len(heard(run.counts, "<i8"))
-            sound = len(heard(run.offsets, "<i8")) == blocks + 1 and not blocks & (blocks - 1)
+            sound = len(heard(run.offsets, "<i8")) == blocks + 1
+            if run not in in_order:  # a block for each range of keys
+                sound = sound and not blocks & (blocks - 1)
         except ValueError:
             sound = False
         if not sound:

@@ -27,6 +27,7 @@ from streaming_ext.text.sources.fetch_piece import fetch_piece
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
+from tasks.core.verify.duplicates import duplicates_of
 from tasks.core.verify.findings import Outcome
 from tasks.core.verify.rows import compare_rows
 
@@ -141,6 +142,7 @@ def _verify_source(
             wanted={c.row for c in chosen},
             go_on=lambda: report(0),
             out=out,
+            left_out=_left_out(record, files),
         )
         compare_ids(
             record, files, tokenizer,
@@ -155,6 +157,12 @@ def _verify_source(
         out.found(reading, str(error).removeprefix(f"{reading}: "))
     report(size)
     return out
+
+
+def _left_out(record: PartRecord, files: DatasetFiles) -> npt.NDArray[np.int64]:
+    """Rows of a part that were left out as copies."""
+    none = np.empty(0, np.int64)
+    return np.concatenate([none, *(found.rows for found in duplicates_of(record, files))])
 
 
 def size_of(piece: PieceRecord) -> int:

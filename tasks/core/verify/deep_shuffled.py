@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -30,6 +31,7 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
 from tasks.core.verify.deep import Chosen, choose, compare_ids, size_of, source_here
+from tasks.core.verify.duplicates import duplicates_of
 from tasks.core.verify.findings import Outcome
 from tasks.core.verify.rows import compare_rows
 
@@ -67,6 +69,7 @@ def verify_shuffled_sources(
             wanted[part] = choose(records[part], _provenance(files, records[part]), count, seed)
         numbers = sorted({one.source for found in wanted.values() for one in found})
         rows = _rows_of(numbers, records, files)
+        left_out = _left_out(numbers, records, files)
     except (CorruptDatasetError, StorageError) as error:
         if isinstance(error, StorageDownError):
             raise
@@ -81,6 +84,7 @@ def verify_shuffled_sources(
         template = next(iter(records.values()))
         found = _compare_source(
             template, sources[number], rows[number], tokenizer,
+            left_out=left_out[number],
             wanted=rows_wanted, report=report, out=out,
         )  # fmt: skip
         texts |= {(number, row): text for row, text in found.items()}
@@ -123,12 +127,25 @@ def _rows_of(
     return found
 
 
+def _left_out(
+    numbers: Sequence[int], records: Mapping[int, PartRecord], files: DatasetFiles
+) -> dict[int, npt.NDArray[np.int64]]:
+    """Rows of some sources that were left out as copies, ascending."""
+    found = {number: [np.empty(0, np.int64)] for number in numbers}
+    for record in records.values():
+        for copies in duplicates_of(record, files):
+            for number in np.intersect1d(copies.groups, numbers).tolist():
+                found[number].append(copies.rows[copies.groups == number])
+    return {number: np.sort(np.concatenate(pieces)) for number, pieces in found.items()}
+
+
 def _compare_source(
     record: PartRecord,
     source: Source,
     rows: Sequence[DocumentRows],
     tokenizer: Tokenizer,
     *,
+    left_out: npt.NDArray[np.int64],
     wanted: set[int],
     report: Callable[[int], None],
     out: Outcome,
@@ -159,6 +176,7 @@ def _compare_source(
                 go_on=lambda: report(0),
                 out=out,
                 shuffled=True,
+                left_out=left_out,
             )
         except (StoppedError, StorageDownError):
             raise

@@ -29,6 +29,8 @@ class Checked:
         files: of the dataset, read whole and hashed.
         bytes: their sizes on storage.
         shards, samples, tokens, documents: whose ids were looked at, padding left out.
+        duplicates: left out of the dataset as copies.
+        compared: texts of sources that were compared with all others, with `--deep`.
         bad_documents: left out of the dataset, for they cannot be read.
         sources: source files read again, with `--deep`.
         unchecked: those of them whose bytes nothing was there to check by: their store offers no
@@ -44,6 +46,8 @@ class Checked:
     samples: int = 0
     tokens: int = 0
     documents: int = 0
+    duplicates: int = 0
+    compared: int = 0
     bad_documents: int = 0
     sources: int = 0
     unchecked: int = 0

@@ -66,6 +66,11 @@ class ShuffledSources:
             self._listed += listed
             self._parts_done += 1
 
+    def count_left_out(self, sources: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
+        """Documents of these sources were left out as copies."""
+        with self._lock:
+            self._listed += np.bincount(sources, minlength=len(self.rows))
+
     def compare(self, out: Outcome) -> None:
         """Find sources of which documents are lost, where the lists of all parts were sound."""
         if self._parts_done < self.parts:

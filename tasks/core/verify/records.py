@@ -58,6 +58,7 @@ def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
         if any(part.source != expected_source for part in manifest.parts):
             out.found(MANIFEST, f"a part is not made of what {SOURCES_PATH} lists")
         documents = sum(split.documents for split in manifest.splits.values())
+        documents += manifest.duplicate_documents
         left_out = manifest.shuffled.null_documents + manifest.shuffled.empty_documents
         left_out += manifest.shuffled.bad_documents
         left_out += sum(manifest.shuffled.dropped_documents.values())

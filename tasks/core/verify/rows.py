@@ -11,8 +11,10 @@ from streaming_ext.dataset.provenance import DocumentRows, read_provenance
 from streaming_ext.dataset.record import MOST_BAD_LISTED, BadDocument, PartRecord
 from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH
 from streaming_ext.text.documents.source_format import DocumentBatch
+from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.filters.filters import BY_TEXT, FilterName
 from streaming_ext.text.holdout import document_hashes, held_out
+from streaming_ext.text.normal_form import compared_texts
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.part_documents import PartDocuments
 from tasks.core.verify.findings import Outcome
@@ -32,6 +34,7 @@ def compare_rows(
     go_on: Callable[[], None],
     out: Outcome,
     shuffled: bool = False,
+    left_out: npt.NDArray[np.int64] | None = None,
 ) -> dict[int, str]:
     """Go over source and provenance side by side; returns the texts of the wanted rows.
 
@@ -41,6 +44,7 @@ def compare_rows(
         go_on: called now and then; what it raises ends the check.
         shuffled: the record stands for one source of a shuffled dataset: of that only the rows
             are counted, and the list tells what names each document.
+        left_out: rows that were left out as copies, ascending.
 
     Raises:
         SourceError: the source is damaged.
@@ -55,7 +59,10 @@ def compare_rows(
     for batch in documents.batches():
         go_on()
         expected = held_out(
-            document_hashes(batch.texts, seed=record.spec.holdout_seed),
+            document_hashes(
+                compared_texts(batch.texts, record.spec.deduplicate, record.spec.unicode),
+                seed=record.spec.holdout_seed,
+            ),
             fraction=record.spec.holdout_fraction,
         )
         ours = listed.before(rows + batch.num_rows)
@@ -71,6 +78,10 @@ def compare_rows(
         _check_sides(ours, there, expected[positions[there]], findings)
         absent = np.ones(len(batch.rows), bool)
         absent[positions[there]] = False
+        if left_out is not None:
+            copies = np.isin(batch.rows, left_out) & absent
+            text_bytes -= int(np.diff(text_buffers(batch.texts)[1])[copies].sum())
+            absent &= ~copies
         absent_texts.check(batch, np.flatnonzero(absent))
         dropped.update(batch.dropped)
         for row in wanted.intersection(ours.rows[there].tolist()):

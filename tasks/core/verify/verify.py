@@ -8,6 +8,7 @@ from functools import partial
 
 from streaming_ext.dataset.layout import (
     DOCUMENTS_FOLDER,
+    DUPLICATES_FOLDER,
     MANIFEST,
     PARTS_FOLDER,
     RUNS_FOLDER,
@@ -30,10 +31,13 @@ from streaming_ext.errors import (
     TokenizerError,
 )
 from streaming_ext.text.tokenizer.tokenizer import MAX_FILE_BYTES, TOKENIZER_FILES, Tokenizer
+from tasks.core.outputs.whole import files_of_part
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles, open_tokenizer
 from tasks.core.storage import Storage
 from tasks.core.verify.deep import DEFAULT_SAMPLE, choose_parts, size_of, verify_source
+from tasks.core.verify.deep_duplicates import verify_all_texts
 from tasks.core.verify.deep_shuffled import verify_shuffled_sources
+from tasks.core.verify.duplicates import verify_duplicates
 from tasks.core.verify.findings import Checked, Finding, Outcome, Report
 from tasks.core.verify.order import ShuffledSources
 from tasks.core.verify.part import verify_part
@@ -108,6 +112,9 @@ def verify(
             )
         )
     out.take(work.results())
+    is_whole = manifest is not None and len(sound) == len(manifest.parts)
+    if is_whole and manifest is not None and manifest.spec.deduplicate is not None:
+        _verify_copies(sound, files, sources, out, report=work.go_on, deep=deep)
     if sources is not None:
         sources.compare(out)
         lists_sound = not any(finding.file.startswith(DOCUMENTS_FOLDER) for finding in out.findings)
@@ -144,6 +151,26 @@ def _verify_part(
         source = verify_source(record, files, tokenizer, count=sample, seed=seed, report=report)
         out.take([source])
     return out
+
+
+def _verify_copies(
+    records: dict[int, PartRecord],
+    files: DatasetFiles,
+    sources: ShuffledSources | None,
+    out: Outcome,
+    *,
+    report: Callable[[int], None],
+    deep: bool,
+) -> None:
+    """What was left out as copies; with `deep` all texts of the sources are compared again."""
+    is_shuffled = any(record.spec.shuffle is not None for record in records.values())
+    if is_shuffled and sources is None:
+        return  # the table of sources is damaged
+    verify_duplicates(records, files, sources, out)
+    folders = (DOCUMENTS_FOLDER, DUPLICATES_FOLDER)
+    if deep and not any(finding.file.startswith(folders) for finding in out.findings):
+        of_sources = None if sources is None else sources.sources
+        out.take([verify_all_texts(records, of_sources, files, report=report)])
 
 
 def _shuffled_sources(
@@ -276,7 +303,7 @@ def _find_extras(
             known.add(record_path(summary.part))
             if summary.part not in records:  # reported: its record is damaged
                 unknown_folders |= {part_folder(split, summary.part) for split in SPLITS}
-                unknown_files.add(documents_path(summary.part))
+                unknown_files |= {*files_of_part(summary.part)}
     for record in records.values():
         known |= {file.path for file in record.files()} | {documents_path(record.part)}
     for path, size in files.sizes.items():

@@ -65,7 +65,8 @@ class TokenizedPart(_Message):
         seconds: time the tokenizing took.
         ended: when it ended, in seconds since 1970.
         piece_documents: documents of each piece, where they are to be shuffled.
-        whole_version, runs: see `RunRecord`; None where nothing is to be shuffled.
+        whole_version, runs, digests: see `RunRecord`; none where there is one stage.
+        duplicate_documents, duplicate_tokens: left out as copies; see `PartRecord`.
     """
 
     part: int
@@ -86,11 +87,16 @@ class TokenizedPart(_Message):
     piece_documents: tuple[int, ...] = ()
     whole_version: str | None = None
     runs: tuple[Run, ...] | None = None
+    digests: tuple[Run, ...] = ()
+    duplicate_documents: int = 0
+    duplicate_tokens: int = 0
 
     def brief(self) -> "TokenizedPart":
         """The same without what only those need who have it on scratch."""
         runs = None if self.runs is None else ()
-        return self.model_copy(update={"pieces": (), "piece_documents": (), "runs": runs})
+        return self.model_copy(
+            update={"pieces": (), "piece_documents": (), "runs": runs, "digests": ()}
+        )
 
     @property
     def tokens(self) -> int:
@@ -203,15 +209,16 @@ class TokenizeJob(Job[TokenizedPart]):
 
 
 class GatherJob(Job[TokenizedPart]):
-    """Merge a range of keys of all runs into packed shards on scratch.
+    """Merge a range of keys of all runs, or take one run as it is, into packed shards on scratch.
 
     Attributes:
         part: its number, and what stands for its pieces.
         parts: how many there are.
         scratch: folder that the result goes to, replaced if it exists.
         output: that holds the runs.
-        source: what the part's record says that it was made of.
-        index: of the runs.
+        source: what the part's record says that it was made of, where there is a shuffle.
+        index: of the runs, where there is a shuffle.
+        drops: lists of what is left out as copies.
     """
 
     job: Literal["gather"] = "gather"
@@ -220,8 +227,9 @@ class GatherJob(Job[TokenizedPart]):
     scratch: str
     output: str
     spec: DatasetSpec
-    source: SourceIdentity
-    index: FileRecord
+    source: SourceIdentity | None = None
+    index: FileRecord | None = None
+    drops: tuple[FileRecord, ...] = ()
 
     def read_answer(self, line: bytes) -> Answer[TokenizedPart]:
         """Read a line that the worker answers this job with."""

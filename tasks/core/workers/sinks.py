@@ -1,5 +1,6 @@
 """Where the documents of a part go once they are tokenized: packed, or sorted for a shuffle."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,10 +10,12 @@ import numpy.typing as npt
 
 from streaming_ext.dataset.layout import SPLITS, Split
 from streaming_ext.dataset.record import SplitPart
-from streaming_ext.dataset.shuffled.keys import Ints
+from streaming_ext.dataset.shuffled.keys import Ints, Keys, document_keys
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.documents.text_array import text_buffers
+from tasks.core.deduplicate.digest_runs import DigestRuns
+from tasks.core.deduplicate.kept_order import KeptOrderRun
 from tasks.core.outputs.contract import Memories
 from tasks.core.outputs.part_files import PartFiles
 from tasks.core.reading.part_documents import PartDocuments
@@ -30,6 +33,7 @@ class Tokens:
         stream: their ids, an end-of-text id behind each, (tokens,).
         lengths: their tokens, without end-of-text ids, (documents,).
         in_holdout: their split, (documents,).
+        digests: hashes of the texts of the batch, where copies are looked for: (texts, 2).
     """
 
     batch: DocumentBatch
@@ -37,6 +41,7 @@ class Tokens:
     stream: npt.NDArray[Any]
     lengths: Ints
     in_holdout: npt.NDArray[np.bool_]
+    digests: Keys | None = None
 
 
 class Sink(Protocol):
@@ -67,11 +72,54 @@ class Packed:
         return self._files.finish()
 
 
+class KeptInOrder:
+    """Documents in their order, with hashes of their texts.
+
+    Attributes:
+        runs: the only one that was written.
+        digests: runs of the hashes.
+    """
+
+    def __init__(
+        self, folder: Path, part: int, spec: DatasetSpec, documents: PartDocuments
+    ) -> None:
+        self._spec, self._of_pieces = spec, _OfPieces(documents)
+        self._run = KeptOrderRun(folder, part, spec)
+        self._digests = DigestRuns(folder, part)
+        self.runs: tuple[Run, ...] = ()
+        self.digests: tuple[Run, ...] = ()
+
+    @property
+    def documents(self) -> tuple[int, ...]:
+        """Documents of each piece."""
+        return self._of_pieces.counts
+
+    def add(self, tokens: Tokens) -> None:
+        """Append documents."""
+        rows = tokens.batch.rows[tokens.kept]
+        self._of_pieces.add(rows)
+        self._run.add(
+            tokens.stream,
+            rows=rows,
+            lengths=tokens.lengths,
+            sizes=np.diff(text_buffers(tokens.batch.texts)[1])[tokens.kept],
+            in_holdout=tokens.in_holdout,
+        )
+        assert tokens.digests is not None  # noqa: S101  (copies are looked for)
+        self._digests.add(tokens.digests[tokens.kept], rows)
+
+    def finish(self) -> dict[Split, SplitPart]:
+        """Close the run, and say what each split holds; nothing is packed."""
+        self.runs, self.digests = self._run.finish(), self._digests.finish()
+        return _counted(self._run.counts, self._spec)
+
+
 class Sorted:
     """Documents sorted by their keys.
 
     Attributes:
         runs: that were written.
+        digests: runs of hashes, where copies are looked for.
         documents: of each piece of the part.
     """
 
@@ -93,39 +141,66 @@ class Sorted:
             first_source: number of the source of its first piece; those of further pieces follow.
             documents: of the part, as they are read.
         """
-        self._spec, self._first_source, self._documents = spec, first_source, documents
+        self._spec, self._first_source = spec, first_source
         self._writer = RunWriter(folder, part, spec)
-        self._of_pieces = np.zeros(documents.num_pieces, np.int64)
+        self._digests = DigestRuns(folder, part)
+        self._of_pieces = _OfPieces(documents)
         self.runs: tuple[Run, ...] = ()
+        self.digests: tuple[Run, ...] = ()
 
     @property
     def documents(self) -> tuple[int, ...]:
         """Documents of each piece."""
-        return tuple(self._of_pieces.tolist())
+        return self._of_pieces.counts
 
     def add(self, tokens: Tokens) -> None:
         """Append documents."""
         batch, kept = tokens.batch, tokens.kept
         rows = batch.rows[kept]
-        pieces = self._documents.pieces_of(rows)
-        self._of_pieces += np.bincount(pieces, minlength=len(self._of_pieces))
+        sources, places = self._of_pieces.add(rows) + self._first_source, batch.named_by[kept]
         self._writer.add(
             tokens.stream,
-            sources=pieces + self._first_source,
-            places=batch.named_by[kept],
+            sources=sources,
+            places=places,
             rows=rows,
             lengths=tokens.lengths,
             sizes=np.diff(text_buffers(batch.texts)[1])[kept],
             in_holdout=tokens.in_holdout,
         )
+        if tokens.digests is not None:
+            keys = document_keys(self._spec.shuffle_seed, sources, places)
+            self._digests.add(tokens.digests[kept], rows, keys)
 
     def finish(self) -> dict[Split, SplitPart]:
         """Write the last run, and say what each split holds; nothing is packed."""
-        self.runs = tuple(self._writer.finish())
-        counts = {SPLITS[int(held_out)]: each for held_out, each in self._writer.counts.items()}
-        return {
-            split: SplitPart(
-                documents=counts[split][0], tokens=counts[split][1], padding=0, shards=()
-            )
-            for split in self._spec.splits
-        }
+        self.runs, self.digests = tuple(self._writer.finish()), self._digests.finish()
+        return _counted(self._writer.counts, self._spec)
+
+
+class _OfPieces:
+    """How many documents there are of each piece of a part."""
+
+    def __init__(self, documents: PartDocuments) -> None:
+        self._documents = documents
+        self._counts = np.zeros(documents.num_pieces, np.int64)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(self._counts.tolist())
+
+    def add(self, rows: Ints) -> Ints:
+        """Count documents of the last batch; returns the piece of each."""
+        pieces = self._documents.pieces_of(rows)
+        self._counts += np.bincount(pieces, minlength=len(self._counts))
+        return pieces
+
+
+def _counted(counts: Mapping[bool, tuple[int, int]], spec: DatasetSpec) -> dict[Split, SplitPart]:
+    """Documents and tokens of each split, of which nothing is packed."""
+    of_split = {SPLITS[int(held_out)]: each for held_out, each in counts.items()}
+    return {
+        split: SplitPart(
+            documents=of_split[split][0], tokens=of_split[split][1], padding=0, shards=()
+        )
+        for split in spec.splits
+    }

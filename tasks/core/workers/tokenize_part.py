@@ -23,15 +23,17 @@ from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.filters.filters import FilterName
 from streaming_ext.text.holdout import document_hashes, held_out
+from streaming_ext.text.normal_form import compared_texts
 from streaming_ext.text.sources import identify
 from streaming_ext.text.sources.fetch import identity_of
+from streaming_ext.text.text_digests import text_digests
 from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.outputs.contract import Memories
 from tasks.core.outputs.part_files import RESULT_FILE
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
 from tasks.core.workers.jobs import JobProgress, TokenizedPart, TokenizeJob
-from tasks.core.workers.sinks import Packed, Sink, Sorted, Tokens
+from tasks.core.workers.sinks import KeptInOrder, Packed, Sink, Sorted, Tokens
 
 _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
 _AUDIT_DOCUMENT_BYTES = 2**17  # longer documents are left out of the audit
@@ -79,9 +81,11 @@ def tokenize_part(
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        sink: Packed | Sorted
-        if job.spec.shuffle is None:
+        sink: Packed | KeptInOrder | Sorted
+        if not job.spec.two_stages:
             sink = Packed(folder, job.part.number, job.spec, {} if memories is None else memories)
+        elif job.spec.shuffle is None:
+            sink = KeptInOrder(folder, job.part.number, job.spec, pins.documents)
         else:
             sink = Sorted(folder, job.part.number, job.spec, first_source=job.first_source,
                           documents=pins.documents)  # fmt: skip
@@ -107,9 +111,10 @@ def tokenize_part(
         engine=engine.name,
         seconds=time.monotonic() - began,
         ended=time.time(),
-        piece_documents=sink.documents if isinstance(sink, Sorted) else (),
+        piece_documents=() if isinstance(sink, Packed) else sink.documents,
         whole_version=pins.whole_version() if isinstance(sink, Sorted) else None,
-        runs=sink.runs if isinstance(sink, Sorted) else None,
+        runs=None if isinstance(sink, Packed) else sink.runs,
+        digests=() if isinstance(sink, Packed) else sink.digests,
     )
     (folder / RESULT_FILE).write_text(result.model_dump_json())
     return result
@@ -177,7 +182,8 @@ def _tokenize_batches(
     spec, place = pins.job.spec, pins.documents.place
     counts = _Counts()
     for batch in pins.documents.batches():
-        hashes = document_hashes(batch.texts, seed=spec.holdout_seed)
+        compared = compared_texts(batch.texts, spec.deduplicate, spec.unicode)
+        hashes = document_hashes(compared, seed=spec.holdout_seed)
         rows = _rows_to_audit(hashes, batch.texts)
         try:
             encoded = engine.encode(batch.texts)
@@ -197,7 +203,8 @@ def _tokenize_batches(
         stream = _stream(encoded, lengths, kept, spec.dtype, tokenizer.eot_id)
         del encoded
         in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
-        sink.add(Tokens(batch, kept, stream, lengths[kept], in_holdout))
+        digests = None if spec.deduplicate is None else text_digests(compared)
+        sink.add(Tokens(batch, kept, stream, lengths[kept], in_holdout, digests))
 
         counts.rows += batch.num_rows
         counts.nulls += batch.nulls

@@ -28,6 +28,7 @@ from streaming_ext.text.memory import limit_memory
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
+from tasks.core.deduplicate.kept_order import put_together
 from tasks.core.outputs.contract import Memories
 from tasks.core.shuffle.gather import gather_part, read_index
 from tasks.core.shuffle.run_index import RunIndex
@@ -109,8 +110,10 @@ def _do(job: AnyJob, report: Callable[[JobProgress], None]) -> BaseModel:
         part = tokenize_part(job, tokenizer, engine, report, _memories())
         return part.brief()
     if isinstance(job, GatherJob):
-        index = _run_index(job.output, job.index)
-        return gather_part(job, _storage(job.output), index, report, _memories())
+        storage = _storage(job.output)
+        if job.index is None:
+            return put_together(job, storage, report, _memories()).brief()
+        return gather_part(job, storage, _run_index(job.output, job.index), report, _memories())
     if isinstance(job, FetchJob):
         return _fetch(job, report)
     return _write(job, report)

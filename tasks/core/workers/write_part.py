@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from streaming_ext.dataset.deduplicated.duplicates import duplicates_path
 from streaming_ext.dataset.layout import documents_path, record_path
 from streaming_ext.dataset.record import PartCounts, PartRecord
 from streaming_ext.dataset.schema import FileRecord, to_json
@@ -46,7 +47,8 @@ def write_part(
     is_part = isinstance(record, PartRecord)
     path = record_path(record.part) if is_part else run_record_path(record.part)
     storage.put(path, to_json(record))
-    held = files[:-1] if is_part else files  # but the list of documents
+    lists = record.lists if isinstance(record, PartRecord) else record.digest_files
+    held = [file for file in files if file not in lists]
     return WrittenPart(
         summary=record.summary() if isinstance(record, PartRecord) else None,
         shards=len(held),
@@ -61,14 +63,21 @@ def _run_record(part: TokenizedPart, job: WriteJob) -> RunRecord:
         documents=part.piece_documents,
         whole_version=part.whole_version,
         runs=part.runs or (),
+        digests=part.digests,
     )
 
 
 def _part_record(part: TokenizedPart, job: WriteJob, scratch: Path) -> PartRecord:
     documents = documents_path(part.part)
+    duplicates = duplicates_path(part.part)
     return PartRecord(
         **_counts(part, job),
         documents=FileRecord.of(documents, (scratch / documents).read_bytes()),
+        duplicate_documents=part.duplicate_documents,
+        duplicate_tokens=part.duplicate_tokens,
+        duplicates=None
+        if job.spec.deduplicate is None
+        else FileRecord.of(duplicates, (scratch / duplicates).read_bytes()),
     )
 
 

@@ -22,6 +22,7 @@ from streaming_ext.text.sources import list_sources
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import open_saved
 from tasks.core.config import ShardConfig
+from tasks.core.deduplicate.kept_order import put_together
 from tasks.core.outputs.publish import merged_index, publish, summarize_split
 from tasks.core.planning.look import look, take_up
 from tasks.core.planning.plan import remove_scratch
@@ -97,10 +98,10 @@ def tokenize_all(plan: RunPlan, storage: Storage) -> None:
 
 
 def gather_all(plan: RunPlan, storage: Storage) -> None:
-    """Do all parts of the second stage of a run with a shuffle."""
+    """Do all parts of the second stage of a run of two."""
     assert plan.gathering is not None
-    assert plan.gathering.index is not None
-    index = read_index(storage, plan.gathering.index)
+    file = plan.gathering.index
+    index = None if file is None else read_index(storage, file)
     for part in plan.todo:
         job = GatherJob(
             part=plan.part(part),
@@ -109,9 +110,13 @@ def gather_all(plan: RunPlan, storage: Storage) -> None:
             output=str(storage),
             spec=plan.spec,
             source=plan.gathering.source,
-            index=plan.gathering.index,
+            index=file,
+            drops=plan.gathering.drops,
         )
-        gather_part(job, storage, index)
+        if index is None:
+            put_together(job, storage)
+        else:
+            gather_part(job, storage, index)
         write_scratch(plan, storage, part)
 
 

@@ -10,7 +10,7 @@ from tasks.core.estimate.cost import (
     PARTS_AHEAD,
     SECONDS_A_FILE,
     Machines,
-    ShuffleWork,
+    SecondStage,
     Work,
     cost,
     makespan,
@@ -142,14 +142,14 @@ def test_the_published_ten_hours() -> None:
 
 
 def test_a_shuffle_writes_runs_and_reads_ranges_of_them() -> None:
-    shuffle = ShuffleWork(bytes=4000 * MB, runs=40, parts=10)
+    shuffle = SecondStage(bytes=4000 * MB, runs=40, parts=10)
     plain = cost(WORK, MACHINES)
-    found = cost(replace(WORK, shuffle=shuffle), MACHINES)
+    found = cost(replace(WORK, second=shuffle), MACHINES)
     assert found.runs == 4000 * MB
     more = found.busy["cpu"] - plain.busy["cpu"]
     assert more == pytest.approx(4000 * MB / MERGE_RATE / 4 + 10 * SECONDS_A_FILE)
     assert (found.fetched, found.uploaded, found.gets, found.puts) == (0, 0, 0, 0)
-    stored = cost(replace(WORK, shuffle=shuffle, uploads=True), MACHINES)
+    stored = cost(replace(WORK, second=shuffle, uploads=True), MACHINES)
     assert stored.uploaded == (3100 + 4000) * MB
     # 10 parts read of 40 runs, whose 40 records are read too
     assert stored.gets == 10 * 40 + 40

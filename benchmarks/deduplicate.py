@@ -1,0 +1,99 @@
+"""What leaving out copies costs: runs with `--deduplicate` beside runs without, in alternation.
+
+On a corpus without copies, and on the same one of which three documents of ten are copies of
+others, spread over all files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks import common
+from benchmarks.make_corpus import make_corpus
+
+_COPIES = 0.3
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=float, default=1000, help="text of each corpus")
+    parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--tokenizer", type=Path)
+    parser.add_argument("--scratch", type=Path, default=common.CACHE / "scratch")
+    parser.add_argument("--options", nargs="*", default=[], help="of `shardmill shard`, for all")
+    parser.add_argument("--result", type=Path, help="file to keep the result in, as JSON")
+    args = parser.parse_args()
+    args.tokenizer = args.tokenizer or common.default_tokenizer()
+    common.save(args.result, **measure(args))
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """All runs in alternating rounds; returns seconds and ratios."""
+    each = args.megabytes / args.files
+    plain = make_corpus(
+        args.scratch / "deduplicate-corpus", files=args.files, megabytes=each, share=0.005
+    )
+    copies = with_copies(plain, args.scratch / "deduplicate-copies")
+    output = args.scratch / "deduplicate-output"
+    memory: list[int] = []
+
+    def seconds(files: list[Path], *options: str) -> float:
+        done = common.shard(
+            files, output, args.tokenizer, *args.options, *options, workers=args.workers
+        )
+        memory.append(max(size for samples in done.measured.worker_memory() for _, size in samples))
+        return done.seconds
+
+    corpora = {"no copies": plain, "30% copies": copies}
+    kinds: dict[str, tuple[str, ...]] = {
+        "without": (),
+        "exact": ("--deduplicate", "exact"),
+        "normalized": ("--deduplicate", "normalized"),
+    }
+    contenders = {
+        f"{corpus}, {kind}": lambda files=files, options=options: seconds(files, *options)
+        for corpus, files in corpora.items()
+        for kind, options in kinds.items()
+    }
+    found = common.rounds(contenders, args.rounds)
+    middle = {name: statistics.median(values) for name, values in found.items()}
+    for name, value in middle.items():
+        times = value / middle[f"{name.partition(',')[0]}, without"]
+        print(f"| {name} | {value:.2f} s | {times:.3f} |")
+    print(f"| largest worker | {max(memory) / 2**20:.0f} MiB | |")
+    return {"seconds": found, "memory": memory}
+
+
+def with_copies(files: list[Path], folder: Path) -> list[Path]:
+    """The same files, with some documents replaced by others from anywhere."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / file.name for file in files]
+    if all(path.exists() for path in paths):
+        return paths
+    texts = pa.concat_arrays([pq.read_table(file)["text"].combine_chunks() for file in files])
+    drawn = np.random.default_rng(0)
+    chosen = np.arange(len(texts))
+    replaced = drawn.random(len(texts)) < _COPIES
+    originals = np.flatnonzero(~replaced)
+    chosen[replaced] = drawn.choice(originals, int(replaced.sum()))
+    first = 0
+    for file, path in zip(files, paths, strict=True):
+        rows = pq.ParquetFile(file).metadata.num_rows
+        table = pa.table({"text": texts.take(pa.array(chosen[first : first + rows]))})
+        pq.write_table(table, path, compression="zstd", row_group_size=1000)
+        first += rows
+    return paths
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A dataset without copies: the lists of what was left out."""

@@ -1,0 +1,122 @@
+"""`duplicates/NNNNN.parquet`: the documents that were left out of a part as copies of others.
+
+Documents are named as in the list of documents beside it: by part and row, or, where the dataset is
+shuffled, by source and row. The first copy is the one that stays.
+"""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_ext.dataset.layout import DUPLICATES_FOLDER
+from streaming_ext.errors import CorruptDatasetError, one_line
+
+Comparison = Literal["exact", "normalized"]
+Ints = npt.NDArray[np.int64]
+
+_BATCH_ROWS = 2**16
+_MAX_THRIFT = 2**20
+_BYTES_A_ROW: Final = 40
+
+
+def duplicates_path(part: int) -> str:
+    """The list of the documents that were left out of a part as copies."""
+    return f"{DUPLICATES_FOLDER}/{part:05}.parquet"
+
+
+def duplicates_limit(num_duplicates: int) -> int:
+    """What a list of so many takes at most, in bytes."""
+    return 2**20 + 2 * _BYTES_A_ROW * min(num_duplicates, 2**27)
+
+
+def duplicates_schema(*, shuffled: bool) -> pa.Schema:
+    """Columns of the list: what was left out, its tokens, and its first copy."""
+    what = ("source", pa.int32()) if shuffled else ("part", pa.int32())
+    return pa.schema(
+        [
+            what,
+            ("row", pa.int64()),
+            ("tokens", pa.uint32()),
+            (f"first_{what[0]}", what[1]),
+            ("first_row", pa.int64()),
+        ]
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Duplicates:
+    """Some documents that were left out; all arrays: (documents,).
+
+    Attributes:
+        groups: the part of each, or its source where the dataset is shuffled.
+        rows: its row there.
+        tokens: its ids, its end-of-text id left out.
+        first_groups, first_rows: the same of its first copy.
+    """
+
+    groups: Ints
+    rows: Ints
+    tokens: Ints
+    first_groups: Ints
+    first_rows: Ints
+
+    @classmethod
+    def joined(cls, pieces: "list[Self]") -> Self:
+        """All of them as one."""
+        none = np.empty(0, np.int64)
+        return cls(
+            **{
+                name: np.concatenate([none, *(getattr(piece, name) for piece in pieces)])
+                for name in cls.__slots__
+            }
+        )
+
+
+def table_of(duplicates: Duplicates, *, shuffled: bool) -> bytes:
+    """The list as a file."""
+    schema = duplicates_schema(shuffled=shuffled)
+    columns = (
+        duplicates.groups,
+        duplicates.rows,
+        duplicates.tokens,
+        duplicates.first_groups,
+        duplicates.first_rows,
+    )
+    arrays = [
+        pa.array(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)
+    ]
+    file = io.BytesIO()
+    pq.write_table(pa.table(arrays, schema=schema), file, compression="zstd")
+    return file.getvalue()
+
+
+def read_duplicates(data: bytes, *, shuffled: bool) -> Iterator[Duplicates]:
+    """Read a list in bounded batches.
+
+    Raises:
+        CorruptDatasetError: it is damaged, or holds what no such list holds.
+    """
+    schema = duplicates_schema(shuffled=shuffled)
+    try:
+        file = pq.ParquetFile(
+            pa.BufferReader(data),
+            thrift_string_size_limit=_MAX_THRIFT,
+            thrift_container_size_limit=_MAX_THRIFT,
+        )
+        if file.schema_arrow != schema:
+            raise CorruptDatasetError(f"expected the columns {', '.join(schema.names)}")
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
+            if any(column.null_count for column in batch.columns):
+                raise CorruptDatasetError("a column holds nulls")
+            own = [np.asarray(column).astype(np.int64) for column in batch.columns]
+            yield Duplicates(
+                groups=own[0], rows=own[1], tokens=own[2], first_groups=own[3], first_rows=own[4]
+            )
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptDatasetError(f"no list of duplicates: {one_line(error)}") from error

@@ -1,0 +1,1 @@
+"""Copies of texts found over all parts: hashes sorted by part, compared by ranges, left out."""

@@ -1,0 +1,214 @@
+"""Tokens of a part in the order of its source: what tokenizing leaves where nothing is shuffled.
+
+One run a part, of a block for each batch of documents: rows, lengths, sizes of texts and splits,
+then the ids. The second stage reads it from its begin to its end and leaves out copies.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.dataset.shuffled.keys import Ints
+from streaming_ext.dataset.spec import DatasetSpec
+from streaming_ext.errors import DatasetError, ScratchError
+from tasks.core.deduplicate.drops import read_drops
+from tasks.core.deduplicate.left_out import CopiesLeftOut
+from tasks.core.outputs.contract import Memories
+from tasks.core.outputs.part_files import RESULT_FILE, PartFiles
+from tasks.core.shuffle.ids_by_document import IdsByDocument
+from tasks.core.shuffle.run_blocks import bytes_of_ranges, sound_blocks
+from tasks.core.shuffle.run_index import Range
+from tasks.core.shuffle.run_record import (
+    Run,
+    RunRecord,
+    heard,
+    run_path,
+    run_record_of,
+    run_record_path,
+    told,
+)
+from tasks.core.storage import Storage
+from tasks.core.workers.jobs import GatherJob, JobProgress, TokenizedPart
+
+_KINDS: Final = ("<i8", "<u4", "<u4", "u1")  # rows, lengths, sizes, splits
+DOCUMENT_BYTES: Final = 17  # of a document in a run, beside its ids
+_READ_BYTES: Final = 2**26  # of blocks, at a time
+
+
+class KeptOrderRun:
+    """The run of one part, open for writing."""
+
+    def __init__(self, folder: Path, part: int, spec: DatasetSpec) -> None:
+        """Begin without a document."""
+        self._path = run_path(part, 0)
+        self._file = folder / self._path
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.touch(exist_ok=False)
+        self._dtype = np.dtype(spec.dtype).newbyteorder("<")
+        self._whole = xxhash.xxh3_128()
+        self._offsets, self._counts, self._digests = [0], list[int](), list[int]()
+        self.counts: dict[bool, tuple[int, int]] = {False: (0, 0), True: (0, 0)}
+
+    def add(
+        self,
+        stream: npt.NDArray[Any],
+        *,
+        rows: Ints,
+        lengths: Ints,
+        sizes: Ints,
+        in_holdout: npt.NDArray[np.bool_],
+    ) -> None:
+        """Append documents; see `RunWriter.add` for the words."""
+        if not len(rows):
+            return
+        columns = [
+            column.astype(kind).tobytes()
+            for column, kind in zip((rows, lengths, sizes, in_holdout), _KINDS, strict=True)
+        ]
+        block = xxhash.xxh3_64()
+        size = 0
+        ids = stream.astype(self._dtype, copy=False).view(np.uint8)
+        with self._file.open("ab") as out:
+            for data in (*columns, ids.tobytes()):
+                out.write(data)
+                self._whole.update(data)
+                block.update(data)
+                size += len(data)
+        self._offsets.append(self._offsets[-1] + size)
+        self._counts.append(len(rows))
+        self._digests.append(block.intdigest())
+        for held_out, (documents, tokens) in self.counts.items():
+            own = lengths[in_holdout == held_out]
+            self.counts[held_out] = documents + len(own), tokens + len(own) + int(own.sum())
+
+    def finish(self) -> tuple[Run, ...]:
+        """The run."""
+        return (
+            Run(
+                file=FileRecord(
+                    path=self._path, size=self._offsets[-1], xxh128=self._whole.hexdigest()
+                ),
+                offsets=told(np.array(self._offsets, "<i8")),
+                counts=told(np.array(self._counts, "<i8")),
+                digests=told(np.array(self._digests, "<u8")),
+            ),
+        )
+
+
+def put_together(
+    job: GatherJob,
+    storage: Storage,
+    report: Callable[[JobProgress], None] = lambda progress: None,
+    memories: Memories | None = None,
+) -> TokenizedPart:
+    """Pack a part's documents but for the copies into `job.scratch`.
+
+    Args:
+        job: which part, and where to.
+        storage: that holds its run and the lists of copies.
+        report: told how far it is.
+        memories: for raw shards.
+
+    Raises:
+        StorageError: the run or a list cannot be read.
+        CorruptDatasetError: it is damaged.
+        ScratchError: scratch is full or not writable.
+    """
+    began = time.monotonic()
+    number, folder = job.part.number, Path(job.scratch)
+    record = _record(storage, number)
+    copies = CopiesLeftOut(read_drops(storage, job.drops, number), number, job.spec)
+    text_bytes = tokens = 0
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        files = PartFiles(folder, number, job.spec, {} if memories is None else memories)
+        for fraction, rows, lengths, sizes, in_holdout, ids in _blocks(storage, record):
+            none = np.zeros(len(rows), np.uint64)
+            stay = copies.stay(none, np.full(len(rows), number), rows, lengths)
+            stream = ids
+            if not stay.all():
+                taken = IdsByDocument(ids, lengths).take(np.flatnonzero(stay))
+                stream = np.frombuffer(taken, ids.dtype, int((lengths[stay] + 1).sum()))
+            if stay.any():
+                files.add(stream, rows[stay], lengths[stay], in_holdout[stay])
+            text_bytes += int(sizes[stay].sum())
+            tokens += len(stream)
+            report(JobProgress(fraction=fraction, text_bytes=text_bytes, tokens=tokens))
+        splits = files.finish()
+        copies.finish(folder)
+    except OSError as error:
+        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+    result = TokenizedPart(
+        part=number,
+        source=record.source,
+        pieces=record.pieces,
+        rows=record.rows,
+        null_documents=record.null_documents,
+        empty_documents=record.empty_documents,
+        bad_documents=record.bad_documents,
+        bad_listed=record.bad_listed,
+        dropped_documents=record.dropped_documents,
+        duplicate_documents=copies.documents,
+        duplicate_tokens=copies.tokens,
+        text_bytes=text_bytes,
+        splits=splits,
+        audited_documents=0,
+        engine="none",
+        seconds=time.monotonic() - began,
+        ended=time.time(),
+    )
+    (folder / RESULT_FILE).write_text(result.model_dump_json())
+    return result
+
+
+def _record(storage: Storage, part: int) -> RunRecord:
+    path = run_record_path(part)
+    try:
+        return run_record_of(storage.read(path), where=f"{storage}/{path}")
+    except FileNotFoundError as error:
+        raise DatasetError(
+            f"{storage}/{path} is gone: something removed it during the run. Run the same command "
+            "again."
+        ) from error
+
+
+def _blocks(
+    storage: Storage, record: RunRecord
+) -> Iterator[tuple[float, Ints, Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[Any]]]:
+    """Of each block: the share read with it, rows, lengths, sizes, splits, ids."""
+    (run,) = record.runs
+    offsets, counts = heard(run.offsets, "<i8"), heard(run.counts, "<i8")
+    digests, dtype = heard(run.digests, "<u8"), np.dtype(record.spec.dtype).newbyteorder("<")
+    first = 0
+    while first < len(counts):
+        beyond = np.searchsorted(offsets, offsets[first] + _READ_BYTES, side="right")
+        last = max(int(beyond) - 1, first + 1)
+        some = Range(
+            part=record.part,
+            run=0,
+            offsets=offsets[first : last + 1],
+            counts=counts[first:last],
+            digests=digests[first:last],
+        )
+        for found, data in bytes_of_ranges(storage, [some], run_path):
+            for count, own in sound_blocks(storage, found, data, run_path):
+                columns = []
+                at = 0
+                for kind in _KINDS:
+                    columns.append(np.frombuffer(own, kind, count, at).astype(np.int64))
+                    at += count * np.dtype(kind).itemsize
+                ids = np.frombuffer(own, dtype, (len(own) - at) // dtype.itemsize, at)
+                rows, lengths, sizes, in_holdout = columns
+                yield (
+                    int(offsets[last]) / max(int(offsets[-1]), 1),
+                    rows, lengths, sizes, in_holdout.astype(np.bool_), ids,
+                )  # fmt: skip
+        first = last

@@ -1,0 +1,281 @@
+"""Copies are left out, the first of them stays: whatever the parts, the order, and the kills."""
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.dataset.deduplicated.duplicates import duplicates_path
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.provenance import read_provenance
+from streaming_ext.dataset.reading import read_manifest, read_record
+from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, sources_of
+from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.text.normal_form import UNICODE, normal_form
+from streaming_ext.text.sources import list_sources
+from tasks.core.config import ShardConfig
+from tasks.core.outputs.publish import publish
+from tasks.core.planning.look import look, take_up
+from tasks.core.planning.run_plan import RunPlan
+from tasks.core.shuffle.arrange import arrange
+from tasks.core.storage import LocalStorage, open_storage
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import build_from, gather_all, tokenize_all
+
+SHUFFLE: dict[str, Any] = {"shuffle": "documents", "shard_size": 2**13}
+Where = tuple[str, int]  # a source file and a row of it
+
+
+def build(sources: Path, root: Path, vocabulary: Path, **config: Any) -> Path:
+    return build_from(
+        sources, root, tokenizer=str(vocabulary), **({"deduplicate": "exact"} | config)
+    )
+
+
+def hash_of(root: Path) -> dict[str, str]:
+    return {
+        file.relative_to(root).as_posix(): content_hash(file.read_bytes())
+        for file in sorted(root.rglob("*"))
+        if file.is_file() and not file.is_relative_to(root / "runs")
+    }
+
+
+def kept_and_left_out(root: Path) -> tuple[set[Where], dict[Where, Where]]:
+    """Where the documents of a dataset stood; where its copies did, and their first copies."""
+    manifest = read_manifest(LocalStorage(root))
+    names = [Path(part.source.url).name for part in manifest.parts]
+    if manifest.shuffled is not None:
+        sources = sources_of((root / SOURCES_PATH).read_bytes())
+        names = [Path(source.identity.url).name for source in sources]
+    kept, left_out = set(), {}
+    for part in manifest.parts:
+        record = read_record(LocalStorage(root), part.part)
+        for batch in read_provenance((root / record.documents.path).read_bytes()):
+            groups = itertools.repeat(part.part) if batch.sources is None else batch.sources
+            kept |= {(names[g], int(row)) for g, row in zip(groups, batch.rows, strict=False)}
+        table = pq.read_table(root / duplicates_path(part.part))
+        assert len(table) == record.duplicate_documents
+        for own, row, _, first, first_row in zip(*table.to_pydict().values(), strict=True):
+            left_out[names[own], row] = names[first], first_row
+    return kept, left_out
+
+
+def expected(lines: Path, comparison: str) -> tuple[set[Where], dict[Where, Where]]:
+    """The same by a dictionary of all texts."""
+    firsts: dict[str, Where] = {}
+    left_out = {}
+    for file in sorted(lines.iterdir()):
+        for row, line in enumerate(file.read_text().splitlines()):
+            text = json.loads(line)["text"]
+            if not text:
+                continue
+            name = normal_form(text) if comparison == "normalized" else text
+            where = (file.name, row)
+            if firsts.setdefault(name, where) != where:
+                left_out[where] = firsts[name]
+    return set(firsts.values()), left_out
+
+
+@pytest.mark.parametrize("comparison", ["exact", "normalized"])
+@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
+def test_first_copy_stays(
+    tmp_path: Path, lines: Path, vocabulary: Path, comparison: str, settings: dict[str, Any]
+) -> None:
+    root = build(lines, tmp_path / "out", vocabulary, deduplicate=comparison, **settings)
+    found = kept_and_left_out(root)
+    assert found == expected(lines, comparison)
+    assert len(found[1]) > (14 if comparison == "normalized" else 10)
+    manifest = read_manifest(LocalStorage(root))
+    assert manifest.duplicate_documents == len(found[1])
+    assert manifest.format == "1.1"
+    assert not (root / "shuffle").exists()
+    checked = verify(LocalStorage(root), deep=True)
+    assert checked.findings == ()
+    assert checked.checked.duplicates == len(found[1])
+    assert checked.checked.compared == len(found[0]) + len(found[1])
+    whole = read_manifest(
+        LocalStorage(build(lines, tmp_path / "all", vocabulary, deduplicate=None))
+    )
+    assert manifest.tokens + manifest.duplicate_tokens == whole.tokens
+
+
+def test_no_text_on_both_sides(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+    """Texts that are equal once normalized fall on one side, also where all of them stay."""
+    sides: dict[str, set[int]] = {}
+    for number, file in enumerate(sorted(lines.iterdir())):  # each alone: as nodes of their own
+        root = build(
+            file, tmp_path / str(number), vocabulary, deduplicate="normalized", holdout_fraction=0.5
+        )
+        rows = [json.loads(line)["text"] for line in file.read_text().splitlines()]
+        for batch in read_provenance((root / "documents" / "00000.parquet").read_bytes()):
+            for row, split in zip(batch.rows.tolist(), batch.splits.tolist(), strict=True):
+                sides.setdefault(normal_form(rows[row]), set()).add(split)
+    assert max(map(len, sides.values())) == 1
+    assert set.union(*sides.values()) == {0, 1}
+
+
+@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
+def test_any_part_size(
+    tmp_path: Path, lines: Path, vocabulary: Path, settings: dict[str, Any]
+) -> None:
+    sizes: list[dict[str, Any]] = [{}, {"part_size": 2000}, {"min_part_size": 2**20}]
+    made = [
+        build(lines, tmp_path / str(number), vocabulary, **size, **settings)
+        for number, size in enumerate(sizes)
+    ]
+    manifests = [read_manifest(LocalStorage(root)) for root in made]
+    counts = {(m.duplicate_documents, m.duplicate_tokens, m.tokens) for m in manifests}
+    assert len(counts) == 1
+    if settings:
+        assert hash_of(made[0]) == hash_of(made[1]) == hash_of(made[2])
+    else:
+        assert len({len(manifest.parts) for manifest in manifests}) == len(made)
+
+
+@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
+def test_in_small_steps(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: Any, settings: dict[str, Any]
+) -> None:
+    whole = hash_of(build(lines, tmp_path / "one", vocabulary, **settings))
+    monkeypatch.setattr("streaming_ext.text.documents.json.lines.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("tasks.core.deduplicate.digest_runs._MOST_DOCUMENTS", 7)
+    monkeypatch.setattr("tasks.core.shuffle.run_writer.BLOCK_BYTES", 100)
+    monkeypatch.setattr("tasks.core.deduplicate.compare.STEP_BYTES", 300)
+    monkeypatch.setattr("tasks.core.deduplicate.kept_order._READ_BYTES", 4000)
+    plan, storage = begin(lines, tmp_path / "many", vocabulary, **settings)
+    tokenize_all(plan, storage)
+    second = arrange(plan, storage)
+    assert second.gathering is not None
+    assert len(second.gathering.drops) > 4
+    assert len([path for path in storage.list("shuffle") if path.endswith(".digests")]) > 6
+    assert hash_of(build(lines, tmp_path / "many", vocabulary, **settings)) == whole
+
+
+def begin(lines: Path, root: Path, vocabulary: Path, **config: Any) -> tuple[RunPlan, LocalStorage]:
+    settings = {
+        "pattern": "gpt2", "sequence_length": 64, "holdout_fraction": 0.2, "shard_size": 4096,
+        "engine": "reference", "workers": 1, "deduplicate": "exact", **config,
+    }  # fmt: skip
+    made = ShardConfig(
+        sources=(str(lines),), output=str(root), tokenizer=str(vocabulary), **settings
+    )
+    storage = LocalStorage(root)
+    storage.create()
+    sources = tuple(list_sources(made.sources))
+    return take_up(look(made, storage, sources), storage, sources), storage
+
+
+@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
+def test_taken_up(tmp_path: Path, lines: Path, vocabulary: Path, settings: dict[str, Any]) -> None:
+    whole = hash_of(build(lines, tmp_path / "whole", vocabulary, **settings))
+    root = tmp_path / "killed"
+    plan, storage = begin(lines, root, vocabulary, **settings)
+    tokenize_all(replace(plan, todo=(0, 2)), storage)
+    (root / "shuffle" / "00001-000.digests").write_bytes(b"cut")  # of a part without a record
+    plan, storage = begin(lines, root, vocabulary, **settings)
+    assert plan.todo == (1,)
+    assert not (root / "shuffle" / "00001-000.digests").exists()
+    tokenize_all(plan, storage)
+    second = arrange(plan, storage)
+    assert len(second.todo) == len(second.parts) > 2
+    gather_all(replace(second, todo=second.todo[::2]), storage)
+    (root / "duplicates" / "00001.parquet").write_bytes(b"cut")
+    plan, storage = begin(lines, root, vocabulary, **settings)
+    assert plan.todo == ()
+    second = arrange(plan, storage)
+    assert second.todo == tuple(range(len(second.parts)))[1::2]
+    gather_all(second, storage)
+    build(lines, root, vocabulary, **settings)
+    assert hash_of(root) == whole
+    plan, _ = begin(lines, root, vocabulary, **settings)
+    assert plan.published
+    (root / "shuffle").mkdir()
+    (root / "shuffle" / "drops-00000.bin").write_bytes(b"left by a kill behind the manifest")
+    build(lines, root, vocabulary, **settings)
+    assert hash_of(root) == whole
+
+
+def test_nothing_changes_without_it(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+    root = build(lines, tmp_path / "out", vocabulary, deduplicate=None)
+    told = (root / "manifest.json").read_text() + (root / "parts" / "00000.json").read_text()
+    assert "dup" not in told
+    assert "unicode" not in told
+    assert not (root / "duplicates").exists()
+
+
+def test_other_configuration(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+    plan, storage = begin(lines, tmp_path / "out", vocabulary)
+    tokenize_all(plan, storage)
+    for other in ({"deduplicate": None}, {"deduplicate": "normalized"}, SHUFFLE):
+        with pytest.raises(ConfigMismatchError, match="deduplicate|shuffle"):
+            begin(lines, tmp_path / "out", vocabulary, **other)
+    root = build(lines, tmp_path / "out", vocabulary)
+    with pytest.raises(ConfigMismatchError, match="deduplicate"):
+        begin(lines, root, vocabulary, deduplicate=None)
+
+
+def test_another_unicode(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+    plan, storage = begin(lines, tmp_path / "out", vocabulary, deduplicate="normalized")
+    assert plan.spec.unicode == UNICODE
+    other = replace(plan, spec=plan.spec.model_copy(update={"unicode": "1.1"}))
+    with pytest.raises(ConfigMismatchError, match=r"Unicode 1\.1"):
+        tokenize_all(other, storage)
+
+
+@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
+@pytest.mark.parametrize("kind", ["run", "digests", "drops"])
+def test_damaged_work(
+    tmp_path: Path, lines: Path, vocabulary: Path, kind: str, settings: dict[str, Any]
+) -> None:
+    plan, storage = begin(lines, tmp_path / "out", vocabulary, **settings)
+    tokenize_all(plan, storage)
+
+    def damage(name: str) -> None:
+        file = tmp_path / "out" / "shuffle" / name
+        data = bytearray(file.read_bytes())
+        data[-3] ^= 1
+        file.unlink()
+        file.write_bytes(data)
+
+    if kind == "digests":
+        damage("00001-000.digests")
+        with pytest.raises(CorruptDatasetError, match=r"00001-000\.digests is damaged"):
+            arrange(plan, storage)
+        return
+    second = arrange(plan, storage)
+    damage("00001-000.run" if kind == "run" else "drops-00000.bin")
+    with pytest.raises(CorruptDatasetError, match=r"is damaged|is not what this run put"):
+        gather_all(second, storage)
+
+
+def test_all_are_copies(tmp_path: Path, vocabulary: Path) -> None:
+    """A part of which nothing stays is a part still."""
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    for number in range(3):
+        (sources / f"{number}.jsonl").write_text('{"text": "one text"}\n' * 5)
+    root = build(sources, tmp_path / "out", vocabulary)
+    manifest = read_manifest(LocalStorage(root))
+    assert [part.duplicate_documents for part in manifest.parts] == [4, 5, 5]
+    assert sum(split.documents for split in manifest.splits.values()) == 1
+    tokens = pq.read_table(root / duplicates_path(2))["tokens"].to_numpy()
+    assert manifest.duplicate_tokens == 14 * (int(tokens[0]) + 1)
+    assert np.unique(tokens).size == 1
+
+
+def test_object_storage(tmp_path: Path, lines: Path, vocabulary: Path, bucket: str) -> None:
+    root = build(lines, tmp_path / "out", vocabulary)
+    plan, _ = begin(lines, tmp_path / "other", vocabulary)
+    storage = open_storage(f"s3://{bucket}/out")
+    tokenize_all(plan, storage)
+    second = arrange(plan, storage)
+    gather_all(second, storage)
+    publish(second, storage)
+    names = set(storage.list())
+    assert names == set(hash_of(root))
+    assert all(storage.read(name) == (root / name).read_bytes() for name in names)

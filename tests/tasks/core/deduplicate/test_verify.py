@@ -1,0 +1,100 @@
+"""What `verify` finds of lists of copies that do not tell the truth, whatever their hashes say."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.dataset.deduplicated.duplicates import duplicates_path, duplicates_schema
+from streaming_ext.dataset.schema import FileRecord
+from tasks.core.storage import LocalStorage
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import Forger, build_from
+
+Table = dict[str, list[Any]]
+
+
+class CopiesForger(Forger):
+    """Changes lists of copies too."""
+
+    def copies(self, part: int) -> Table:
+        table: Table = pq.read_table(self.root / duplicates_path(part)).to_pydict()
+        return table
+
+    def set_copies(self, part: int, table: Table, **counts: int) -> None:
+        path = duplicates_path(part)
+        pq.write_table(
+            pa.table(table, schema=duplicates_schema(shuffled=self.spec.shuffle is not None)),
+            self.root / path,
+        )
+        listed = FileRecord.of(path, (self.root / path).read_bytes())
+        self.change(part, duplicates=listed, **counts)
+        self.seal()
+
+
+@pytest.fixture
+def forger(tmp_path: Path, lines: Path, vocabulary: Path) -> CopiesForger:
+    settings: dict[str, Any] = {"tokenizer": str(vocabulary), "deduplicate": "exact"}
+    return CopiesForger(build_from(lines, tmp_path / "out", **settings))
+
+
+def problems(forger: Forger, *, deep: bool = False) -> str:
+    return "\n".join(map(str, verify(LocalStorage(forger.root), deep=deep).findings))
+
+
+def test_a_byte(forger: CopiesForger) -> None:
+    file = forger.root / duplicates_path(1)
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert "duplicates/00001.parquet: its content hash is" in problems(forger)
+    file.unlink()
+    assert "duplicates/00001.parquet: missing" in problems(forger)
+
+
+def test_counts(forger: CopiesForger) -> None:
+    tokens = forger.records[2].duplicate_tokens
+    forger.change(2, duplicate_tokens=tokens + 1)
+    forger.seal()
+    assert f"of {tokens + 1} tokens, duplicates/00002.parquet lists" in problems(forger)
+
+
+def test_a_first_copy_that_went(forger: CopiesForger) -> None:
+    table, gone = forger.copies(2), forger.copies(1)
+    table["first_row"][0], table["first_part"][0] = gone["row"][0], 1
+    forger.set_copies(2, table)
+    assert f"names row {gone['row'][0]} of part 1 as a first copy" in problems(forger)
+
+
+def test_a_first_copy_behind(forger: CopiesForger) -> None:
+    table = forger.copies(2)
+    table["first_part"][0], table["first_row"][0] = 2, table["row"][0]
+    forger.set_copies(2, table)
+    assert "does not stand before its copy" in problems(forger)
+
+
+def test_a_copy_that_stayed(forger: CopiesForger) -> None:
+    table, rows = forger.copies(2), forger.documents(2)["row"]
+    table["row"][0] = rows[0]
+    forger.set_copies(2, table)
+    found = problems(forger)
+    assert f"documents/00002.parquet: lists row {rows[0]} of part 2, which was left out" in found
+
+
+def test_rows_that_are_not_there(forger: CopiesForger) -> None:
+    table = forger.copies(2)
+    table["row"][-1] = 10_000
+    forger.set_copies(2, table)
+    assert "names rows that are not there" in problems(forger)
+
+
+def test_no_copy_by_the_texts(forger: CopiesForger) -> None:
+    """Sound by itself: only the sources tell."""
+    table = forger.copies(2)
+    kept = forger.documents(0)["row"]
+    table["first_part"][0] = 0
+    table["first_row"][0] = next(row for row in kept if row != table["first_row"][0])
+    forger.set_copies(2, table)
+    assert not problems(forger)
+    found = problems(forger, deep=True)
+    assert f"row {table['row'][0]} of part 2 is a copy of row" in found
