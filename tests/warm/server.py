@@ -1,8 +1,9 @@
 """The process that forks for each command. It has a single thread, so that forks are safe.
 
 A child goes on as `python -P -m MODULE` does, with environment, folder, session and signals of its
-own. It imports Shardmill itself anew; only the packages that Shardmill uses are imported already.
-Prefect keeps settings of its environment: they are read again when a command first imports it.
+own. It imports anew what of Shardmill stands on Prefect; the rest, which does nothing when it is
+imported, and the packages that Shardmill uses are imported already. Prefect keeps settings of its
+environment: they are read again when a command first imports it.
 """
 
 import contextlib
@@ -24,7 +25,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-OWN = ("flows", "tasks", "streaming_ext")
+from flows.console.quiet import quiet_prefect
+
+KEPT = ("streaming_ext", "tasks.core")
 NOT_IMPORTED = "flows.executors.dask"  # its library starts threads, and few commands need it
 IMPORTED = (  # by Prefect and others, when a flow runs
     "prefect.client.orchestration",
@@ -43,6 +46,7 @@ class PrefectAgain(MetaPathFinder, Loader):
     def __init__(self) -> None:
         self._modules = {name: sys.modules.pop(name) for name in _loaded("prefect")}
         self._spec = self._modules["prefect"].__spec__
+        self._logging = _logging_settings()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -62,18 +66,25 @@ class PrefectAgain(MetaPathFinder, Loader):
         from prefect.logging import configuration
 
         context.refresh_global_settings_context()
-        configuration.PROCESS_LOGGING_CONFIG.clear()
-        configuration.setup_logging()
+        if _logging_settings() != self._logging:  # a quarter of a second
+            configuration.PROCESS_LOGGING_CONFIG.clear()
+            configuration.setup_logging()
+
+
+def _logging_settings() -> dict[str, str]:
+    names = ("PREFECT_LOGGING", "PREFECT_SERVER_LOGGING", "PREFECT_DEBUG", "PREFECT_TEST_MODE")
+    return {name: value for name, value in os.environ.items() if name.startswith(names)}
 
 
 def main() -> None:
     """Serve on the socket whose descriptor is the argument, until the other end is closed."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    quiet_prefect()
     for module in (*_modules_of("flows"), *IMPORTED):
         importlib.import_module(module)
     sys.meta_path.insert(0, PrefectAgain())
-    for package in OWN:
-        for name in _loaded(package):
+    for name in (*_loaded("flows"), *_loaded("tasks")):
+        if not f"{name}.".startswith(tuple(f"{kept}." for kept in KEPT)):
             del sys.modules[name]
     gc.collect()
     gc.freeze()  # so that the first collection in a child copies no page

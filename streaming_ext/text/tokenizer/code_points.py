@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.text.tokenizer.fast_tokenizer import probe_for
+from streaming_ext.text.tokenizer.fast_tokenizer import probe_for, splitters
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
 _CACHE_VERSION = 1
@@ -173,14 +173,15 @@ def find_unsafe_code_points(tokenizer: Tokenizer, cache_dir: Path | None) -> Uns
     own, in which every byte pair across an ASCII neighbour is a token, so that each place where
     a text is split shows in the ids. Empty where the fast engine is not used anyway.
     """
-    probe = probe_for(tokenizer, _pairs())
-    if probe is None:
+    splitting = splitters(tokenizer)
+    if splitting is None:
         return UnsafeCodePoints()
-    parts = [_CACHE_VERSION, probe.key, _TEMPLATES, _SCREEN]
+    parts = [_CACHE_VERSION, splitting, _TEMPLATES, _SCREEN]
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     path = cache_dir / f"code-points-{key[:32]}.json" if cache_dir else None
     found = _read_cache(path, key) if path else None
     if found is None:
+        probe = probe_for(tokenizer, _pairs())
         found = _probe(probe.reference, probe.fast.load)
         if path:
             _write_cache(path, key, found)

@@ -58,9 +58,8 @@ class FastSource:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Both engines over one made-up vocabulary, split as a tokenizer splits; `key` names all."""
+    """Both engines over one made-up vocabulary, split as a tokenizer splits."""
 
-    key: str
     reference: Callable[[str], Sequence[int]]
     fast: FastSource
 
@@ -71,18 +70,33 @@ def fast_source(tokenizer: Tokenizer) -> FastSource | str:
         return "gigatoken is not installed"
     if tokenizer.kind == "huggingface":
         return _json_source(tokenizer.config)
-    scheme = _SCHEMES.get(tokenizer.pattern or "")
-    if scheme is None:
+    reason = _why_no_scheme(tokenizer)
+    return reason or FastSource(rank_file_bytes(tokenizer.ranks), _SCHEMES[tokenizer.pattern or ""])
+
+
+def _why_no_scheme(tokenizer: Tokenizer) -> str | None:
+    if tokenizer.pattern not in _SCHEMES:
         return "gigatoken has no scheme for this pattern"
     if sorted(tokenizer.ranks.values()) != list(range(len(tokenizer.ranks))):
         return "gigatoken needs ranks without a gap"
-    return FastSource(rank_file_bytes(tokenizer.ranks), scheme)
+    return None
 
 
-def probe_for(tokenizer: Tokenizer, pairs: Sequence[bytes]) -> Probe | None:
-    """Both engines with `pairs` as the only merges; None where gigatoken is not to be used."""
-    if isinstance(fast_source(tokenizer), str):
+def splitters(tokenizer: Tokenizer) -> str | None:
+    """What decides how both engines split text; None where gigatoken is not to be used."""
+    if importlib.util.find_spec("gigatoken") is None:
         return None
+    if tokenizer.kind == "tiktoken":
+        if _why_no_scheme(tokenizer) is not None:
+            return None
+        return _key("tiktoken", tokenizer.pattern or "")
+    if isinstance(_json_source(tokenizer.config), str):
+        return None
+    return _key("tokenizers", json.dumps(tokenizer.config["pre_tokenizer"], sort_keys=True))
+
+
+def probe_for(tokenizer: Tokenizer, pairs: Sequence[bytes]) -> Probe:
+    """Both engines with `pairs` as the only merges, where there are `splitters`."""
     tokens = [*(bytes([byte]) for byte in range(256)), *pairs]
     if tokenizer.kind == "tiktoken":
         import tiktoken
@@ -93,7 +107,7 @@ def probe_for(tokenizer: Tokenizer, pairs: Sequence[bytes]) -> Probe | None:
             "probe", pat_str=tokenizer.pattern, mergeable_ranks=ranks, special_tokens={}
         )
         source = FastSource(rank_file_bytes(ranks), _SCHEMES[tokenizer.pattern])
-        return Probe(_key("tiktoken", tokenizer.pattern), encoding.encode_ordinary, source)
+        return Probe(encoding.encode_ordinary, source)
 
     import tokenizers
 
@@ -111,8 +125,7 @@ def probe_for(tokenizer: Tokenizer, pairs: Sequence[bytes]) -> Probe | None:
         ids: list[int] = model.encode(text, add_special_tokens=False).ids
         return ids
 
-    splitter = json.dumps(config["pre_tokenizer"], sort_keys=True)
-    return Probe(_key("tokenizers", splitter), reference, FastSource(data.encode(), None))
+    return Probe(reference, FastSource(data.encode(), None))
 
 
 def _key(package: str, splitter: str) -> str:
