@@ -29,7 +29,10 @@ from flows.console.quiet import quiet_prefect
 
 KEPT = ("streaming_ext", "tasks.core")
 NOT_IMPORTED = "flows.executors.dask"  # its library starts threads, and few commands need it
-IMPORTED = (  # by Prefect and others, when a flow runs
+IMPORTED = (  # by Prefect and others, when a flow runs and is reported on
+    "fastapi.encoders",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
     "prefect.client.orchestration",
     "prefect.events.worker",
     "prefect.flow_engine",
