@@ -31,6 +31,7 @@ class CommandLine:
         tokenizer: of `shard`.
         sources: of `shard`.
         shard_size: of `shard`.
+        workers: of `shard`; each takes more than a second of processor time to start.
         warm: whether processes are forked from one that has imported Prefect. Otherwise, and with
             a prefix, each is a new `python -P -m flows.cli`.
     """
@@ -39,6 +40,7 @@ class CommandLine:
     tokenizer: Path
     sources: Path
     shard_size: str = "16KiB"
+    workers: int = 1
     warm: bool = WARM
 
     def where(self, **env: str) -> "CommandLine":
@@ -83,7 +85,7 @@ class CommandLine:
             "sequence_length": 128,
             "shard_size": self.shard_size,
             "holdout_fraction": 0.1,
-            "workers": 2,
+            "workers": self.workers,
         } | options
         named = [(f"--{name.replace('_', '-')}", value) for name, value in chosen.items()]
         return ["shard", "--output", output, *(word for pair in named for word in pair)]

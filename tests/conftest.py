@@ -16,6 +16,7 @@ from tests.command_line import CommandLine
 from tests.servers import shared
 from tests.servers.azurite import AzuriteServer, azurite_server
 from tests.servers.gcs import GcsServer, gcs_server
+from tests.servers.prefect_database import give_database
 from tests.servers.prefect_server import start_prefect_server
 from tests.servers.swift import SwiftServer, aws_environment, make_bucket, swift_server
 
@@ -72,7 +73,9 @@ def sources() -> Path:
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment of commands: nothing of the user's Prefect or caches, no server configured."""
-    return clean_environment(tmp_path_factory.mktemp("home"))
+    made = clean_environment(tmp_path_factory.mktemp("home"))
+    give_database(Path(made["PREFECT_HOME"]))
+    return made
 
 
 def clean_environment(home: Path) -> dict[str, str]:

@@ -16,6 +16,11 @@ _NOTE = "shardmill-migrated.json"
 _SQLITE = "sqlite+aiosqlite:///"
 
 
+def make_home() -> None:
+    """Make Prefect's folder with those above it, which Prefect takes for granted."""
+    PREFECT_HOME.value().expanduser().mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def needs_no_migration() -> bool:
     """Whether the database is as this version of Prefect left it."""
     found = _state()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from flows.prefect_api.database import needs_no_migration, note_migrated
+from flows.prefect_api.database import make_home, needs_no_migration, note_migrated
 
 STOP_SECONDS = 5.0
 READY = b"+"
@@ -77,6 +77,7 @@ def _run_server(listener: socket.socket, parent_lives: int, is_ready: int) -> No
     import uvicorn
     from prefect.context import refresh_global_settings_context
 
+    make_home()
     if needs_no_migration():
         os.environ["PREFECT_API_DATABASE_MIGRATE_ON_START"] = "false"
     refresh_global_settings_context()  # those of the command were read before the fork

@@ -15,7 +15,7 @@ from tests.servers import shared
 def slow(served: CommandLine) -> CommandLine:
     """The command line on sources of some seconds' work for the reference engine."""
     folder = shared.folder("slow sources", lambda made: write_parquet_files(made, 4, 900, seed=3))
-    return replace(served, sources=folder, shard_size="256KiB")
+    return replace(served, sources=folder, shard_size="256KiB", workers=2)
 
 
 @pytest.fixture(scope="session")

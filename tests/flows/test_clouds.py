@@ -65,6 +65,7 @@ def cloud(request: pytest.FixtureRequest) -> Cloud:
     )
 
 
+@pytest.mark.soak
 def test_killed_resumed_verified(
     cloud: Cloud, slow: CommandLine, undisturbed: Path, tmp_path: Path
 ) -> None:

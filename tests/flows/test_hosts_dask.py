@@ -129,6 +129,7 @@ def test_ctrl_c_then_a_worker_dies(
     wait_for(lambda: not [process for process in left if is_alive(process)])
 
 
+@pytest.mark.soak
 def test_two_runs_at_the_same_time(
     dask: DaskCluster, served: CommandLine, dataset: Path, tmp_path: Path
 ) -> None:
@@ -166,6 +167,7 @@ def test_deduplicated(
     assert_same_dataset(deduplicated, tmp_path / "out")
 
 
+@pytest.mark.soak
 def test_shuffled(dask: DaskCluster, served: CommandLine, shuffled: Path, tmp_path: Path) -> None:
     """The workers join each of the two stages; one dies in between, and is not missed."""
     output = tmp_path / "out"

@@ -157,7 +157,7 @@ def test_no_secret_is_told(
 ) -> None:
     """Planted in the environment; looked for in everything that a run leaves behind."""
     hub.reset()
-    home = tmp_path / "prefect"
+    home = tmp_path / "new" / "prefect"
     command = embedded.where(
         **aws_environment(s3.url), HF_ENDPOINT=hub.url, HF_HOME=str(tmp_path / "hf"),
         HF_TOKEN=hub.token, TMPDIR=str(tmp_path), PREFECT_HOME=str(home),

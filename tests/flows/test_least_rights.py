@@ -63,6 +63,7 @@ def test_reading_here_and_writing_there_is_enough(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.soak
 def test_training_and_checking_only_read(
     limited: CommandLine, served: CommandLine, s3: SwiftServer, bucket: str, dataset: Path,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -124,6 +124,7 @@ def test_sources_in_s3(
     assert "etag:" in changed.stderr
 
 
+@pytest.mark.soak
 def test_killed_again_and_again(
     slow_remote: CommandLine, s3: SwiftServer, bucket: str, undisturbed: Path, tmp_path: Path
 ) -> None:

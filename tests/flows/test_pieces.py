@@ -28,14 +28,22 @@ def mixed(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Comm
     return replace(served, sources=folder, shard_size="256KiB")
 
 
+@pytest.fixture(scope="module")
+def undisturbed(mixed: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("undisturbed") / "out"
+    ended = mixed.shard(output, **OPTIONS)
+    assert ended.returncode == 0, ended.stderr
+    return output
+
+
 def manifest_of(output: Path) -> Manifest:
     return Manifest.model_validate_json((output / "manifest.json").read_bytes())
 
 
-def test_killed_in_a_piece_and_in_a_joined_part(mixed: CommandLine, tmp_path: Path) -> None:
-    undisturbed, output = tmp_path / "undisturbed", tmp_path / "out"
-    ended = mixed.shard(undisturbed, **OPTIONS)
-    assert ended.returncode == 0, ended.stderr
+def test_killed_in_a_piece_and_in_a_joined_part(
+    mixed: CommandLine, undisturbed: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
     parts = manifest_of(undisturbed).parts
     assert sum(part.span is not None for part in parts) >= 3
     assert sum(part.files > 1 for part in parts) >= 1
@@ -62,7 +70,7 @@ def test_killed_in_a_piece_and_in_a_joined_part(mixed: CommandLine, tmp_path: Pa
 
 
 def test_pieces_and_small_files_from_s3(
-    mixed: CommandLine, s3: SwiftServer, bucket: str, tmp_path: Path
+    mixed: CommandLine, undisturbed: Path, s3: SwiftServer, bucket: str, tmp_path: Path
 ) -> None:
     client = s3_client(s3.url)
     for file in mixed.sources.iterdir():
@@ -70,13 +78,12 @@ def test_pieces_and_small_files_from_s3(
     client.close()
     remote = mixed.where(**aws_environment(s3.url))
     output = tmp_path / "out"
-    ended = remote.shard(output, **{**OPTIONS, "sources": f"s3://{bucket}/raw"})
+    options = {**OPTIONS, "engine": "auto", "workers": 1, "sources": f"s3://{bucket}/raw"}
+    ended = remote.shard(output, **options)
     assert ended.returncode == 0, ended.stderr
-    local = tmp_path / "local"
-    assert mixed.shard(local, **OPTIONS).returncode == 0
     shards = [
         {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*.mds*")}
-        for root in (local, output)
+        for root in (undisturbed, output)
     ]
     assert shards[0] == shards[1] != {}
     report = json.loads(next((output / "runs").glob("*.json")).read_text())

@@ -160,7 +160,7 @@ def test_sources_that_hang_for_ever(
     proxy.inflict(Faults(hang=True))
     began = time.monotonic()
     _, stderr = output_of(run, seconds=PATIENCE_SECONDS)
-    assert time.monotonic() - began < 90
+    assert time.monotonic() - began < 180
     assert run.returncode == 1
     assert "no answer within" in stderr
     assert raw in stderr

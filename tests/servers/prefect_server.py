@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 
+from tests.servers.prefect_database import give_database
+
 START_SECONDS = 240  # some ten on an idle machine
 
 
@@ -60,6 +62,8 @@ class PrefectServer:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
+        if not any(name.endswith("DATABASE_CONNECTION_URL") for name in self._settings):
+            give_database(self._home)
         log = self._home / "server.log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(

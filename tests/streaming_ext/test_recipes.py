@@ -85,6 +85,7 @@ class TestTrainers:
         epochs = [sorted(b["sequence_ids"].tolist()) for _ in range(2) for b in loader]
         return epochs[:90]
 
+    @pytest.mark.soak
     def test_lightning(self, raw: Built, undisturbed: list[list[int]], tmp_path: Path) -> None:
         script = recipe("lightning", tmp_path)
         assert seen(script, raw.root, tmp_path, 10, 2) == undisturbed[:10]
