@@ -119,7 +119,8 @@ def _verify_source(
             text = str(error)
             out.found(url, text.removeprefix(f"{url}: "))
             continue
-        out.count(unchecked=came_unchecked(local))
+        if came_unchecked(local):
+            out.unchecked.add(url)
         here.append(PieceHere(url, local, piece.span, size_of(piece)))
     size = sum(map(size_of, record.made_of))
     if len(here) < len(record.made_of):

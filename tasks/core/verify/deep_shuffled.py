@@ -158,7 +158,8 @@ def _compare_source(
         try:
             whole = piece.model_copy(update={"span": None})
             local = source_here(whole, Path(folder), options)
-            out.count(unchecked=came_unchecked(local))
+            if came_unchecked(local):
+                out.unchecked.add(url)
             here = PieceHere(url, local, source.span, size_of(piece))
             of_source = record.model_copy(
                 update={

@@ -1,7 +1,7 @@
 """What a check of a dataset says: findings that name their file, and how much was looked at."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 
@@ -86,11 +86,22 @@ class Report:
 
 
 class Outcome:
-    """Findings and counts of one piece of work, while it is going on; not shared by threads."""
+    """Findings and counts of one piece of work, while it is going on; not shared by threads.
+
+    Attributes:
+        sources, unchecked: URLs of the files that `Checked` counts; several parts may be of one.
+    """
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self.checked = Checked()
+        self._counts = Checked()
+        self.sources: set[str] = set()
+        self.unchecked: set[str] = set()
+
+    @property
+    def checked(self) -> Checked:
+        """How much was looked at."""
+        return replace(self._counts, sources=len(self.sources), unchecked=len(self.unchecked))
 
     def found(self, file: str, problem: str) -> None:
         """Something is wrong with `file`."""
@@ -98,10 +109,12 @@ class Outcome:
 
     def count(self, **amounts: int) -> None:
         """Add to what was looked at; see `Checked`."""
-        self.checked += Checked(**amounts)
+        self._counts += Checked(**amounts)
 
     def take(self, others: Iterable["Outcome"]) -> None:
         """Add what other pieces of work found."""
         for other in others:
             self.findings += other.findings
-            self.checked += other.checked
+            self._counts += other._counts
+            self.sources |= other.sources
+            self.unchecked |= other.unchecked

@@ -92,7 +92,8 @@ def compare_rows(
         bad_listed += documents.bad_of(batch)[: MOST_BAD_LISTED - len(bad_listed)]
         text_bytes += _num_bytes(batch)
     text_bytes -= absent_texts.dropped_bytes
-    out.count(sources=len(record.made_of), source_rows=rows)
+    out.count(source_rows=rows)
+    out.sources.update(piece.source.url for piece in record.made_of)
     for piece, found in zip(record.made_of, documents.rows, strict=True):
         if piece.rows != found and record.pieces:
             out.found(

@@ -97,6 +97,7 @@ def test_a_large_file_is_cut(kind: SourceFormat, tmp_path: Path, vocabulary: Pat
     assert describe(LocalStorage(cut)).files == 1
     report = verify(LocalStorage(cut), deep=True)
     assert report.findings == ()
+    assert report.checked.sources == 1
     assert report.checked.source_rows == len(DOCUMENTS)
     assert report.checked.retokenized == len(DOCUMENTS)
     config = ShardConfig(
