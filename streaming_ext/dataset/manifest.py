@@ -97,7 +97,10 @@ class Manifest(Brief):
         """Source files that came with nothing to compare their bytes with."""
         if self.shuffled is not None:
             return self.shuffled.files_not_checked
-        return sum(part.not_checked for part in self.parts)
+        several = sum(part.not_checked for part in self.parts if part.files > 1)
+        # of a file that is cut each piece is a part
+        alone = {part.source.url for part in self.parts if part.files == 1 and part.not_checked}
+        return several + len(alone)
 
     @property
     def bad_documents(self) -> int:

@@ -124,6 +124,17 @@ def test_sums_over_a_manifest() -> None:
     assert MANIFEST.text_bytes == 33
 
 
+def test_a_source_file_that_nothing_checked_counts_once() -> None:
+    source = RECORD.source.model_copy(update={"content": "not checked"})
+    pieces = [
+        RECORD.summary().model_copy(update={"source": source, "span": span})
+        for span in [(0, 400), (400, 1000)]
+    ]
+    joined = RECORD.summary().model_copy(update={"files": 3, "files_not_checked": 2})
+    parts = (*pieces, RECORD.summary(), joined)
+    assert MANIFEST.model_copy(update={"parts": parts}).not_checked == 1 + 2
+
+
 def test_splits_follow_the_fraction() -> None:
     assert SPEC.splits == ("train", "holdout")
     assert SPEC.model_copy(update={"holdout_fraction": 0.0}).splits == ("train",)
