@@ -1,18 +1,17 @@
 """Whole batches out of a `StreamingTokenDataset`; its state counts what training received."""
 
 import multiprocessing
-import os
-import threading
-import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader
 
-from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, Blocks
-from streaming_ext.batches.tensors import Message, Slots, to_tensors
+from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch
+from streaming_ext.batches.blocks import Blocks, Run
+from streaming_ext.batches.messages import Messages, end_with_parent
+from streaming_ext.batches.tensors import Message, to_tensors
 from streaming_ext.errors import DatasetError, TransientStorageError, UsageError, WorkerDiedError
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.streams import StreamShare
@@ -20,7 +19,6 @@ from streaming_ext.token_dataset import StreamingTokenDataset
 from streaming_ext.trace import DocumentVisit, SequenceTrace, trace_document, trace_step
 
 CACHED_BYTES = 1 << 19  # ids gathered at once: no more than a core's own cache holds
-MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
 
 
 class StreamingTokenLoader:
@@ -57,10 +55,8 @@ class StreamingTokenLoader:
             )
         if pin_memory and not torch.cuda.is_available():
             raise UsageError("pin_memory=True needs a GPU. Pass torch.cuda.is_available() instead.")
-        if dataset.batch_size is None:
-            raise UsageError("Give the dataset batch_size=, the sequences a rank takes each step.")
+        dataset.require_batch_size()
         self.dataset = dataset
-        self.batch_size: int = dataset.batch_size
         self.num_workers = num_workers
         self._prefetch_factor = prefetch_factor
         self._pin = pin_memory
@@ -71,8 +67,13 @@ class StreamingTokenLoader:
         self._received = 0  # steps since the cursor
 
     def __len__(self) -> int:
-        """Steps of a whole epoch."""
-        return self.dataset.plan.num_steps(0)
+        """Steps of the whole epoch."""
+        return self.dataset.plan.steps_left(replace(self._cursor, place=0))
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences of this rank in the next step."""
+        return self.dataset.plan.stage_of(self._position(), 0).batch_size
 
     @property
     def epoch(self) -> int:
@@ -82,7 +83,7 @@ class StreamingTokenLoader:
     @property
     def step(self) -> int:
         """Steps of this epoch that training received, for an unchanged global batch."""
-        return self._position().place // self.dataset.plan.slices.global_batch
+        return self.dataset.plan.steps_done(self._position())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The batches that are left of this epoch, or all of the next one.
@@ -97,21 +98,22 @@ class StreamingTokenLoader:
         else:
             self._cursor = self._position()
         self._received = 0
-        if plan.num_steps(self._cursor.place) == 0:
+        if plan.steps_left(self._cursor) == 0:
             self._cursor = plan.next_epoch(self._cursor)
-        planned = plan.num_steps(self._cursor.place)
+        planned = plan.steps_left(self._cursor)
         epoch = self._cursor.epoch
         while planned and self._cursor.epoch == epoch:
             begun = self._cursor
             yield from self._batches(begun, planned)
             if self._cursor is begun:
                 return
-            planned = plan.num_steps(self._cursor.place)  # training was moved on meanwhile
+            planned = plan.steps_left(self._cursor)  # training was moved on meanwhile
 
     def _batches(self, begun: Cursor, planned: int) -> Iterator[dict[str, Any]]:
         """The steps behind a cursor, until training is moved to another one."""
-        for raw in self._raw_batches(begun, planned):
-            for batch in self.dataset.batch_reader.split(raw, rows=self.batch_size):
+        for raw in self._raw_batches(begun):
+            rows = self.dataset.plan.stage_of(begun, self._received).batch_size
+            for batch in self.dataset.batch_reader.split(raw, rows=rows):
                 # Counted before it is handed over: a state saved in the loop's body has it.
                 self._received += 1
                 yield to_tensors(batch, pin=self._pin)
@@ -140,10 +142,9 @@ class StreamingTokenLoader:
         if not self.dataset.drop_last:
             raise UsageError("An evaluation holds every sequence: nothing of it can be skipped.")
         plan, here = self.dataset.plan, self._position()
-        while steps > (left := plan.num_steps(here.place)):
+        while steps > (left := plan.steps_left(here)):
             here, steps = plan.next_epoch(here), steps - left
-        place = here.place + steps * plan.slices.global_batch
-        self._cursor, self._received = replace(here, place=place), 0
+        self._cursor, self._received = plan.after(here, steps), 0
 
     def state_dict(self) -> dict[str, Any]:
         """Where training stands, between two steps: what it received, not what workers prepared."""
@@ -180,7 +181,7 @@ class StreamingTokenLoader:
         Padding counts, and so does what was left out at the end of an epoch, which is less than a
         global batch each time.
         """
-        return sum(self._seen()) * self.dataset.sequence_length
+        return self.dataset.plan.tokens_seen(self._position())
 
     def achieved(self) -> list[StreamShare]:
         """What training received of each stream since its start; counted as `tokens_seen` is."""
@@ -202,19 +203,20 @@ class StreamingTokenLoader:
         return self.dataset.plan.seen(self._position())
 
     def _position(self) -> Cursor:
-        place = self._cursor.place + self._received * self.dataset.plan.slices.global_batch
-        return replace(self._cursor, place=min(place, self.dataset.plan.epoch_size))
+        return self.dataset.plan.after(self._cursor, self._received)
 
-    def _raw_batches(self, cursor: Cursor, steps: int) -> Iterator[Batch]:
+    def _raw_batches(self, cursor: Cursor) -> Iterator[Batch]:
+        reader = self.dataset.batch_reader
         if self.num_workers == 0:
-            blocks = Blocks(steps=steps, size=max(1, PLANNED_ROWS // self.batch_size))
-            together = _steps_in(CACHED_BYTES, self.dataset)
-            yield from self.dataset.batches(cursor, blocks, together=together)
+            runs = [Run(steps=range(stage.first, stage.stop),
+                        size=max(1, PLANNED_ROWS // stage.batch_size))
+                    for stage in self.dataset.plan.stages(cursor)]  # fmt: skip
+            gathered = CACHED_BYTES // reader.source.dtype.itemsize
+            yield from reader.batches(cursor, Blocks(runs=runs), gathered=gathered)
             return
-        messages = _Messages(
-            self.dataset, cursor, steps, num_workers=self.num_workers,
-            slots=self._prefetch_factor + 2, inherited=self._forks(),
-        )  # fmt: skip
+        messages = Messages(reader, cursor, num_workers=self.num_workers,
+                            slots=self._prefetch_factor + 2,
+                            inherited=self._forks())  # fmt: skip
         for message in self._messages(messages):
             yield messages.slots.read(message)
 
@@ -224,7 +226,7 @@ class StreamingTokenLoader:
             return multiprocessing.get_start_method() == "fork"
         return (context if isinstance(context, str) else context.get_start_method()) == "fork"
 
-    def _messages(self, messages: "_Messages") -> Iterator[Message]:
+    def _messages(self, messages: Messages) -> Iterator[Message]:
         loader: DataLoader[Any] = DataLoader(
             messages,
             batch_size=None,
@@ -233,7 +235,7 @@ class StreamingTokenLoader:
             collate_fn=_as_it_is,
             timeout=self._timeout,
             multiprocessing_context=self._context,
-            worker_init_fn=_end_with_parent if self._forks() else None,
+            worker_init_fn=end_with_parent if self._forks() else None,
         )
         iterator = iter(loader)
         try:
@@ -257,64 +259,5 @@ class StreamingTokenLoader:
             iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
-def _end_with_parent(_: int) -> None:
-    """End this forked worker when its parent is gone.
-
-    Torch looks too, but where the parent dies before a worker first looks, it takes whoever
-    inherited the worker for its parent, and the worker stays for ever.
-    """
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch(pid: int | None) -> None:
-        while os.getppid() == pid:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, args=(parent.pid,), daemon=True).start()
-
-
-def _steps_in(size: int, dataset: StreamingTokenDataset) -> int:
-    """Steps whose ids take `size` bytes, 1 to 64."""
-    row_bytes = dataset.batch_reader.source.dtype.itemsize * dataset.sequence_length
-    return max(1, min(64, size // (row_bytes * (dataset.batch_size or 1))))
-
-
 def _as_it_is(message: Any) -> Any:
     return message
-
-
-class _Messages(IterableDataset[Message]):
-    """What a worker sends: where in its slots the rows of some steps are."""
-
-    def __init__(
-        self,
-        dataset: StreamingTokenDataset,
-        cursor: Cursor,
-        steps: int,
-        *,
-        num_workers: int,
-        slots: int,
-        inherited: bool,
-    ) -> None:
-        self._dataset = dataset
-        self._cursor = cursor
-        self._steps = steps
-        rows = dataset.batch_size or 1
-        row_bytes = dataset.batch_reader.source.dtype.itemsize * dataset.sequence_length
-        self._together = _steps_in(MESSAGE_BYTES, dataset)
-        self.slots = Slots(workers=num_workers, each=slots, rows=self._together * rows,
-                           row_bytes=row_bytes, inherited=inherited)  # fmt: skip
-
-    def __iter__(self) -> Iterator[Message]:
-        info = get_worker_info()
-        if info is None:
-            raise UsageError("Messages are made in workers only.")
-        blocks = Blocks(steps=self._steps, size=self._together, worker=info.id,
-                        num_workers=info.num_workers)  # fmt: skip
-        batches = self._dataset.batch_reader.batches(
-            self._cursor, blocks, together=self._together, whole=True
-        )
-        for number, batch in enumerate(batches):
-            yield self.slots.write(batch, worker=info.id, number=number)

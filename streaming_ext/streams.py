@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from streaming_ext.errors import UsageError
+from streaming_ext.sampler.mixing import Mixing
+from streaming_ext.sampler.schedule import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,19 +18,22 @@ class TokenStream:
         remote: where the dataset is published, None when it is all local.
         local: cache, or the dataset itself.
         split: in place of the dataset's one.
-        proportion: share of the epoch, relative to the other streams.
+        proportion: share of the epoch, relative to the other streams; also as a schedule in tokens
+            of training, "0:0.9 900B:0.9->0.2 1T:0.2".
         repeat: times this stream is seen an epoch.
         choose: sequences of this stream an epoch.
         domain: what kind of text it is; streams of one domain count together in `domain_ids`.
+        max_repeats: passes over this stream in all of training, at most; with a proportion.
     """
 
     remote: str | None = None
     local: str | Path | None = None
     split: str | None = None
-    proportion: float | None = None
+    proportion: float | str | None = None
     repeat: float | None = None
     choose: int | None = None
     domain: str | None = None
+    max_repeats: float | None = None
 
     def __post_init__(self) -> None:
         given = {
@@ -37,6 +43,12 @@ class TokenStream:
         }
         if len(given) > 1:
             raise UsageError(f"Give one of proportion, repeat and choose, got {given}.")
+        if isinstance(self.proportion, str):
+            Schedule.share(given.pop("proportion"), name="proportion")
+        if self.max_repeats is not None:
+            if self.proportion is None:
+                raise UsageError("`max_repeats` goes with `proportion`: give the stream one.")
+            given["max_repeats"] = self.max_repeats
         for name, value in given.items():
             if not 0 < value < float("inf"):
                 raise UsageError(f"`{name}` of a stream must be above 0, got {value}.")
@@ -83,6 +95,34 @@ def one_or_several(
     return list(streams or [TokenStream(remote=remote, local=local)])
 
 
+def mixing_of(streams: Sequence[TokenStream], *, at_max_repeats: str) -> Mixing | None:
+    """How proportions change during training; None where they do not, and nothing is limited.
+
+    Args:
+        streams: of a run.
+        at_max_repeats: see `Mixing.at_limit`.
+
+    Raises:
+        UsageError: not all streams have a proportion, or there is no other stream.
+    """
+    limits = [stream.max_repeats for stream in streams]
+    schedules = [Schedule.share(stream.proportion, name="proportion")
+                 for stream in streams if stream.proportion is not None]  # fmt: skip
+    if all(each.constant for each in schedules) and not any(limits):
+        if at_max_repeats != "error":
+            raise UsageError("`at_max_repeats` goes with `max_repeats` of a TokenStream.")
+        return None
+    if len(schedules) < len(streams) or len(streams) < 2:
+        raise UsageError(
+            "Schedules of proportions and max_repeats mix several streams: give two or more, each "
+            "with a proportion."
+        )
+    return Mixing(
+        shares=tuple(schedules), at_limit=at_max_repeats,
+        max_repeats=tuple(None if limit is None else Fraction(str(limit)) for limit in limits),
+    )  # fmt: skip
+
+
 def sequences_an_epoch(
     streams: list[TokenStream], sizes: list[int], *, epoch_size: int | None
 ) -> list[int]:
@@ -96,7 +136,10 @@ def sequences_an_epoch(
     Raises:
         UsageError: proportions beside absolute amounts, or amounts that contradict epoch_size.
     """
-    relative = [stream.proportion for stream in streams if stream.proportion is not None]
+    relative = [
+        float(Schedule.share(stream.proportion, name="proportion").at(0))
+        for stream in streams if stream.proportion is not None
+    ]  # fmt: skip
     if relative and len(relative) < len(streams):
         raise UsageError(
             "Some streams have a proportion and some do not. Give all of them one, or none."

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, BatchReader, Blocks
+from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, BatchReader
+from streaming_ext.batches.blocks import StepsInTurn
 from streaming_ext.batches.context import context_slice
 from streaming_ext.batches.sources import source_of
 from streaming_ext.batches.tensors import to_tensors
@@ -24,7 +25,13 @@ from streaming_ext.shards.opening import open_streams
 from streaming_ext.shards.prefetch import sequences_ahead
 from streaming_ext.stock import streaming
 from streaming_ext.stock_arguments import refuse_stock
-from streaming_ext.streams import TokenStream, domains_of, one_or_several, sequences_an_epoch
+from streaming_ext.streams import (
+    TokenStream,
+    domains_of,
+    mixing_of,
+    one_or_several,
+    sequences_an_epoch,
+)
 from streaming_ext.units import parse_bytes, parse_count
 
 
@@ -39,8 +46,11 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         remote: where the dataset is published; None when it is all local.
         local: cache for the raw shards; the dataset itself when `remote` is None.
         split: `train`, `holdout`, or None where the folder is a plain MDS set itself.
-        sequence_length: tokens a sequence; the dataset's own unless given.
+        sequence_length: tokens a sequence; the dataset's own unless given. Also as a schedule in
+            tokens of training, "0:512 10B:2048"; each length divides the longest.
         batch_size: sequences a rank and step: the DataLoader's batch size.
+        global_batch: in place of it, sequences a step over all ranks; also as a schedule, "0:768
+            250B:1536". Schedules of either need `StreamingTokenLoader`.
         shuffle: shuffle units and windows, with a new order each pass.
         shuffle_seed: any whole number from 0.
         shuffle_block_size: sequences of a lane that are shuffled among each other.
@@ -50,6 +60,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         drop_last: leave out the last step of an epoch that is less than a global batch. By
             default so, except for the holdout split: there it is filled up, and `real` says
             which rows count.
+        at_max_repeats: what to do where a stream reaches its `max_repeats`: `error`, or
+            `renormalize`: the others take over in their proportions.
         batching_method: `random` mixes streams in a step; `per_stream` fills each step from one.
         packing: `best_fit` for rows of whole documents, where only those that are longer than a row
             are cut; the plan is made once and kept beside the shards. None for sequences cut out
@@ -93,14 +105,16 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         remote: str | None = None,
         local: str | Path | None = None,
         split: str | None = "train",
-        sequence_length: int | None = None,
+        sequence_length: int | str | None = None,
         batch_size: int | None = None,
+        global_batch: int | str | None = None,
         shuffle: bool = False,
         shuffle_seed: int = 9176,
         shuffle_block_size: int = DEFAULT_WINDOW,
         num_canonical_nodes: int | None = None,
         epoch_size: int | str | None = None,
         drop_last: bool | None = None,
+        at_max_repeats: str = "error",
         batching_method: str = "random",
         packing: str | None = None,
         exclude: str | Path | None = None,
@@ -132,13 +146,14 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             num_canonical_nodes=num_canonical_nodes, drop_last=drop_last, packing=packing,
             batching_method=batching_method,
             exclude=None if exclusions is None else exclusions.fingerprint,
-            max_repeated_ngram=max_repeated_ngram,
+            max_repeated_ngram=max_repeated_ngram, global_batch=global_batch,
         )  # fmt: skip
         rank = find_rank(dp_rank=dp_rank, dp_world_size=dp_world_size, device_mesh=device_mesh,
                          process_group=process_group, replication=replication)  # fmt: skip
         self.streams = one_or_several(streams, remote=remote, local=local)
         self.domains, self.domain_of_stream = domains_of(self.streams)
-        self.split, self.batch_size = split, batch_size
+        mixing = mixing_of(self.streams, at_max_repeats=at_max_repeats)
+        self.split = split
         self.shuffle, self.shuffle_seed = shuffle, shuffle_seed
         self.shuffle_block_size = shuffle_block_size
         self.num_canonical_nodes, self.drop_last = order.lanes, order.drops_last
@@ -150,13 +165,15 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         indexes = [cache.index for cache in caches]
         self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
         self.eot_id = indexes[0].eot_id if eot_id is None else eot_id
-        self.sequence_length = sequence_length or indexes[0].sample_tokens
+        sizes = order.sizes(own_length=indexes[0].sample_tokens, num_ranks=rank.size)
+        self.sequence_length, self._has_batch = sizes.length, sizes.named
+        self.batch_size = sizes.batch_size if sizes.named and not sizes.changing else None
         documents = excluded_documents(exclusions, caches)
         source = source_of(caches, packing=packing, length=self.sequence_length,
                            cache_limit=self.cache_limit, left_out=documents)  # fmt: skip
         self.reader = source.reader
         told = (dp_rank, device_mesh, process_group, replication)
-        context = context_slice(cp_rank, cp_size, length=self.sequence_length,
+        context = context_slice(cp_rank, cp_size, lengths=sizes.lengths,
                                 told=any(each is not None for each in told))  # fmt: skip
         self._bounds = source.bounds(self.sequence_length)
         left_out = None
@@ -165,23 +182,24 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             left_out = [excluded_sequences(each, self.sequence_length, int(own[-1]))
                         for each, own in zip(documents, bounds, strict=True)]  # fmt: skip
             bounds = [kept_bounds(*each) for each in zip(bounds, left_out, strict=True)]
-        sizes = [int(own[-1]) for own in bounds]
+        counts = [int(own[-1]) for own in bounds]
         self.epoch_size = parse_count(epoch_size, name="epoch_size")
         self.node_group = find_node_group(
-            indexes, node_local=node_local, rank=rank, sequences=sizes[0],
+            indexes, node_local=node_local, rank=rank, sequences=counts[0],
             whole_epochs=self.epoch_size is None, mesh=device_mesh, group=process_group,
-            settings=order.of_group(self.sequence_length),
+            settings=order.of_group(sizes.named_length),
         )  # fmt: skip
         reading = rank if self.node_group is None else self.node_group.rank
         self.plan = plan_of(
             self.node_group, order.spec, bounds=bounds, drop_last=self.drop_last, left_out=left_out,
-            choose=sequences_an_epoch(self.streams, sizes, epoch_size=self.epoch_size),
+            choose=sequences_an_epoch(self.streams, counts, epoch_size=self.epoch_size),
             per_stream=batching_method == "per_stream",
-            slices=RankSlices(batch_size=batch_size or 1, lanes=self.num_canonical_nodes,
-                              rank=reading.rank, num_ranks=reading.size),
+            slices=RankSlices(batch_size=sizes.batch_size, lanes=self.num_canonical_nodes,
+                              rank=reading.rank, num_ranks=reading.size, pieces=sizes.pieces),
+            length=sizes.length, sizes=sizes.changing, mixing=mixing,
         )  # fmt: skip
-        ahead = sequences_ahead(order.spec, sizes=sizes, shards=self.reader.num_shards,
-                                ranks=reading.size, batch_size=batch_size or 1)  # fmt: skip
+        ahead = sequences_ahead(order.spec, sizes=counts, shards=self.reader.num_shards,
+                                ranks=reading.size, batch_size=sizes.largest)  # fmt: skip
         self.predownload = ahead if predownload is None else predownload
         self.batch_reader = BatchReader(
             self.plan, source, sequence_length=self.sequence_length, extras=extras,
@@ -190,7 +208,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             context=context,
         )  # fmt: skip
         self.resume = resume_of(self.node_group, self.plan, indexes,
-                                settings=order.identity(self.sequence_length),
+                                settings=order.identity(sizes.named_length)
+                                | ({} if mixing is None else mixing.identity()),
                                 lanes=self.num_canonical_nodes)  # fmt: skip
         self._progress = TrainingPosition(self.resume)
         # What stock StreamingDataLoader divides its count of samples by.
@@ -202,10 +221,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         """Sequences of all streams."""
         return sum(int(bounds[-1]) for bounds in self._bounds)
 
-    @property
-    def num_samples(self) -> int:
-        """Sequences of all streams."""
-        return self.size
+    num_samples = size
 
     @property
     def next_epoch(self) -> int:
@@ -218,7 +234,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
     def __len__(self) -> int:
         """Sequences of this rank in a whole epoch."""
-        return self.plan.num_steps(0) * self._require_batch_size()
+        self._require_one_size()
+        return self.plan.steps_left(self.plan.start(0)) * self.plan.slices.batch_size
 
     def get_item(self, sample_id: int, retry: int = 7) -> dict[str, Any]:
         """One sequence by its number on disk, streams one after another."""
@@ -238,14 +255,14 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 "cu_seqlens and max_seqlen are of whole batches. Use StreamingTokenLoader, or "
                 "leave them out of extras."
             )
-        size = self._require_batch_size()
+        self._require_one_size()
+        size = self.plan.slices.batch_size
         progress = self._progress
         here = progress.begin()
-        blocks = Blocks(steps=self.plan.num_steps(here.cursor.place), cyclic=True,
-                        worker=here.worker, num_workers=here.num_workers,
-                        size=max(1, PLANNED_ROWS // size),
-                        first=progress.yielded // size)  # fmt: skip
-        for batch in self.batch_reader.batches(here.cursor, blocks, together=1):
+        blocks = StepsInTurn(steps=self.plan.steps_left(here.cursor), worker=here.worker,
+                             num_workers=here.num_workers, size=max(1, PLANNED_ROWS // size),
+                             first=progress.yielded // size)  # fmt: skip
+        for batch in self.batch_reader.batches(here.cursor, blocks, gathered=0):
             for sample in _samples(self.batch_reader.finish(batch)):
                 progress.yielded += 1
                 yield sample
@@ -253,11 +270,6 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             raise DatasetError(
                 f"Epoch {here.cursor.epoch} ended after {progress.yielded} of {planned} sequences."
             )
-
-    def batches(self, cursor: Cursor, blocks: Blocks, *, together: int) -> Iterator[Batch]:
-        """Batches as arrays; see `BatchReader.batches`."""
-        self._require_batch_size()
-        return self.batch_reader.batches(cursor, blocks, together=together)
 
     def state_dict(
         self, num_samples: int | None = None, from_beginning: bool = False
@@ -301,13 +313,22 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         """Where the next iteration starts."""
         return self._progress.upcoming()
 
-    def _require_batch_size(self) -> int:
-        if self.batch_size is None:
+    def require_batch_size(self) -> None:
+        """Refuse to make batches of a size that nobody named."""
+        if not self._has_batch:
             raise UsageError(
                 "Give batch_size=, the sequences a rank takes each step, as to the DataLoader: "
-                "it decides what a step holds."
+                "it decides what a step holds. Or give global_batch=, those of all ranks."
             )
-        return self.batch_size
+
+    def _require_one_size(self) -> None:
+        """Refuse what only `StreamingTokenLoader` can do."""
+        self.require_batch_size()
+        if self.plan.varies:
+            raise UsageError(
+                "global_batch or sequence_length changes during training: a DataLoader has one "
+                "batch_size and takes one row at a time. Use StreamingTokenLoader(dataset)."
+            )
 
     def _require_stock_world(self) -> None:
         """Refuse a count that was multiplied with a number of ranks that is not this dataset's."""

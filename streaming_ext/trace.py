@@ -94,9 +94,11 @@ def trace_step(
         raise UsageError(f"`epoch` must be at least 0, got {epoch}.")
     plan = dataset.plan
     start = plan.start(epoch) if cursor is None else cursor
-    begin = Cursor(epoch=start.epoch, place=0, before=start.before)
-    if not 0 <= step < plan.num_steps(0):
-        raise UsageError(f"`step` must be in [0, {plan.num_steps(0)}), got {step}.")
+    begin = replace(start, place=0)
+    steps = plan.steps_left(begin)
+    if not 0 <= step < steps:
+        raise UsageError(f"`step` must be in [0, {steps}), got {step}.")
+    stage = plan.stage_of(begin, step)
     streams, sequences = plan.whole_step(begin, step)
     traces = []
     for place, (stream, sequence) in enumerate(
@@ -104,9 +106,9 @@ def trace_step(
     ):
         if sequence < 0:  # fills up the last batch of an evaluation
             continue
-        pieces = dataset.batch_reader.source.pieces_of(stream, sequence, dataset.sequence_length)
+        pieces = dataset.batch_reader.source.pieces_of(stream, sequence, stage.length)
         spans = _spans(dataset.reader.caches[stream], pieces)
-        rank = place // plan.slices.batch_size
+        rank = place // stage.batch_size
         traces.append(SequenceTrace(rank=rank, stream=stream, sequence=sequence, spans=spans))
     return traces
 
@@ -145,7 +147,7 @@ def trace_document(
             found += 1
             sequences = reading.sequences_with(stream, begin, end, dataset.sequence_length)
             for visit in plan.visits(start, stream, sequences):
-                pieces = reading.pieces_of(stream, visit.sequence, dataset.sequence_length)
+                pieces = reading.pieces_of(stream, visit.sequence, visit.length)
                 spans = [span for span in _spans(cache, pieces) if span.document == place]
                 visits += [DocumentVisit(step=visit.step, rank=visit.rank, stream=stream,
                                          sequence=visit.sequence, span=span)

@@ -16,11 +16,12 @@ def trace(
     *,
     step: str | None = None,
     document: str | None = None,
-    batch_size: int,
+    batch_size: int | None = None,
+    global_batch: str | None = None,
     ranks: int = 1,
     epoch: int = 0,
     split: Split = "train",
-    sequence_length: int | None = None,
+    sequence_length: str | None = None,
     shuffle: Annotated[bool, Parameter(negative="--no-shuffle")] = True,
     shuffle_seed: int = 9176,
     shuffle_block_size: int = 2**18,
@@ -44,6 +45,9 @@ def trace(
         it; tells the steps of the epoch that hold the document.
     batch_size
         Sequences a rank and step.
+    global_batch
+        In place of it, sequences a step over all ranks; also as a schedule in tokens of training,
+        `0:768 250B:1536`.
     ranks
         Data-parallel ranks.
     epoch
@@ -51,7 +55,8 @@ def trace(
     split
         The split that was read.
     sequence_length
-        Tokens a sequence; the dataset's own unless given.
+        Tokens a sequence; the dataset's own unless given. Also as a schedule in tokens of training,
+        `0:512 10B:2048`.
     shuffle
         Whether the order was shuffled.
     shuffle_seed
@@ -68,6 +73,10 @@ def trace(
     """
     if (step is None) == (document is None):
         raise UsageError("Give either `--step` or `--document`.")
+    if (batch_size is None) == (global_batch is None):
+        raise UsageError(
+            "Give `--batch-size`, the sequences a rank and step, or `--global-batch`, those of all."
+        )
     steps = range(0) if step is None else _steps(step)
     source, row = ("", 0) if document is None else _source_and_row(document)
     if output is not None:
@@ -90,6 +99,7 @@ def trace(
             split=split,
             sequence_length=sequence_length,
             batch_size=batch_size,
+            global_batch=global_batch,
             shuffle=shuffle,
             shuffle_seed=shuffle_seed,
             shuffle_block_size=shuffle_block_size,

@@ -1,11 +1,11 @@
 """The batches of some steps as arrays: planned, located and gathered many steps at a time."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from streaming_ext.batches.blocks import steps_together
 from streaming_ext.batches.buffers import Buffers
 from streaming_ext.batches.context import ContextSlice
 from streaming_ext.batches.masks import IGNORED, MASKS, Boundaries
@@ -35,6 +35,17 @@ class _Rows(NamedTuple):
         return _Rows(self.real[rows], self.streams[rows], self.sequences[rows])
 
 
+class _Block(NamedTuple):
+    """Steps that were found: their rows, what is known of them, and how many a step has."""
+
+    located: TokenRows
+    told: _Rows
+    size: int
+
+    def rows(self, first: int, steps: int) -> slice:
+        return slice(first * self.size, (first + steps) * self.size)
+
+
 class BatchReader:
     """Makes the batches of one rank from a plan and a source of tokens."""
 
@@ -56,7 +67,7 @@ class BatchReader:
         Args:
             plan: which sequences.
             source: where they are.
-            sequence_length: tokens a sequence.
+            sequence_length: tokens a sequence, the longest where lengths change.
             extras: any of `EXTRAS`.
             eot_id: the id that ends a document, None where unknown.
             predownload: sequences of this rank to run ahead with fetching.
@@ -87,59 +98,62 @@ class BatchReader:
         self._max_repeated = max_repeated_ngram
 
     def batches(
-        self, cursor: Cursor, blocks: Iterable[range], *, together: int, whole: bool = False
+        self, cursor: Cursor, blocks: Iterable[range], *, gathered: int | None
     ) -> Iterator[Batch]:
         """The batches of some steps, one after another.
 
         Args:
             cursor: where step 0 is.
-            blocks: numbers of steps; each block is planned at once. Gone through twice, the
-                second time ahead of the first.
-            together: steps whose rows are gathered at once, where they are ready.
-            whole: gather as many also where rows must be waited for.
+            blocks: numbers of steps, each of one stage; each block is planned at once. Gone through
+                twice, the second time ahead of the first.
+            gathered: ids whose steps are gathered at once, where they are ready; one step at
+                least. None for whole blocks, also where they must be waited for.
 
         Yields:
             raw batches, each of one step or more: what `split` makes batches of.
         """
         at = 0
-        size = self.plan.slices.batch_size
+        size = max((stage.batch_size for stage in self.plan.stages(cursor)), default=1)
         self.source.start_process()
         ahead = ReadAhead(max(1, self._predownload // size), lambda: at)
-        with self.source.read_ahead(self._planned(cursor, blocks), self.length, ahead):
-            for block, streams, sequences in self._planned(cursor, blocks):
-                numbers = sequences.reshape(-1)
-                located = self.source.locate(streams.reshape(-1), numbers, self.length)
-                real = numbers >= 0
-                told = _Rows(real, streams.reshape(-1), numbers)
+        with self.source.read_ahead(self._upcoming(cursor, blocks), self.length, ahead):
+            for steps, streams, sequences in self._planned(cursor, blocks):
+                stage = self.plan.stage_of(cursor, steps[0])
+                numbers, own_streams = sequences.reshape(-1), streams.reshape(-1)
+                block = _Block(
+                    located=self.source.locate(own_streams, numbers, stage.length),
+                    told=_Rows(numbers >= 0, own_streams, numbers), size=stage.batch_size,
+                )  # fmt: skip
+                together = len(steps) if gathered is None else steps_together(stage, ids=gathered)
                 found = range(0)  # steps whose boundaries are known
                 first = 0
-                while first < len(block):
-                    at = block[first]
-                    steps = min(together, len(block) - first)
-                    if not (whole or self._ready(located, first, steps)):
-                        steps = 1
-                    raw = self._gathered(located, first, steps, told)
+                while first < len(steps):
+                    at = steps[first]
+                    count = min(together, len(steps) - first)
+                    if not (gathered is None or self._ready(block, first, count)):
+                        count = 1
+                    raw = self._gathered(block, first, count)
                     if self._masks:
                         if first not in found:
                             # At once for all that is left, where nothing must be waited for.
-                            found = self._known(located, first, steps, len(block))
-                            marks = self._boundaries(located, found, real, size)
+                            found = self._known(block, first, count, len(steps))
+                            marks = self._boundaries(block, found)
                         raw |= {"boundaries": marks, "step": first - found.start}
                     yield raw
-                    first += steps
+                    first += count
 
     def read(self, stream: int, sequences: Ints) -> Batch:
         """Some sequences of one stream, by their numbers on disk, as a raw batch."""
         streams = np.full_like(sequences, stream)
-        located = self.source.locate(streams, sequences, self.length)
-        real = sequences >= 0
-        rows = slice(0, len(sequences))
+        block = _Block(located=self.source.locate(streams, sequences, self.length),
+                       told=_Rows(sequences >= 0, streams, sequences),
+                       size=len(sequences))  # fmt: skip
+        rows = block.rows(0, 1)
         self.source.start_process()
-        with located.held(rows):
-            raw = self._batch(located, rows, _Rows(real, streams, sequences))
+        with block.located.held(rows):
+            raw = self._batch(block.located, rows, block.told)
         if self._masks:
-            raw["boundaries"] = self._boundaries(located, range(1), real, len(sequences))
-            raw["step"] = 0
+            raw |= {"boundaries": self._boundaries(block, range(1)), "step": 0}
         return raw
 
     def finish(self, raw: Batch) -> Batch:
@@ -154,7 +168,7 @@ class BatchReader:
         than to make.
 
         Yields:
-            `tokens` (rows, sequence_length) int64, the extras, and `real` where rows may be
+            `tokens` (rows, length) int64, the extras, and `real` where rows may be
             fillers.
         """
         kept = [name for name in _A_ROW if name in raw]
@@ -167,7 +181,7 @@ class BatchReader:
     def _spread_of(self, raw: Batch, rows: int) -> Spread:
         """What spreads the boundaries of a raw batch; the same for all that have the same."""
         boundaries = raw["boundaries"]
-        shape = (rows, self.length)
+        shape = (rows, raw["tokens"].shape[1])
         spread = self._spread
         if spread is None or spread.boundaries is not boundaries or spread.shape != shape:
             spread = Spread(boundaries, shape=shape, names=self._masks, buffers=self._buffers)
@@ -196,43 +210,49 @@ class BatchReader:
         for block in blocks:
             yield block, *self.plan.sequences(cursor, np.array(block, np.int64))
 
-    def _gathered(self, located: TokenRows, first: int, steps: int, told: _Rows) -> Batch:
+    def _upcoming(
+        self, cursor: Cursor, blocks: Iterable[range]
+    ) -> Iterator[tuple[range, Ints, Ints]]:
+        """Blocks of steps as `_planned`, in sequences of the longest length."""
+        for steps, streams, sequences in self._planned(cursor, blocks):
+            pieces = self.length // self.plan.stage_of(cursor, steps[0]).length
+            yield steps, streams, sequences if pieces == 1 else sequences // pieces
+
+    def _gathered(self, block: _Block, first: int, steps: int) -> Batch:
         """The raw batch of some steps, of which no more are held at once than may be."""
-        size = self.plan.slices.batch_size
         parts = []
         while steps:
-            together = self._within_limit(located, first, steps)
-            rows = slice(first * size, (first + together) * size)
-            with located.held(rows):
-                parts.append(self._batch(located, rows, told.some(rows)))
+            together = self._within_limit(block, first, steps)
+            rows = block.rows(first, together)
+            with block.located.held(rows):
+                parts.append(self._batch(block.located, rows, block.told.some(rows)))
             first, steps = first + together, steps - together
         if len(parts) == 1:
             return parts[0]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _within_limit(self, located: TokenRows, first: int, steps: int) -> int:
+    def _within_limit(self, block: _Block, first: int, steps: int) -> int:
         """How many of some steps are held at once, one at least."""
-        size, limit = self.plan.slices.batch_size, self.source.hold_limit
+        limit = self.source.hold_limit
         while limit is not None and steps > 1:
-            if located.cost(slice(first * size, (first + steps) * size)) <= limit:
+            if block.located.cost(block.rows(first, steps)) <= limit:
                 break
             steps //= 2
         return steps
 
-    def _ready(self, located: TokenRows, first: int, steps: int) -> bool:
-        size = self.plan.slices.batch_size
-        return located.ready(slice(first * size, (first + steps) * size))
+    def _ready(self, block: _Block, first: int, steps: int) -> bool:
+        return block.located.ready(block.rows(first, steps))
 
-    def _known(self, located: TokenRows, first: int, steps: int, end: int) -> range:
+    def _known(self, block: _Block, first: int, steps: int, end: int) -> range:
         """The steps whose boundaries are found together."""
-        whole = self.source.hold_limit is None and self._ready(located, first, end - first)
+        whole = self.source.hold_limit is None and self._ready(block, first, end - first)
         return range(first, end if whole else first + steps)
 
-    def _boundaries(self, located: TokenRows, steps: range, real: Flags, size: int) -> Boundaries:
-        rows = slice(steps.start * size, steps.stop * size)
-        with located.held(rows):
-            return located.boundaries(rows, steps=len(steps), real=real[rows],
-                                      targets="targets" in self._masks)  # fmt: skip
+    def _boundaries(self, block: _Block, steps: range) -> Boundaries:
+        rows = block.rows(steps.start, len(steps))
+        with block.located.held(rows):
+            return block.located.boundaries(rows, steps=len(steps), real=block.told.real[rows],
+                                            targets="targets" in self._masks)  # fmt: skip
 
     def _batch(self, located: TokenRows, rows: slice, told: _Rows) -> Batch:
         tokens = located.tokens(rows)
@@ -253,39 +273,3 @@ class BatchReader:
         if "starts_inside" in self.extras:
             batch["starts_inside"] = located.start_inside(rows, self._eot) & chosen
         return batch
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Blocks:
-    """The steps of one worker, in blocks.
-
-    Attributes:
-        steps: of all workers.
-        size: steps a block.
-        worker: number of this worker.
-        num_workers: how many share the steps.
-        cyclic: deal out single steps in turn, as a plain DataLoader collects them, or blocks.
-        first: steps of this worker to leave out at the beginning; only with `cyclic`.
-    """
-
-    steps: int
-    size: int
-    worker: int = 0
-    num_workers: int = 1
-    cyclic: bool = False
-    first: int = 0
-
-    @property
-    def own_steps(self) -> int:
-        """Steps of this worker, with those left out; only with `cyclic`."""
-        return len(range(self.worker, self.steps, self.num_workers))
-
-    def __iter__(self) -> Iterator[range]:
-        """Each block as a range of steps."""
-        if self.cyclic:
-            own = range(self.worker, self.steps, self.num_workers)[self.first :]
-            for begin in range(0, len(own), self.size):
-                yield own[begin : begin + self.size]
-            return
-        for begin in range(self.worker * self.size, self.steps, self.num_workers * self.size):
-            yield range(begin, min(begin + self.size, self.steps))

@@ -6,6 +6,7 @@ from the end: with a causal mask the last pieces cost most, so all ranks have as
     4 ranks, rows of 16 tokens in pieces of 2: rank 0 has 0, 1, 14, 15, rank 3 has 6, 7, 8, 9
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,12 +25,12 @@ class ContextSlice:
     Attributes:
         rank: from 0.
         size: how many there are.
-        length: tokens of a whole row.
+        lengths: tokens of whole rows, all that come.
     """
 
     rank: int
     size: int
-    length: int
+    lengths: Sequence[int]
 
     def __post_init__(self) -> None:
         if self.size < 1 or not 0 <= self.rank < self.size:
@@ -37,11 +38,12 @@ class ContextSlice:
                 f"`cp_rank` must be in [0, {self.size}), got {self.rank}. Give cp_rank= and "
                 "cp_size= of the context-parallel group."
             )
-        if self.size > 1 and self.length % (2 * self.size):
-            raise UsageError(
-                f"`sequence_length` is {self.length}: {self.size} context-parallel ranks need a "
-                f"multiple of {2 * self.size}."
-            )
+        for length in self.lengths:
+            if self.size > 1 and length % (2 * self.size):
+                raise UsageError(
+                    f"`sequence_length` is {length}: {self.size} context-parallel ranks need a "
+                    f"multiple of {2 * self.size}."
+                )
 
     def cut(self, batch: dict[str, Any]) -> dict[str, Any]:
         """A batch with this rank's part of what has a value a token; the rest stays."""
@@ -60,13 +62,13 @@ class ContextSlice:
 
 
 def context_slice(
-    cp_rank: int | None, cp_size: int | None, *, length: int, told: bool
+    cp_rank: int | None, cp_size: int | None, *, lengths: Sequence[int], told: bool
 ) -> ContextSlice:
     """The slice that the arguments stand for.
 
     Args:
         cp_rank, cp_size: given both or neither.
-        length: tokens of a row.
+        lengths: tokens of a row, all that come.
         told: whether the user says which ranks read the same rows.
 
     Raises:
@@ -74,7 +76,8 @@ def context_slice(
     """
     if (cp_rank is None) != (cp_size is None):
         raise UsageError(f"cp_rank={cp_rank} and cp_size={cp_size}: give both or neither.")
-    found = ContextSlice(rank=cp_rank or 0, size=1 if cp_size is None else cp_size, length=length)
+    size = 1 if cp_size is None else cp_size
+    found = ContextSlice(rank=cp_rank or 0, size=size, lengths=lengths)
     if found.size > 1 and not told:
         raise UsageError(
             "Context-parallel ranks read the same rows: say which by dp_rank= with dp_world_size=, "

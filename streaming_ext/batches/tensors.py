@@ -6,6 +6,7 @@ here are made once, have no name, and go with the last process that holds them.
 """
 
 import mmap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,18 +28,20 @@ class Slots:
     """Memory for the messages of each worker, used in turn."""
 
     def __init__(
-        self, *, workers: int, each: int, rows: int, row_bytes: int, inherited: bool
+        self, *, workers: int, each: int, messages: Sequence[tuple[int, int]], inherited: bool
     ) -> None:
         """Make the memory.
 
         Args:
             workers: how many write.
             each: slots a worker; more than it ever has messages on the way.
-            rows: the most rows a message has.
-            row_bytes: bytes of a row's tokens.
+            messages: of each kind of message the most rows, and the bytes of a row's tokens.
             inherited: whether workers are forked; others get the memory handed over.
         """
-        wanted = rows * (row_bytes + row_bytes // 2 + _ROW_EXTRAS) + 16 * _ALIGNMENT
+        wanted = 16 * _ALIGNMENT + max(
+            (rows * (row_bytes + row_bytes // 2 + _ROW_EXTRAS) for rows, row_bytes in messages),
+            default=0,
+        )
         self._bytes = -(-wanted // mmap.PAGESIZE) * mmap.PAGESIZE
         self._each = each
         total = workers * each * self._bytes

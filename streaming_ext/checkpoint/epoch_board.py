@@ -13,7 +13,7 @@ from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
 
 MAX_WORKERS: Final = 512
-_GENERATION, _EPOCH, _PLACE, _BEFORE = 0, 1, 2, 3
+_GENERATION, _EPOCH, _PLACE, _TOKENS, _BEFORE = range(5)
 _COUNT_BITS, _SEED_BITS = 20, 30  # and the rest for the generation: one word, written at once
 
 
@@ -34,13 +34,14 @@ class EpochBoard:
         """Let the next iteration start at a cursor; also workers that already run will."""
         self._words[_EPOCH] = cursor.epoch
         self._words[_PLACE] = cursor.place
+        self._words[_TOKENS] = cursor.tokens
         self._words[_BEFORE : _BEFORE + self._streams] = torch.tensor(cursor.before)
         self._words[_GENERATION] += 1
 
     def base(self) -> Cursor:
         """The cursor that was set last."""
         words = self._words.tolist()
-        return Cursor(epoch=words[_EPOCH], place=words[_PLACE],
+        return Cursor(epoch=words[_EPOCH], place=words[_PLACE], tokens=words[_TOKENS],
                       before=tuple(words[_BEFORE : _BEFORE + self._streams]))  # fmt: skip
 
     def iterations(self) -> int:

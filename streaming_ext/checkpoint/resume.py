@@ -1,13 +1,14 @@
 """From a cursor to a state that can be saved, and back, with every check between."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streaming_ext.checkpoint.state import LoaderState, StreamState
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
 from streaming_ext.sampler.node_local import NodeGroup
+from streaming_ext.sampler.schedule import Schedule
 
 
 def resume_of(
@@ -56,7 +57,7 @@ class Resume:
         amounts = zip(
             self.fingerprints, plan.choose, cursor.before, plan.drawn(cursor), strict=True
         )
-        return LoaderState(
+        state = LoaderState(
             epoch=cursor.epoch,
             sequences=cursor.place,
             order={
@@ -64,13 +65,16 @@ class Resume:
                 "num_canonical_nodes": self.lanes,
                 "epoch_size": plan.epoch_size,
                 "drop_last": plan.drop_last,
-                "global_batch": plan.slices.global_batch,
+                "global_batch": plan.global_batch,
             },
             streams=tuple(
                 StreamState(fingerprint=fingerprint, choose=choose, before=before, drawn=drawn)
                 for fingerprint, choose, before, drawn in amounts
             ),
         )
+        if state.tokens(plan.length) == cursor.tokens:
+            return state
+        return replace(state, tokens_before=cursor.tokens)
 
     def cursor_of(self, state: Mapping[str, Any], *, allow_changes: Collection[str]) -> Cursor:
         """The cursor that a state stands for, when its order is this one.
@@ -84,17 +88,20 @@ class Resume:
         old = LoaderState.from_dict(state)
         now = self.state_of(self.plan.start(0))
         old.require_same(now, allow_changes=allow_changes)
-        amounts = [(stream.fingerprint, stream.choose) for stream in old.streams]
-        if amounts == [(stream.fingerprint, stream.choose) for stream in now.streams]:
+        if old.deals_out_as(now):
             cursor = Cursor(
                 epoch=old.epoch,
                 place=old.sequences,
                 before=tuple(stream.before for stream in old.streams),
+                tokens=old.tokens(self.plan.length),
             )
-            if self.plan.num_steps(cursor.place) == 0:  # saved behind the last step of an epoch
+            if self.plan.steps_left(cursor) == 0:  # saved behind the last step of an epoch
                 cursor = self.plan.next_epoch(cursor)
             return cursor
         drawn = {stream.fingerprint: stream.drawn for stream in old.streams}
         row = self.plan.row
         before = [-(-drawn.get(stream.fingerprint, 0) // row) * row for stream in now.streams]
-        return Cursor(epoch=old.epoch + (old.sequences > 0), place=0, before=tuple(before))
+        length = Schedule.whole(old.order["sequence_length"], name="sequence_length").largest
+        tokens = old.tokens(length) + old.sequences * length
+        return Cursor(epoch=old.epoch + (old.sequences > 0), place=0, before=tuple(before),
+                      tokens=tokens)  # fmt: skip

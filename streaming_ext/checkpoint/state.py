@@ -8,6 +8,8 @@ from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 
 STATE_VERSION: Final = FormatVersion(1)  # the newest that is read here
+# Settings of a mixture that changes: where they differ, an epoch has other sequences.
+MIXING: Final = ("proportions", "max_repeats", "at_max_repeats")
 _OVERRIDE = "Use the old values, or pass load_state_dict(..., allow_changes=[...]) naming them."
 
 
@@ -38,12 +40,15 @@ class LoaderState:
         sequences: of this epoch that training received, over all ranks.
         order: every setting that decides which sequence a step holds.
         streams: one a stream, in their order.
+        tokens_before: of training before this epoch, where the streams do not say it: they were
+            others once.
     """
 
     epoch: int
     sequences: int
     order: Mapping[str, Any]
     streams: tuple[StreamState, ...]
+    tokens_before: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values for JSON, torch.save and the like."""
@@ -53,7 +58,22 @@ class LoaderState:
             "sample_in_epoch": self.sequences,
             "order": dict(self.order),
             "streams": [asdict(stream) for stream in self.streams],
-        }
+        } | ({} if self.tokens_before is None else {"tokens_before": self.tokens_before})
+
+    def tokens(self, length: int) -> int:
+        """Tokens of training before this epoch, for sequences of a length."""
+        if self.tokens_before is not None:
+            return self.tokens_before
+        return sum(stream.before for stream in self.streams) * length
+
+    def deals_out_as(self, other: "LoaderState") -> bool:
+        """Whether the places of an epoch are the same streams', in the same amounts."""
+
+        def dealt(state: "LoaderState") -> list[Any]:
+            told = [state.order.get(name) for name in MIXING]
+            return [*told, *((stream.fingerprint, stream.choose) for stream in state.streams)]
+
+        return dealt(self) == dealt(other)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> "LoaderState":
@@ -79,6 +99,7 @@ class LoaderState:
                 sequences=state["sample_in_epoch"],
                 order=dict(state["order"]),
                 streams=tuple(StreamState(**stream) for stream in state["streams"]),
+                tokens_before=state.get("tokens_before"),
             )
         except (KeyError, TypeError) as error:
             raise ConfigMismatchError(f"The state is damaged: {error!r}.") from error

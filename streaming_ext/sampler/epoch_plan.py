@@ -1,14 +1,16 @@
 """Which sequences a rank reads in which step: order, mixture and ranks put together."""
 
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streaming_ext.errors import UsageError
+from streaming_ext.sampler.mixing import Mixing
 from streaming_ext.sampler.mixture import Mixture
 from streaming_ext.sampler.order import Ints, OrderSpec, StreamOrder
 from streaming_ext.sampler.rank_slices import RankSlices
+from streaming_ext.sampler.stages import Stage, StepSizes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,20 +21,23 @@ class Cursor:
         epoch: number of the epoch, from 0.
         place: places of the epoch that lie behind.
         before: draws of each stream before this epoch.
+        tokens: of training before this epoch, of all streams it ever had.
     """
 
     epoch: int
     place: int
     before: tuple[int, ...]
+    tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visit:
-    """A sequence in an epoch: its number on disk, the step, and the rank that reads it."""
+    """A sequence in an epoch: its number on disk, its length, the step, and the rank."""
 
     step: int
     rank: int
     sequence: int
+    length: int
 
 
 class EpochPlan:
@@ -48,21 +53,31 @@ class EpochPlan:
         drop_last: bool,
         left_out: list[Ints] | None = None,
         per_stream: bool = False,
+        length: int = 1,
+        sizes: StepSizes | None = None,
+        mixing: Mixing | None = None,
     ) -> None:
         """Put the parts together.
 
         Args:
             spec: the order within each stream.
             bounds: see `PassOrder`, one a stream.
-            choose: sequences of each stream an epoch.
-            slices: of every step, one a rank.
+            choose: sequences of each stream an epoch; with `mixing` only their sum counts.
+            slices: of every step, one a rank; with `sizes`, of those of the first size.
             drop_last: leave out the last short step of an epoch, or fill it with sequence -1.
             left_out: see `StreamOrder`, one a stream.
             per_stream: every step holds sequences of one stream.
+            length: tokens a place.
+            sizes: of the steps, where they change.
+            mixing: proportions of the streams, where they change or have limits.
 
         Raises:
-            UsageError: there is nothing to read.
+            UsageError: there is nothing to read, or less than `mixing` asks for.
         """
+        self.length = length
+        self._sizes = sizes
+        self._stages: tuple[Cursor | None, list[Stage]] = (None, [])  # those asked for last
+        self._mixing = mixing
         self.slices = slices
         self.drop_last = drop_last
         self._orders = [
@@ -70,62 +85,141 @@ class EpochPlan:
                         left_out=None if left_out is None else left_out[number])
             for number, each in enumerate(bounds)
         ]  # fmt: skip
+        self._seed, self._shuffle, self._lanes = spec.seed, spec.shuffle, spec.lanes
         self._mixture: Mixture | None = None
+        self._mixtures: dict[tuple[int, tuple[int, ...]], Mixture] = {}
         self.row = 1  # places in a row that all draw from one stream
         for number, order in enumerate(self._orders):
             if order.size < 1:
                 raise UsageError(f"Stream {number} holds less than one sequence.")
+        self.sizes = tuple(order.size for order in self._orders)
         if len(bounds) > 1:
             self.row = slices.global_batch if per_stream else spec.lanes
-            rows = tuple(count // self.row for count in choose)
-            if 0 in rows:
-                least, instead = (
-                    (f"one global batch of {self.row}", "batch_size")
-                    if per_stream
-                    else (f"one for each of the {self.row} canonical nodes", "num_canonical_nodes")
-                )
-                raise UsageError(
-                    f"A stream gives {min(choose)} sequences an epoch, less than {least}. Raise "
-                    f"its share, or lower {instead}."
-                )
-            self._mixture = Mixture(rows, lanes=self.row, seed=spec.seed, shuffle=spec.shuffle)
-            choose = [count * self.row for count in rows]
-        self.choose = tuple(choose)
-        self.sizes = tuple(order.size for order in self._orders)
+            choose = self._whole_rows(choose, per_stream=per_stream)
         self.epoch_size = sum(choose)
         self.filled = self.epoch_size  # places of an epoch that hold a sequence
-        self._lanes = spec.lanes
-        if self.num_steps(0) < 1:
+        self.choose = tuple(choose)  # of the first epoch
+        if mixing is not None:
+            self.choose = self.chosen(self.start(0))
+        if self.steps_left(self.start(0)) < 1:
             raise UsageError(
                 f"An epoch of {self.epoch_size} sequences is less than one global batch of "
                 f"{slices.global_batch}. Lower batch_size, or raise epoch_size."
             )
 
+    def _whole_rows(self, choose: Sequence[int], *, per_stream: bool) -> list[int]:
+        """What each stream gives an epoch, in whole rows; where that is fixed, deal them out."""
+        if self._mixing is not None:
+            return [sum(choose) // self.row * self.row]
+        rows = tuple(count // self.row for count in choose)
+        if 0 in rows:
+            least, instead = (
+                (f"one global batch of {self.row}", "batch_size")
+                if per_stream
+                else (f"one for each of the {self.row} canonical nodes", "num_canonical_nodes")
+            )
+            raise UsageError(
+                f"A stream gives {min(choose)} sequences an epoch, less than {least}. Raise "
+                f"its share, or lower {instead}."
+            )
+        self._mixture = Mixture(rows, lanes=self.row, seed=self._seed, shuffle=self._shuffle)
+        return [count * self.row for count in rows]
+
+    @property
+    def global_batch(self) -> int | str:
+        """Sequences a step, as a state names them."""
+        if self._sizes is None:
+            return self.slices.global_batch
+        schedule = self._sizes.global_batch
+        return schedule.largest if schedule.constant else str(schedule)
+
+    @property
+    def varies(self) -> bool:
+        """Whether steps of different sizes come."""
+        return self._sizes is not None and self._sizes.change
+
     def start(self, epoch: int) -> Cursor:
         """The beginning of an epoch in a run that changed nothing on the way."""
-        return Cursor(epoch=epoch, place=0, before=tuple(epoch * count for count in self.choose))
+        if self._mixing is None:
+            return Cursor(epoch=epoch, place=0, tokens=epoch * self.epoch_size * self.length,
+                          before=tuple(epoch * count for count in self.choose))  # fmt: skip
+        cursor = Cursor(epoch=0, place=0, before=(0,) * len(self.sizes))
+        for _ in range(epoch):
+            cursor = self.next_epoch(cursor)
+        return cursor
 
     def next_epoch(self, cursor: Cursor) -> Cursor:
         """The beginning of the epoch after the cursor's."""
-        before = tuple(a + b for a, b in zip(cursor.before, self.choose, strict=True))
-        return Cursor(epoch=cursor.epoch + 1, place=0, before=before)
+        before = tuple(a + b for a, b in zip(cursor.before, self.chosen(cursor), strict=True))
+        return Cursor(epoch=cursor.epoch + 1, place=0, before=before,
+                      tokens=cursor.tokens + self.epoch_size * self.length)  # fmt: skip
 
-    def num_steps(self, place: int) -> int:
-        """Steps that are left of an epoch behind its first `place` places."""
-        return self.slices.steps(max(0, self.epoch_size - place), drop_last=self.drop_last)
+    def chosen(self, cursor: Cursor) -> tuple[int, ...]:
+        """Sequences of each stream in the cursor's epoch."""
+        if self._mixing is None:
+            return self.choose
+        mixture = self._mixture_of(cursor)
+        if mixture is None:
+            return self.choose
+        return tuple(count * self.row for count in mixture.rows)
+
+    def stages(self, cursor: Cursor) -> list[Stage]:
+        """The steps behind a cursor, to the end of its epoch; the first one is number 0."""
+        if self._sizes is not None:
+            kept, stages = self._stages
+            if kept != cursor:
+                stages = self._sizes.stages(place=cursor.place, end=self.epoch_size,
+                                            tokens=cursor.tokens, slices=self.slices)  # fmt: skip
+                self._stages = cursor, stages
+            return stages
+        return [Stage(first=0, steps=self._fixed_steps(cursor.place), place=cursor.place,
+                      length=self.length, slices=self.slices)]  # fmt: skip
+
+    def stage_of(self, cursor: Cursor, step: int) -> Stage:
+        """The stage of a step behind a cursor; of the last one where there is no such step."""
+        stages = self.stages(cursor)
+        return next((stage for stage in stages if step < stage.stop), stages[-1])
+
+    def steps_left(self, cursor: Cursor) -> int:
+        """Steps behind a cursor, to the end of its epoch."""
+        if self._sizes is None:
+            return self._fixed_steps(cursor.place)
+        stages = self.stages(cursor)
+        return stages[-1].stop if stages else 0
+
+    def after(self, cursor: Cursor, steps: int) -> Cursor:
+        """The cursor behind some more steps of its epoch, of which there are as many."""
+        if not steps:
+            return cursor
+        place = self.stage_of(cursor, steps - 1).place_of(steps)
+        return replace(cursor, place=min(place, self.epoch_size))
+
+    def steps_done(self, cursor: Cursor) -> int:
+        """Steps of the cursor's epoch that lie before it."""
+        begin = replace(cursor, place=0)
+        for stage in self.stages(begin):
+            if stage.place <= cursor.place <= stage.end:
+                return stage.step_of(cursor.place)
+        return self.steps_left(begin)
+
+    def tokens_seen(self, cursor: Cursor) -> int:
+        """Tokens of training up to a place, of all streams it ever had."""
+        return cursor.tokens + cursor.place * self.length
 
     def drawn(self, cursor: Cursor) -> tuple[int, ...]:
         """Draws of each stream up to a place."""
-        if self._mixture is None:
+        mixture = self._mixture_of(cursor)
+        if mixture is None:
             return (cursor.before[0] + cursor.place,)
-        inside = self._mixture.consumed(cursor.epoch, cursor.place)
+        inside = mixture.consumed(cursor.epoch, cursor.place)
         return tuple(a + b for a, b in zip(cursor.before, inside, strict=True))
 
     def seen(self, cursor: Cursor) -> tuple[int, ...]:
         """Sequences of each stream up to a place, to the last one."""
-        if self._mixture is None:
+        mixture = self._mixture_of(cursor)
+        if mixture is None:
             return (cursor.before[0] + cursor.place,)
-        inside = self._mixture.seen(cursor.epoch, cursor.place)
+        inside = mixture.seen(cursor.epoch, cursor.place)
         return tuple(a + b for a, b in zip(cursor.before, inside, strict=True))
 
     def visits(self, cursor: Cursor, stream: int, sequences: Ints) -> list[Visit]:
@@ -134,17 +228,23 @@ class EpochPlan:
         Those are left out that no step holds.
         """
         base = self._first_draw(cursor, stream)
-        draws = range(base, base + min(self.choose[stream], self.filled))
+        draws = range(base, base + min(self.chosen(cursor)[stream], self.filled))
         shift = cursor.before[0] % self._lanes
+        begin = replace(cursor, place=0)
+        stages, mixture = self.stages(begin), self._mixture_of(begin)
         found = []
         for draw, sequence in self._orders[stream].draws_of(sequences, draws):
             place = draw - base
-            if self._mixture is not None:
-                place = self._mixture.place_of(cursor.epoch, stream, place)
-            step = place // self.slices.global_batch
-            if step < self.num_steps(0):
-                rank = self.slices.rank_of(place, shift=shift)
-                found.append(Visit(step=step, rank=rank, sequence=sequence))
+            if mixture is not None:
+                place = mixture.place_of(cursor.epoch, stream, place)
+            stage = next((each for each in stages if place < each.end), None)
+            if stage is None:
+                continue
+            step, pieces = stage.step_of(place), stage.slices.pieces
+            for piece in range(pieces):
+                rank = stage.slices.rank_of(place, piece, start=stage.place_of(step), shift=shift)
+                found.append(Visit(step=step, rank=rank, sequence=sequence * pieces + piece,
+                                   length=stage.length))  # fmt: skip
         return sorted(found, key=lambda visit: (visit.step, visit.rank))
 
     def _first_draw(self, cursor: Cursor, stream: int) -> int:
@@ -156,39 +256,75 @@ class EpochPlan:
 
         Args:
             cursor: where step 0 begins.
-            steps: numbers of steps behind the cursor: (steps,).
+            steps: numbers of steps behind the cursor, of one stage: (steps,).
 
         Returns:
-            streams and sequences, each (steps, batch_size); sequence -1 fills a short step.
+            streams and sequences, each (steps, batch_size); sequence -1 fills a short step. Where
+            a step holds pieces of places, sequences count in such pieces.
         """
-        starts = cursor.place + steps * self.slices.global_batch
+        stage = self.stage_of(cursor, int(steps[0]))
+        return self._of_slices(cursor, steps, stage, stage.slices)
+
+    def whole_step(self, cursor: Cursor, step: int) -> tuple[Ints, Ints]:
+        """What all ranks read in one step, rank by rank: streams and sequences, (sequences,)."""
+        stage = self.stage_of(cursor, step)
+        own = stage.slices
+        slices = RankSlices(batch_size=own.batch_size * own.num_ranks, lanes=own.lanes, rank=0,
+                            num_ranks=1, pieces=own.pieces)  # fmt: skip
+        streams, sequences = self._of_slices(cursor, np.array([step]), stage, slices)
+        return streams[0], sequences[0]
+
+    def _of_slices(
+        self, cursor: Cursor, steps: Ints, stage: Stage, slices: RankSlices
+    ) -> tuple[Ints, Ints]:
+        starts = stage.place + (steps - stage.first) * slices.global_batch
         shift = cursor.before[0] % self._lanes
-        places = self.slices.places(starts, shift=shift).reshape(-1)
-        shape = (len(steps), self.slices.batch_size)
+        places = slices.places(starts, shift=shift).reshape(-1)
+        shape = (len(steps), slices.batch_size)
         streams, sequences = np.zeros_like(places), np.full_like(places, -1)
         inside = np.flatnonzero(places < self.filled)
         if inside.size == places.size:
             streams, sequences = self._look_up(cursor, places)
         elif inside.size:
             streams[inside], sequences[inside] = self._look_up(cursor, places[inside])
-        return streams.reshape(shape), sequences.reshape(shape)
-
-    def whole_step(self, cursor: Cursor, step: int) -> tuple[Ints, Ints]:
-        """What all ranks read in one step, rank by rank: streams and sequences, (global_batch,)."""
-        everyone = copy(self)
-        size = self.slices.global_batch
-        everyone.slices = RankSlices(batch_size=size, lanes=self._lanes, rank=0, num_ranks=1)
-        streams, sequences = everyone.sequences(cursor, np.array([step]))
-        return streams[0], sequences[0]
+        streams, sequences = streams.reshape(shape), sequences.reshape(shape)
+        if slices.pieces > 1:
+            sequences = sequences * slices.pieces + slices.piece_numbers
+        return streams, sequences
 
     def _look_up(self, cursor: Cursor, places: Ints) -> tuple[Ints, Ints]:
-        if self._mixture is None:
+        mixture = self._mixture_of(cursor)
+        if mixture is None:
             draws = cursor.before[0] + places
             return np.zeros_like(places), self._orders[0].sequences(draws)
-        streams, draws = self._mixture.draws(cursor.epoch, places, cursor.before)
+        streams, draws = mixture.draws(cursor.epoch, places, cursor.before)
         sequences = np.empty_like(places)
         for number, order in enumerate(self._orders):
             chosen = np.flatnonzero(streams == number)
             if chosen.size:
                 sequences[chosen] = order.sequences(draws[chosen])
         return streams, sequences
+
+    def _mixture_of(self, cursor: Cursor) -> Mixture | None:
+        """How the cursor's epoch is dealt out to several streams; None where there is one."""
+        if self._mixing is None:
+            return self._mixture
+        key = (cursor.tokens, cursor.before)
+        found = self._mixtures.get(key)
+        if found is None:
+            room = [
+                None if limit is None else (int(limit * size) - before) // self.row
+                for limit, size, before in zip(
+                    self._mixing.max_repeats, self.sizes, cursor.before, strict=True
+                )
+            ]
+            spans = self._mixing.spans(tokens=cursor.tokens, rows=self.epoch_size // self.row,
+                                       row_tokens=self.row * self.length, room=room)  # fmt: skip
+            found = Mixture(*spans, lanes=self.row, seed=self._seed, shuffle=self._shuffle)
+            for old in list(self._mixtures.copy())[:-2]:  # another thread may look ahead meanwhile
+                self._mixtures.pop(old, None)
+            self._mixtures[key] = found
+        return found
+
+    def _fixed_steps(self, place: int) -> int:
+        return self.slices.steps(max(0, self.epoch_size - place), drop_last=self.drop_last)

@@ -1,9 +1,11 @@
 """Which stream each place of an epoch draws from, so that every window holds the proportions.
 
 An epoch is cut into rows of one place a lane; a row belongs to one stream. So the draws of a
-stream go up with the place, and no sequence of a stream comes twice before all came once.
+stream go up with the place, and no sequence of a stream comes twice before all came once. Where
+the proportions change on the way, rows are dealt out in spans, each with proportions of its own.
 """
 
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -16,27 +18,32 @@ WINDOW_ROWS: Final = 100  # proportions given in per cent are exact in every win
 class Mixture:
     """The places of an epoch dealt out to streams."""
 
-    def __init__(self, rows: tuple[int, ...], *, lanes: int, seed: int, shuffle: bool) -> None:
-        """Deal `rows[s]` rows an epoch to stream s; with one stream its places are its draws."""
-        self.rows = rows
+    def __init__(self, *spans: tuple[int, ...], lanes: int, seed: int, shuffle: bool) -> None:
+        """Deal `span[s]` rows to stream s, span after span; with one stream places are draws."""
+        self.rows = tuple(map(sum, zip(*spans, strict=True)))
         self.lanes = lanes
         self._seed = seed
         self._shuffle = shuffle
+        self._spans = spans
+        sizes = [sum(span) for span in spans]
+        # Rows, windows and rows of each stream before each span, and behind the last: (spans + 1,)
+        self._first_rows = np.concatenate([[0], np.cumsum(sizes)])
+        windows = [-(-size // WINDOW_ROWS) for size in sizes]
+        self._first_windows = np.concatenate([[0], np.cumsum(windows)])
+        zero = (0,) * len(self.rows)
+        self._before = list(accumulate(spans, _added, initial=zero))
         self._windows: dict[tuple[int, int], tuple[Ints, Ints]] = {}
 
     def counts(self, row: int) -> tuple[int, ...]:
         """How many of the first `row` rows of an epoch belong to each stream.
 
-        Dealt to the first stream and all others, then to the second and those behind it, and so
-        on: each count only grows, their sum is `row`, and after the last row all are exact.
+        Within a span dealt to the first stream and all others, then to the second and those behind
+        it, and so on: counts only grow, their sum is `row`, and behind each span all are exact.
         """
-        rest, total = row, sum(self.rows)
-        counts = []
-        for rows in self.rows:
-            count = rest * rows // total if total else 0
-            counts.append(count)
-            rest, total = rest - count, total - rows
-        return tuple(counts)
+        span = self._span_of(row)
+        if span == len(self._spans):
+            return self.rows
+        return _added(self._before[span], dealt(self._spans[span], row - self._first_row(span)))
 
     def draws(self, epoch: int, places: Ints, bases: tuple[int, ...]) -> tuple[Ints, Ints]:
         """Stream and draw of each place of an epoch.
@@ -50,11 +57,15 @@ class Mixture:
             streams and draws, each of shape (n,).
         """
         row, lane = np.divmod(places, self.lanes)
-        windows = row // WINDOW_ROWS
+        if len(self._spans) == 1:
+            windows = row // WINDOW_ROWS
+        else:
+            span = np.searchsorted(self._first_rows, row, side="right") - 1
+            windows = self._first_windows[span] + (row - self._first_rows[span]) // WINDOW_ROWS
         streams, rows = np.empty_like(places), np.empty_like(places)
         for window in np.unique(windows).tolist():
             chosen = np.flatnonzero(windows == window)
-            in_window = row[chosen] - window * WINDOW_ROWS
+            in_window = row[chosen] - self._rows_of(window).start
             window_streams, window_rows = self._window(epoch, window)
             streams[chosen] = window_streams[in_window]
             rows[chosen] = window_rows[in_window]
@@ -69,44 +80,63 @@ class Mixture:
             draw: counted from the beginning of the epoch.
         """
         wanted, lane = divmod(draw, self.lanes)
-        low, high = 0, -(-sum(self.rows) // WINDOW_ROWS)
+        low, high = 0, int(self._first_windows[-1])
         while high - low > 1:  # the last window with no more than `wanted` rows before it
             middle = (low + high) // 2
-            if self.counts(middle * WINDOW_ROWS)[stream] <= wanted:
+            if self.counts(self._rows_of(middle).start)[stream] <= wanted:
                 low = middle
             else:
                 high = middle
         streams, rows = self._window(epoch, low)
         inside = int(np.flatnonzero((streams == stream) & (rows == wanted))[0])
-        return (low * WINDOW_ROWS + inside) * self.lanes + lane
+        return (self._rows_of(low).start + inside) * self.lanes + lane
 
     def seen(self, epoch: int, places: int) -> tuple[int, ...]:
         """Draws of each stream after the first `places` places, to the last one."""
         counts = list(self.consumed(epoch, places))
         row, lane = divmod(places, self.lanes)
         if lane:
-            streams, _ = self._window(epoch, row // WINDOW_ROWS)
-            counts[int(streams[row % WINDOW_ROWS])] -= self.lanes - lane
+            window = self._window_of(row)
+            streams, _ = self._window(epoch, window)
+            counts[int(streams[row - self._rows_of(window).start])] -= self.lanes - lane
         return tuple(counts)
 
     def consumed(self, epoch: int, places: int) -> tuple[int, ...]:
         """Draws of each stream after the first `places` places, rounded up to whole rows."""
         row = -(-places // self.lanes)
-        window, inside = divmod(row, WINDOW_ROWS)
-        counts = np.array(self.counts(window * WINDOW_ROWS))
-        if inside:
+        if row >= self._first_rows[-1]:
+            return tuple(count * self.lanes for count in self.rows)
+        window = self._window_of(row)
+        begin = self._rows_of(window).start
+        counts = np.array(self.counts(begin))
+        if row > begin:
             streams, _ = self._window(epoch, window)
-            counts += np.bincount(streams[:inside], minlength=len(self.rows))
+            counts += np.bincount(streams[: row - begin], minlength=len(self.rows))
         return tuple((counts * self.lanes).tolist())
+
+    def _span_of(self, row: int) -> int:
+        return int(np.searchsorted(self._first_rows, row, side="right")) - 1
+
+    def _first_row(self, span: int) -> int:
+        return int(self._first_rows[span])
+
+    def _window_of(self, row: int) -> int:
+        span = self._span_of(row)
+        return int(self._first_windows[span]) + (row - self._first_row(span)) // WINDOW_ROWS
+
+    def _rows_of(self, window: int) -> range:
+        """The rows of a window, none of which is in two spans."""
+        span = int(np.searchsorted(self._first_windows, window, side="right")) - 1
+        first = self._first_row(span) + (window - int(self._first_windows[span])) * WINDOW_ROWS
+        return range(first, min(first + WINDOW_ROWS, self._first_row(span + 1)))
 
     def _window(self, epoch: int, window: int) -> tuple[Ints, Ints]:
         """Stream and row within the stream for each row of a window: (rows,) each."""
         found = self._windows.get((epoch, window))
         if found is not None:
             return found
-        first = window * WINDOW_ROWS
-        before = self.counts(first)
-        after = self.counts(min(first + WINDOW_ROWS, sum(self.rows)))
+        own = self._rows_of(window)
+        before, after = self.counts(own.start), self.counts(own.stop)
         each = np.array(after) - np.array(before)
         streams = np.repeat(np.arange(len(each)), each)
         if self._shuffle:
@@ -118,3 +148,18 @@ class Mixture:
             self._windows.pop(old, None)
         self._windows[epoch, window] = (streams, rows)
         return streams, rows
+
+
+def dealt(rows: tuple[int, ...], row: int) -> tuple[int, ...]:
+    """How many of the first `row` rows belong to each stream, when `rows` of all do."""
+    rest, total = row, sum(rows)
+    counts = []
+    for own in rows:
+        count = rest * own // total if total else 0
+        counts.append(count)
+        rest, total = rest - count, total - own
+    return tuple(counts)
+
+
+def _added(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(left, right, strict=True))

@@ -17,6 +17,7 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
+from streaming_ext.sampler.mixing import Mixing
 from streaming_ext.sampler.node_cards import (
     Card,
     from_group,
@@ -27,6 +28,7 @@ from streaming_ext.sampler.node_cards import (
 from streaming_ext.sampler.order import Ints, OrderSpec
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import DataRank
+from streaming_ext.sampler.stages import StepSizes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +81,7 @@ class NodePlan(EpochPlan):
         slices: RankSlices,
         drop_last: bool,
         left_out: list[Ints] | None = None,
+        length: int = 1,
     ) -> None:
         """See `EpochPlan` for the arguments.
 
@@ -90,7 +93,7 @@ class NodePlan(EpochPlan):
         fills_up = node_group.fills_up(batch, steps)
         super().__init__(spec, bounds=[bounds], choose=[steps * batch], slices=slices,
                          drop_last=drop_last and not fills_up,
-                         left_out=left_out)  # fmt: skip
+                         left_out=left_out, length=length)  # fmt: skip
         self._own = int(bounds[-1])
         self.filled = min(self._own, self.epoch_size)
 
@@ -112,13 +115,22 @@ def plan_of(
     drop_last: bool,
     left_out: list[Ints] | None = None,
     per_stream: bool = False,
+    length: int = 1,
+    sizes: StepSizes | None = None,
+    mixing: Mixing | None = None,
 ) -> EpochPlan:
     """The plan of a rank of a node_group, or an ordinary one where there is none."""
     if node_group is None:
         return EpochPlan(spec, bounds=bounds, choose=choose, slices=slices, drop_last=drop_last,
-                         left_out=left_out, per_stream=per_stream)  # fmt: skip
+                         left_out=left_out, per_stream=per_stream, length=length, sizes=sizes,
+                         mixing=mixing)  # fmt: skip
+    if sizes is not None:
+        raise UsageError(
+            "Shares of nodes are read in steps of one size: give batch_size and sequence_length as "
+            "numbers, or pass node_local=False."
+        )
     return NodePlan(spec, bounds=bounds[0], node_group=node_group, slices=slices,
-                    drop_last=drop_last, left_out=left_out)  # fmt: skip
+                    drop_last=drop_last, left_out=left_out, length=length)  # fmt: skip
 
 
 def find_node_group(

@@ -30,16 +30,18 @@ class RankSlices:
     """One rank's slice of every step.
 
     Attributes:
-        batch_size: places a rank and step.
+        batch_size: sequences a rank and step.
         lanes: number of lanes.
         rank: this data-parallel rank.
         num_ranks: number of data-parallel ranks.
+        pieces: sequences that each place is cut into.
     """
 
     batch_size: int
     lanes: int
     rank: int
     num_ranks: int
+    pieces: int = 1
     _layouts: dict[int, Ints] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +56,13 @@ class RankSlices:
     @property
     def global_batch(self) -> int:
         """Places a step over all ranks."""
-        return self.batch_size * self.num_ranks
+        return self.batch_size * self.num_ranks // self.pieces
+
+    @property
+    def piece_numbers(self) -> Ints:
+        """Which piece of its place each sequence of this rank is: (batch_size,)."""
+        first = self.rank * self.batch_size
+        return np.arange(first, first + self.batch_size) % self.pieces
 
     def steps(self, places: int, *, drop_last: bool) -> int:
         """Steps that `places` places make; the last one may be short unless dropped."""
@@ -79,16 +87,25 @@ class RankSlices:
         result: Ints = starts[:, None] + offsets
         return result
 
-    def rank_of(self, place: int, *, shift: int) -> int:
-        """The rank that reads a place; see `places` for `shift`."""
-        start = place - place % self.global_batch
+    def rank_of(self, place: int, piece: int = 0, *, start: int, shift: int) -> int:
+        """The rank that reads a piece of a place.
+
+        Args:
+            place: which one.
+            piece: of it.
+            start: first place of its step.
+            shift: see `places`.
+        """
         layout = step_layout(global_batch=self.global_batch, lanes=self.lanes,
                              phase=(start + shift) % self.lanes)  # fmt: skip
-        return int(np.flatnonzero(layout == place - start)[0]) // self.batch_size
+        at = int(np.flatnonzero(layout == place - start)[0])
+        return (at * self.pieces + piece) // self.batch_size
 
     def _offsets(self, phase: int) -> Ints:
         if phase not in self._layouts:
             layout = step_layout(global_batch=self.global_batch, lanes=self.lanes, phase=phase)
             begin = self.rank * self.batch_size
-            self._layouts[phase] = layout[begin : begin + self.batch_size].copy()
+            # Each place as often as it has pieces, then this rank's part of them.
+            own = np.arange(begin, begin + self.batch_size) // self.pieces
+            self._layouts[phase] = layout[own]
         return self._layouts[phase]

@@ -5,12 +5,14 @@ from typing import Any
 
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.order import OrderSpec
+from streaming_ext.sampler.schedule import Schedule
+from streaming_ext.sampler.stages import StepSizes
 
 DEFAULT_LANES = 8
 DEFAULT_WINDOW = 1 << 18
 BATCHINGS = ("random", "per_stream")
 PACKINGS = ("best_fit",)
-_LEAST = {"sequence_length": 1, "batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
+_LEAST = {"batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
           "num_canonical_nodes": 1, "max_repeated_ngram": 1}  # fmt: skip
 
 
@@ -19,7 +21,7 @@ class OrderSettings:
     """See `StreamingTokenDataset` for the words; None where the user left a choice open."""
 
     split: str | None
-    sequence_length: int | None
+    sequence_length: int | str | None
     batch_size: int | None
     shuffle: bool
     shuffle_seed: int
@@ -30,8 +32,14 @@ class OrderSettings:
     packing: str | None = None
     exclude: str | None = None
     max_repeated_ngram: int | None = None
+    global_batch: int | str | None = None
 
     def __post_init__(self) -> None:
+        if self.batch_size is not None and self.global_batch is not None:
+            raise UsageError(
+                f"Give batch_size={self.batch_size}, the sequences a rank and step, or "
+                f"global_batch={self.global_batch!r}, those of all ranks, not both."
+            )
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
@@ -46,6 +54,50 @@ class OrderSettings:
             raise UsageError(
                 f"`packing` must be {' or '.join(map(repr, PACKINGS))}, or None for sequences cut "
                 f"out of one stream; got {self.packing!r}."
+            )
+
+    def sizes(self, *, own_length: int, num_ranks: int) -> "Sizes":
+        """The sizes of the steps.
+
+        Args:
+            own_length: tokens a sequence where the user named none.
+            num_ranks: data-parallel ranks.
+
+        Raises:
+            UsageError: lengths, batches and ranks do not fit together, or a change of them does
+                not go with what else is asked for.
+        """
+        asked = own_length if self.sequence_length is None else self.sequence_length
+        length = Schedule.whole(asked, name="sequence_length")
+        if self.global_batch is None:
+            batch = Schedule.whole((self.batch_size or 1) * num_ranks, name="batch_size")
+        else:
+            batch = Schedule.whole(self.global_batch, name="global_batch")
+        steps = StepSizes(batch, length)
+        steps.require_ranks(num_ranks)
+        if steps.change:
+            self._require_change(lengths=not length.constant)
+        first, _ = steps.at(0)
+        named = self.batch_size is not None or self.global_batch is not None
+        return Sizes(steps=steps, batch_size=first // num_ranks, named=named,
+                     largest=batch.largest // num_ranks)  # fmt: skip
+
+    def _require_change(self, *, lengths: bool) -> None:
+        what = "sequence_length" if lengths else "global_batch"
+        if not self.drops_last:
+            raise UsageError(
+                f"`{what}` changes with the tokens of training; an evaluation (split='holdout', "
+                "drop_last=False) reads every sequence in steps of one size. Give it numbers."
+            )
+        if self.batching_method == "per_stream":
+            raise UsageError(
+                f"`{what}` changes, and batching_method='per_stream' deals out steps of one size. "
+                "Give numbers, or batching_method='random'."
+            )
+        if lengths and self.packing is not None:
+            raise UsageError(
+                "`sequence_length` changes, and packing= fits whole documents into rows of one "
+                "length: shorter pieces would cut them. Give a number, or packing=None."
             )
 
     @property
@@ -64,7 +116,7 @@ class OrderSettings:
         return OrderSpec(shuffle=self.shuffle, seed=self.shuffle_seed, lanes=self.lanes,
                          window=self.shuffle_block_size)  # fmt: skip
 
-    def identity(self, sequence_length: int) -> dict[str, Any]:
+    def identity(self, sequence_length: int | str) -> dict[str, Any]:
         """What a state names of them, for sequences of a known length."""
         identity = {
             "split": self.split,
@@ -79,11 +131,54 @@ class OrderSettings:
             asked["batching_method"] = self.batching_method
         return identity | {name: value for name, value in asked.items() if value is not None}
 
-    def of_group(self, sequence_length: int) -> dict[str, Any]:
+    def of_group(self, sequence_length: int | str) -> dict[str, Any]:
         """What all nodes of a group must have alike."""
         return {
             **self.identity(sequence_length),
-            "batch_size": self.batch_size,
+            "batch_size": self.batch_size or self.global_batch,
             "drop_last": self.drops_last,
             "num_canonical_nodes": self.lanes,
         }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizes:
+    """The sizes of all steps, for one rank.
+
+    Attributes:
+        steps: of all ranks.
+        batch_size: sequences a rank in the first step.
+        largest: the most sequences a rank and step.
+        named: whether the user named a batch.
+    """
+
+    steps: StepSizes
+    batch_size: int
+    largest: int
+    named: bool
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest sequences."""
+        return self.steps.longest
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of the sequences, of each stage."""
+        return [int(point.value) for point in self.steps.length.points]
+
+    @property
+    def named_length(self) -> int | str:
+        """The length as a state names it."""
+        schedule = self.steps.length
+        return schedule.largest if schedule.constant else str(schedule)
+
+    @property
+    def pieces(self) -> int:
+        """Sequences that a row of the longest length makes in the first step."""
+        return self.length // self.lengths[0]
+
+    @property
+    def changing(self) -> StepSizes | None:
+        """The sizes where they change."""
+        return self.steps if self.steps.change else None

@@ -50,7 +50,7 @@ def test_an_epoch_backwards(data) -> None:
                      left_out=left_out)  # fmt: skip
     cursor = plan.start(data.draw(st.integers(0, 2)))
     expected: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for step in range(plan.num_steps(0)):
+    for step in range(plan.steps_left(plan.start(0))):
         for place, key in enumerate(zip(*plan.whole_step(cursor, step), strict=True)):
             stream, sequence = map(int, key)
             expected.setdefault((stream, sequence), []).append((step, place // batch))
@@ -71,7 +71,7 @@ def test_an_epoch_backwards(data) -> None:
 def test_each_document_of_an_epoch(open_raw, changes, epoch) -> None:
     dataset = open_raw(dp_world_size=2, dp_rank=0, batch_size=2, **changes)
     found: dict[tuple[str, int], set[tuple[int, ...]]] = {}
-    for step in range(dataset.plan.num_steps(0)):
+    for step in range(dataset.plan.steps_left(dataset.plan.start(0))):
         for told in trace_step(dataset, step, epoch=epoch):
             for span in told.spans:
                 where = (step, told.rank, told.sequence, span.first, span.tokens, span.place)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streaming_ext import StreamingTokenLoader
-from streaming_ext import loader as loader_module
+from streaming_ext.batches import messages
 from streaming_ext.errors import (
     CorruptDatasetError,
     DatasetError,
@@ -74,7 +74,7 @@ def test_a_bad_cached_copy_is_fetched_once_more(packed, open_raw, tmp_path, how,
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_killed_is_an_error(open_raw, workers, monkeypatch) -> None:
-    monkeypatch.setattr(loader_module, "MESSAGE_BYTES", 1)  # one step a message
+    monkeypatch.setattr(messages, "MESSAGE_BYTES", 1)  # one step a message
     loader = StreamingTokenLoader(open_raw(batch_size=1), num_workers=workers, prefetch_factor=1)
     others = set(_children())
     iterator = iter(loader)
@@ -95,15 +95,15 @@ def _children() -> list[int]:
 
 def test_an_epoch_is_never_silently_short(open_raw, monkeypatch) -> None:
     dataset = open_raw()
-    everything = dataset.batches
+    everything = dataset.batch_reader.batches
 
     def half(*arguments: Any, **settings: Any) -> Any:
-        for number, batch in enumerate(everything(*arguments, **settings | {"together": 1})):
+        for number, batch in enumerate(everything(*arguments, **settings | {"gathered": 0})):
             if number == 70:
                 return
             yield batch
 
-    monkeypatch.setattr(dataset, "batches", half)
+    monkeypatch.setattr(dataset.batch_reader, "batches", half)
     with pytest.raises(DatasetError, match="ended after 70 of 146 steps"):
         list(StreamingTokenLoader(dataset))
 

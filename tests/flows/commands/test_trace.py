@@ -62,3 +62,15 @@ def test_a_document_that_is_none(root, document) -> None:
         trace(root, document=document, batch_size=2)
     with pytest.raises(UsageError, match="either"):
         trace(root, document=document, step="1", batch_size=2)
+
+
+def test_a_step_of_a_schedule(root, capsys) -> None:
+    changes = {"global_batch": "0:4 50:8", "sequence_length": "0:4 50:8", "ranks": 2}
+    assert trace(root, step="1:5", **changes) == 0
+    told = capsys.readouterr().out
+    steps = [part.count("rank ") for part in told.split("step ")[1:]]
+    assert steps == [4, 4, 4, 8]  # of 16, 16, 16 and 64 tokens
+    with pytest.raises(UsageError, match="Give `--batch-size`.*or `--global-batch`"):
+        trace(root, step="1")
+    with pytest.raises(UsageError, match="Give `--batch-size`.*or `--global-batch`"):
+        trace(root, step="1", batch_size=2, global_batch="4")

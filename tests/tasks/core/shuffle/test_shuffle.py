@@ -339,7 +339,7 @@ def test_excluded_in_training(tmp_path: Path, lines: Path, vocabulary: Path) -> 
         )
         return {
             (span.source, span.row)
-            for step in range(dataset.plan.num_steps(0))
+            for step in range(dataset.plan.steps_left(dataset.plan.start(0)))
             for trace in trace_step(dataset, step)
             for span in trace.spans
         }

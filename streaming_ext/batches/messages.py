@@ -1,0 +1,74 @@
+"""What a loader's workers send: some steps each, through slots of shared memory."""
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from streaming_ext.batches.batch_reader import BatchReader
+from streaming_ext.batches.blocks import Blocks, Run, steps_together
+from streaming_ext.batches.tensors import Message, Slots
+from streaming_ext.errors import UsageError
+from streaming_ext.sampler.epoch_plan import Cursor
+
+MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
+
+
+class Messages(IterableDataset[Message]):
+    """What a worker sends: where in its slots the rows of some steps are."""
+
+    def __init__(
+        self, reader: BatchReader, cursor: Cursor, *, num_workers: int, slots: int, inherited: bool
+    ) -> None:
+        """Make the slots.
+
+        Args:
+            reader: of the batches.
+            cursor: where the first step begins; the last one is the epoch's.
+            num_workers: how many will send.
+            slots: messages of each worker that are on the way at most.
+            inherited: whether workers are forked.
+        """
+        self._reader = reader
+        self._cursor = cursor
+        width = reader.source.dtype.itemsize
+        stages = reader.plan.stages(cursor)
+        together = [steps_together(stage, ids=MESSAGE_BYTES // width) for stage in stages]
+        self._runs = [Run(steps=range(stage.first, stage.stop), size=size)
+                      for stage, size in zip(stages, together, strict=True)]  # fmt: skip
+        self.slots = Slots(
+            workers=num_workers, each=slots, inherited=inherited,
+            messages=[(size * stage.batch_size, stage.length * width)
+                      for stage, size in zip(stages, together, strict=True)],
+        )  # fmt: skip
+
+    def __iter__(self) -> Iterator[Message]:
+        """The messages of this worker, a block of steps each."""
+        info = get_worker_info()
+        if info is None:
+            raise UsageError("Messages are made in workers only.")
+        blocks = Blocks(runs=self._runs, worker=info.id, num_workers=info.num_workers)
+        batches = self._reader.batches(self._cursor, blocks, gathered=None)
+        for number, batch in enumerate(batches):
+            yield self.slots.write(batch, worker=info.id, number=number)
+
+
+def end_with_parent(_: int) -> None:
+    """End this forked worker when its parent is gone.
+
+    Torch looks too, but where the parent dies before a worker first looks, it takes whoever
+    inherited the worker for its parent, and the worker stays for ever.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch(pid: int | None) -> None:
+        while os.getppid() == pid:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, args=(parent.pid,), daemon=True).start()

@@ -1,0 +1,173 @@
+"""Proportions of streams that change with the tokens of training, and limits to their passes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, Final
+
+from streaming_ext.errors import UsageError
+from streaming_ext.sampler.mixture import WINDOW_ROWS, dealt
+from streaming_ext.sampler.schedule import Schedule
+
+AT_LIMITS: Final = ("error", "renormalize")
+RAMP_SPANS: Final = 256  # a ramp is a stair of so many steps, each of a window of rows at least
+_ONE: Final = 1 << 64  # shares are whole numbers of such parts, so that sums stay exact
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mixing:
+    """How much of each stream training gets, by the tokens that lie behind.
+
+    Attributes:
+        shares: of the streams, relative to each other.
+        max_repeats: passes over each stream in all of training, at most; None for no limit.
+        at_limit: what to do there: `error`, or `renormalize`: the other streams take over.
+    """
+
+    shares: tuple[Schedule, ...]
+    max_repeats: tuple[Fraction | None, ...]
+    at_limit: str = "error"
+
+    def __post_init__(self) -> None:
+        if self.at_limit not in AT_LIMITS:
+            raise UsageError(
+                f"`at_max_repeats` must be {' or '.join(map(repr, AT_LIMITS))}, got "
+                f"{self.at_limit!r}."
+            )
+        for share in self.shares:
+            for point in share.points:
+                if not any(self._weights(point.start)):
+                    raise UsageError(
+                        f"All streams have the proportion 0 at token {point.start:,}: raise one."
+                    )
+
+    def identity(self) -> dict[str, Any]:
+        """What a state names of it."""
+        told: dict[str, Any] = {"proportions": [str(share) for share in self.shares]}
+        if any(limit is not None for limit in self.max_repeats):
+            told["max_repeats"] = [None if limit is None else str(limit)
+                                   for limit in self.max_repeats]  # fmt: skip
+            told["at_max_repeats"] = self.at_limit
+        return told
+
+    def changes(self, tokens: int, stop: int) -> list[int]:
+        """Where entries of the schedules are behind `tokens`, up to `stop`."""
+        points = {point.start for share in self.shares for point in share.points}
+        return sorted(point for point in points if tokens < point < stop)
+
+    def spans(
+        self, *, tokens: int, rows: int, row_tokens: int, room: Sequence[int | None]
+    ) -> list[tuple[int, ...]]:
+        """How many of some rows belong to each stream, span after span; see `Mixture`.
+
+        Over any number of spans, a stream has what its share asks for to within one row.
+
+        Args:
+            tokens: of training at the first row.
+            rows: to deal out.
+            row_tokens: tokens a row.
+            room: rows that each stream may still get, None for any number.
+
+        Raises:
+            UsageError: a stream would go beyond its limit.
+        """
+        count = len(self.shares)
+        asked, given = [0] * count, [0] * count  # the first in parts of `_ONE`
+        spans: list[tuple[int, ...]] = []
+        at = 0
+        for size, middle in self._even_spans(tokens, rows, row_tokens):
+            stop = at + size
+            while at < stop:
+                left = [None if limit is None else limit - own
+                        for limit, own in zip(room, given, strict=True)]  # fmt: skip
+                shares = self._shares(middle, left, here=tokens + at * row_tokens)
+                whole = _deal(stop - at, shares, asked, given)
+                span = dealt(whole, _fitting(whole, left))
+                asked = [a + sum(span) * share for a, share in zip(asked, shares, strict=True)]
+                given = [a + b for a, b in zip(given, span, strict=True)]
+                spans.append(span)
+                at += sum(span)
+        return spans
+
+    def _shares(self, tokens: int, left: Sequence[int | None], *, here: int) -> list[int]:
+        """The shares of streams at some tokens, in parts of `_ONE`, when they have rows left."""
+        weights = self._weights(tokens)
+        over = [number for number, rows in enumerate(left)
+                if rows is not None and rows <= 0 and weights[number]]  # fmt: skip
+        for number in over:
+            weights[number] = Fraction(0)
+        if over and (self.at_limit == "error" or not any(weights)):
+            raise self._used_up(over, here)
+        total = sum(weights)
+        return [max(1, int(weight * _ONE / total)) if weight else 0 for weight in weights]
+
+    def _weights(self, tokens: int) -> list[Fraction]:
+        return [share.at(tokens) for share in self.shares]
+
+    def _even_spans(self, tokens: int, rows: int, row_tokens: int) -> Iterator[tuple[int, int]]:
+        """Runs of rows of one mixture: how many rows, and the token whose proportions they have."""
+        begin = 0
+        for change in [*self.changes(tokens, tokens + rows * row_tokens), None]:
+            stop = rows if change is None else min(rows, -(-(change - tokens) // row_tokens))
+            size, start = stop - begin, tokens + begin * row_tokens
+            if not size:
+                continue
+            if any(share.in_ramp(start) for share in self.shares):
+                number = max(1, min(RAMP_SPANS, size // WINDOW_ROWS))
+                edges = [begin + size * i // number for i in range(number + 1)]
+                for low, high in pairwise(edges):
+                    yield high - low, tokens + (low + high) * row_tokens // 2
+            else:
+                yield size, start
+            begin = stop
+
+    def _used_up(self, streams: Sequence[int], tokens: int) -> UsageError:
+        names = ", ".join(map(str, streams))
+        return UsageError(
+            f"At token {tokens:,} of training, stream {names} has reached `max_repeats`"
+            + (". Lower epoch_size or its proportion, raise max_repeats, or let the others take "
+               "over: at_max_repeats='renormalize'."
+               if self.at_limit == "error"
+               else ", and no other is left. Lower epoch_size, or raise max_repeats.")
+        )  # fmt: skip
+
+
+def _deal(
+    size: int, shares: Sequence[int], asked: Sequence[int], given: Sequence[int]
+) -> tuple[int, ...]:
+    """Rows of a span for each stream: what it is behind, rounded so that the sum is `size`."""
+    missing = [a + size * share - own * _ONE
+               for a, share, own in zip(asked, shares, given, strict=True)]  # fmt: skip
+    counts = [max(0, lack // _ONE) if share else 0
+              for lack, share in zip(missing, shares, strict=True)]  # fmt: skip
+    live = [number for number, share in enumerate(shares) if share]
+
+    def lacks(number: int) -> int:
+        return missing[number] - counts[number] * _ONE
+
+    while (rest := size - sum(counts)) > 0:
+        for number in sorted(live, key=lacks, reverse=True)[:rest]:
+            counts[number] += 1
+    while sum(counts) > size:
+        number = min((each for each in live if counts[each]), key=lacks)
+        counts[number] -= 1
+    return tuple(counts)
+
+
+def _fitting(span: tuple[int, ...], room: Sequence[int | None]) -> int:
+    """How many rows of a span can be dealt out until a stream has no room: all, or one at least."""
+
+    def fits(rows: int) -> bool:
+        counts = dealt(span, rows)
+        return all(limit is None or count <= limit
+                   for count, limit in zip(counts, room, strict=True))  # fmt: skip
+
+    size = sum(span)
+    if fits(size):
+        return size
+    low, high = 0, size  # low rows fit, high do not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

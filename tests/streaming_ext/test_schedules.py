@@ -1,0 +1,199 @@
+"""Batches, lengths and mixtures that change with the tokens of training, through real loaders."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.utils.data import DataLoader
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.trace import trace_step
+from tests.streaming_ext.build import build, numbered_parts, some_documents
+
+# 585 samples of 8 tokens; steps of 96, 96, 192 and 192 tokens, then of 384
+CHANGES: dict[str, Any] = {
+    "batch_size": None, "sequence_length": "0:4 192:8 900:16", "global_batch": "0:24 900:12 2k:24",
+}  # fmt: skip
+
+
+def steps_of(loader: StreamingTokenLoader) -> list[tuple[list[int], list[list[int]]]]:
+    return [(batch["sequence_ids"].tolist(), batch["tokens"].tolist()) for batch in loader]
+
+
+def test_each_step_has_its_size_and_its_tokens(open_raw, raw) -> None:
+    names = ["sequence_ids", "targets", "cu_seqlens", "starts_inside"]
+    loader = StreamingTokenLoader(open_raw(**CHANGES, extras=names))
+    stream, covered, tokens = raw.streams["train"], np.zeros(4680, int), 0
+    shapes = []
+    for batch in loader:
+        rows, length = batch["tokens"].shape
+        shapes.append((rows, length))
+        assert (rows, length) == (24 if tokens < 900 or tokens >= 2000 else 12,
+                                  4 if tokens < 192 else 8 if tokens < 900 else 16)  # fmt: skip
+        for row, number in enumerate(batch["sequence_ids"].tolist()):
+            own = slice(number * length, (number + 1) * length)
+            assert batch["tokens"][row].tolist() == stream[own].tolist()
+            covered[own] += 1
+            inside = number > 0 and stream[number * length - 1] != 99
+            assert batch["starts_inside"][row] == inside
+        assert batch["targets"].shape == batch["tokens"].shape
+        assert batch["cu_seqlens"][-1] == rows * length
+        tokens += rows * length
+        assert loader.tokens_seen == tokens
+        assert loader.step == len(shapes)
+    assert {(24, 4), (24, 8), (12, 16), (24, 16)} == set(shapes)
+    assert len(loader) == len(shapes)
+    assert covered.max() == 1
+    assert covered.sum() == tokens > 4680 - 24 * 16 - 16
+
+
+def test_two_ranks_with_workers_read_it_and_one_goes_on_anywhere(open_raw) -> None:
+    alone = steps_of(StreamingTokenLoader(open_raw(**CHANGES)))
+    states = []
+    for rank in range(2):
+        loader = StreamingTokenLoader(
+            open_raw(**CHANGES, dp_rank=rank, dp_world_size=2), num_workers=2
+        )
+        for (numbers, rows), batch in zip(alone, loader, strict=True):
+            half = slice(rank * len(rows) // 2, (rank + 1) * len(rows) // 2)
+            assert batch["tokens"].tolist() == rows[half]
+            assert batch["sequence_ids"].tolist() == numbers[half]
+            states.append(loader.state_dict())
+    assert len(states) == 2 * len(alone)
+    assert states[: len(alone)] == states[len(alone) :]
+    last = len(alone)
+    for step in (1, 2, 3, 5, last - 1):  # on both sides of each change
+        loader = StreamingTokenLoader(open_raw(**CHANGES), num_workers=step % 3)
+        loader.load_state_dict(states[step - 1])
+        assert steps_of(loader) == alone[step:]
+
+
+def test_skipped_steps_have_their_own_sizes(open_raw) -> None:
+    expected = steps_of(StreamingTokenLoader(open_raw(**CHANGES)))
+    loader = StreamingTokenLoader(open_raw(**CHANGES))
+    loader.skip(4)
+    assert steps_of(loader) == expected[4:]
+    running = StreamingTokenLoader(open_raw(**CHANGES))
+    found = []
+    for step, batch in enumerate(running):
+        found.append(batch["tokens"].tolist())
+        if step == 0:
+            running.skip(3)
+    assert found == [tokens for _, tokens in [expected[0], *expected[4:]]]
+
+
+def test_a_plain_loader_is_told_what_to_use(open_raw) -> None:
+    dataset = open_raw(**CHANGES)
+    for workers in (0, 1):
+        with pytest.raises(UsageError, match=r"Use StreamingTokenLoader\(dataset\)"):
+            next(iter(DataLoader(dataset, batch_size=4, num_workers=workers)))
+    with pytest.raises(UsageError, match=r"Use StreamingTokenLoader\(dataset\)"):
+        len(dataset)
+    constant = open_raw(batch_size=None, global_batch=8)
+    assert constant.batch_size == 8
+    plain = [batch["tokens"].tolist() for batch in DataLoader(constant, batch_size=8)]
+    assert plain == [tokens for _, tokens in
+                     steps_of(StreamingTokenLoader(open_raw(batch_size=8)))]  # fmt: skip
+
+
+def test_a_state_is_of_its_schedule(open_raw) -> None:
+    loader = StreamingTokenLoader(open_raw(**CHANGES))
+    list(itertools.islice(loader, 3))
+    state = loader.state_dict()
+    assert state["order"]["global_batch"] == "0:24 900:12 2000:24"
+    assert state["order"]["sequence_length"] == "0:4 192:8 900:16"
+    longer = StreamingTokenLoader(open_raw(**CHANGES | {"global_batch": "0:24 900:12 1.2k:48"}))
+    with pytest.raises(ConfigMismatchError, match="global_batch: the state has '0:24 900:12"):
+        longer.load_state_dict(state)
+    longer.load_state_dict(state, allow_changes=["global_batch"])
+    whole = StreamingTokenLoader(open_raw(**CHANGES | {"global_batch": "0:24 900:12 1.2k:48"}))
+    assert steps_of(longer) == steps_of(whole)[3:]  # the part that changed was still to come
+
+
+def test_a_step_is_traced_and_each_of_its_documents_found(open_raw) -> None:
+    dataset = open_raw(**CHANGES, dp_rank=0, dp_world_size=2)
+    loader = StreamingTokenLoader(dataset)
+    for step, batch in enumerate(itertools.islice(loader, 6)):
+        traces = trace_step(dataset, step)
+        own = [trace.sequence for trace in traces if trace.rank == 0]
+        assert own == batch["sequence_ids"].tolist()
+        for trace in traces[:: max(1, len(traces) // 3)]:
+            for span in trace.spans:
+                visits = loader.trace_document(span.source, span.row)
+                assert (step, trace.rank, trace.sequence, span) in [
+                    (visit.step, visit.rank, visit.sequence, visit.span) for visit in visits
+                ]
+    with pytest.raises(UsageError, match=rf"`step` must be in \[0, {len(loader)}\)"):
+        trace_step(dataset, len(loader))
+
+
+def mixed(tmp_path, **settings) -> StreamingTokenLoader:
+    streams = []
+    for number, (name, count) in enumerate([("web", 300), ("code", 60)]):
+        root = tmp_path / name
+        if not root.exists():
+            build(root, numbered_parts(some_documents(count, seed=number)), compression="none")
+        changes = settings.pop(name)
+        streams.append(TokenStream(local=root, **changes))
+    return StreamingTokenLoader(
+        StreamingTokenDataset(
+            streams=streams, shuffle=True, dp_rank=0, dp_world_size=1, num_canonical_nodes=2,
+            extras=["stream_ids", "sequence_ids"], **settings,
+        )
+    )  # fmt: skip
+
+
+def test_a_mixture_anneals_and_a_small_stream_does_not_repeat_for_ever(tmp_path) -> None:
+    settings: dict[str, Any] = {
+        "web": {"proportion": "0:0.9 2k:0.9->0.1 4k:0.1"}, "code": {"proportion": "0:1 2k:9"},
+        "global_batch": "0:4 2k:8",
+    }  # fmt: skip
+    loader = mixed(tmp_path, **settings)
+    found: list[list[int]] = []
+    states = []
+    for batch in loader:
+        found.append(batch["stream_ids"].tolist())
+        states.append(loader.state_dict())
+    sizes = loader.dataset.plan.sizes
+    ids = list(itertools.chain(*found))
+    assert abs(ids[:250].count(1) / 250 - 0.52) < 0.02
+    assert sum(ids[500:]) / len(ids[500:]) > 0.98
+    assert [share.sequences for share in loader.achieved()] == [ids.count(0), ids.count(1)]
+    assert ids.count(1) > 2 * sizes[1]
+    for step in (1, len(found) // 2):
+        other = mixed(tmp_path, **settings)
+        other.load_state_dict(states[step - 1])
+        assert [batch["stream_ids"].tolist() for batch in other] == found[step:]
+    settings["code"]["max_repeats"] = 2
+    with pytest.raises(UsageError, match="stream 1 has reached `max_repeats`"):
+        mixed(tmp_path, **settings)
+    softer = mixed(tmp_path, **settings, at_max_repeats="renormalize")
+    ids = list(itertools.chain(*(batch["stream_ids"].tolist() for batch in softer)))
+    assert ids.count(1) == 2 * sizes[1] // 2 * 2
+    with pytest.raises(ConfigMismatchError, match=r"max_repeats: .* None, this loader \[None, '2'"):
+        softer.load_state_dict(states[0])
+    changes = ["max_repeats", "at_max_repeats", "streams"]
+    softer.load_state_dict(states[9], allow_changes=changes)
+    begun = softer.tokens_seen
+    assert begun == 10 * 4 * 8  # training goes on from there, in a new epoch
+    state = softer.state_dict()
+    assert state["epoch"] == 1
+    again = mixed(tmp_path, **settings, at_max_repeats="renormalize")
+    again.load_state_dict(state)
+    assert again.tokens_seen == begun
+
+
+def test_wrong_mixtures(tmp_path) -> None:
+    with pytest.raises(UsageError, match="`max_repeats` goes with `proportion`"):
+        TokenStream(local="x", max_repeats=3)
+    with pytest.raises(UsageError, match="`max_repeats` of a stream must be above 0"):
+        TokenStream(local="x", proportion=1, max_repeats=0)
+    with pytest.raises(UsageError, match="`proportion` must be a number, or a schedule"):
+        TokenStream(local="x", proportion="much")
+    with pytest.raises(UsageError, match="each with a proportion"):
+        mixed(tmp_path, web={"proportion": "0:1 5:2"}, code={}, batch_size=4)
+    with pytest.raises(UsageError, match="`at_max_repeats` goes with `max_repeats`"):
+        mixed(tmp_path, web={"proportion": 1}, code={"proportion": 1}, batch_size=4,
+              at_max_repeats="renormalize")  # fmt: skip
