@@ -9,11 +9,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch
-from streaming_ext.batches.blocks import Blocks, Run
-from streaming_ext.batches.messages import Messages, end_with_parent
 from streaming_ext.batches.tensors import Message, to_tensors
 from streaming_ext.errors import DatasetError, TransientStorageError, UsageError, WorkerDiedError
+from streaming_ext.loading.blocks import Blocks, Run
+from streaming_ext.loading.messages import Messages, end_with_parent
 from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.sampler.training_plan import TrainingPlan, training_plan
 from streaming_ext.streams import StreamShare
 from streaming_ext.token_dataset import StreamingTokenDataset
 from streaming_ext.trace import DocumentVisit, SequenceTrace, trace_document, trace_step
@@ -173,6 +174,19 @@ class StreamingTokenLoader:
             row: of the document in it, from 0.
         """
         return trace_document(self.dataset, source, row, cursor=self._cursor)
+
+    def plan(self, *, epochs: int = 1) -> TrainingPlan:
+        """The stages of training with their steps and tokens, from the start of this epoch on.
+
+        `plan().steps` is what a schedule of the learning rate needs; printed, it is a table.
+
+        Args:
+            epochs: how many of them.
+
+        Raises:
+            UsageError: a stream reaches its `max_repeats` in one of them.
+        """
+        return training_plan(self.dataset.plan, self._cursor, epochs=epochs)
 
     @property
     def tokens_seen(self) -> int:

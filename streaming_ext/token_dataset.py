@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, BatchReader
-from streaming_ext.batches.blocks import StepsInTurn
 from streaming_ext.batches.context import context_slice
 from streaming_ext.batches.sources import source_of
 from streaming_ext.batches.tensors import to_tensors
@@ -15,6 +14,7 @@ from streaming_ext.checkpoint.position import TrainingPosition
 from streaming_ext.checkpoint.resume import resume_of
 from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.exclusions import Exclusions, excluded_documents, excluded_sequences
+from streaming_ext.loading.blocks import StepsInTurn
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.sampler.node_local import find_node_group, plan_of
 from streaming_ext.sampler.order import kept_bounds

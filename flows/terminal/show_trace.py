@@ -9,10 +9,11 @@ from flows.terminal.visible import visible
 from streaming_ext.trace import DocumentVisit, SequenceTrace
 
 
-def show_trace(traces: Iterable[SequenceTrace], console: Console) -> None:
-    """The sequences of a step, rank by rank, each with the documents that it holds."""
+def show_trace(traces: Iterable[SequenceTrace], console: Console, *, streams: int) -> None:
+    """The sequences of a step of some streams, rank by rank, with the documents that each holds."""
     for trace in traces:
-        title = f"rank {trace.rank}: sequence {trace.sequence}"
+        stream = f" of stream {trace.stream}" if streams > 1 else ""
+        title = f"rank {trace.rank}: sequence {trace.sequence}{stream}"
         console.print(Text(title, style="bold cyan"), soft_wrap=True)
         for span in trace.spans:
             console.print(
@@ -24,15 +25,16 @@ def show_trace(traces: Iterable[SequenceTrace], console: Console) -> None:
             )
 
 
-def show_visits(visits: Sequence[DocumentVisit], console: Console) -> None:
+def show_visits(visits: Sequence[DocumentVisit], console: Console, *, streams: int) -> None:
     """The steps that hold a document, a line a piece."""
     if not visits:
         console.print("No step of this epoch holds it: it was left out at the end of the epoch.")
     for visit in visits:
         span = visit.span
+        stream = f" of stream {visit.stream}" if streams > 1 else ""
         console.print(
             Text(
-                f"step {visit.step}, rank {visit.rank}: sequence {visit.sequence}, token "
+                f"step {visit.step}, rank {visit.rank}: sequence {visit.sequence}{stream}, token "
                 f"{span.place}: {span.tokens} tokens of it, from its token {span.first} on"
             ),
             soft_wrap=True,

@@ -5,7 +5,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from streaming_ext.batches.blocks import steps_together
 from streaming_ext.batches.buffers import Buffers
 from streaming_ext.batches.context import ContextSlice
 from streaming_ext.batches.masks import IGNORED, MASKS, Boundaries
@@ -124,7 +123,7 @@ class BatchReader:
                     located=self.source.locate(own_streams, numbers, stage.length),
                     told=_Rows(numbers >= 0, own_streams, numbers), size=stage.batch_size,
                 )  # fmt: skip
-                together = len(steps) if gathered is None else steps_together(stage, ids=gathered)
+                together = len(steps) if gathered is None else stage.together(gathered)
                 found = range(0)  # steps whose boundaries are known
                 first = 0
                 while first < len(steps):

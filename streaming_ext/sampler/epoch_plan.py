@@ -77,7 +77,7 @@ class EpochPlan:
         self.length = length
         self._sizes = sizes
         self._stages: tuple[Cursor | None, list[Stage]] = (None, [])  # those asked for last
-        self._mixing = mixing
+        self.mixing = mixing
         self.slices = slices
         self.drop_last = drop_last
         self._orders = [
@@ -109,7 +109,7 @@ class EpochPlan:
 
     def _whole_rows(self, choose: Sequence[int], *, per_stream: bool) -> list[int]:
         """What each stream gives an epoch, in whole rows; where that is fixed, deal them out."""
-        if self._mixing is not None:
+        if self.mixing is not None:
             return [sum(choose) // self.row * self.row]
         rows = tuple(count // self.row for count in choose)
         if 0 in rows:
@@ -140,7 +140,7 @@ class EpochPlan:
 
     def start(self, epoch: int) -> Cursor:
         """The beginning of an epoch in a run that changed nothing on the way."""
-        if self._mixing is None:
+        if self.mixing is None:
             return Cursor(epoch=epoch, place=0, tokens=epoch * self.epoch_size * self.length,
                           before=tuple(epoch * count for count in self.choose))  # fmt: skip
         cursor = Cursor(epoch=0, place=0, before=(0,) * len(self.sizes))
@@ -156,7 +156,7 @@ class EpochPlan:
 
     def chosen(self, cursor: Cursor) -> tuple[int, ...]:
         """Sequences of each stream in the cursor's epoch."""
-        if self._mixing is None:
+        if self.mixing is None:
             return self.choose
         mixture = self._mixture_of(cursor)
         if mixture is None:
@@ -307,7 +307,7 @@ class EpochPlan:
 
     def _mixture_of(self, cursor: Cursor) -> Mixture | None:
         """How the cursor's epoch is dealt out to several streams; None where there is one."""
-        if self._mixing is None:
+        if self.mixing is None:
             return self._mixture
         key = (cursor.tokens, cursor.before)
         found = self._mixtures.get(key)
@@ -315,10 +315,10 @@ class EpochPlan:
             room = [
                 None if limit is None else (int(limit * size) - before) // self.row
                 for limit, size, before in zip(
-                    self._mixing.max_repeats, self.sizes, cursor.before, strict=True
+                    self.mixing.max_repeats, self.sizes, cursor.before, strict=True
                 )
             ]
-            spans = self._mixing.spans(tokens=cursor.tokens, rows=self.epoch_size // self.row,
+            spans = self.mixing.spans(tokens=cursor.tokens, rows=self.epoch_size // self.row,
                                        row_tokens=self.row * self.length, room=room)  # fmt: skip
             found = Mixture(*spans, lanes=self.row, seed=self._seed, shuffle=self._shuffle)
             for old in list(self._mixtures.copy())[:-2]:  # another thread may look ahead meanwhile

@@ -49,6 +49,10 @@ class Stage:
         """Sequences a rank and step."""
         return self.slices.batch_size
 
+    def together(self, ids: int) -> int:
+        """How many steps have no more than so many ids a rank, 1 to 64."""
+        return max(1, min(64, ids // (self.length * self.batch_size)))
+
     def place_of(self, step: int) -> int:
         """The first place of a step."""
         return self.place + (step - self.first) * self.slices.global_batch

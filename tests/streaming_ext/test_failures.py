@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from streaming_ext import StreamingTokenLoader
-from streaming_ext.batches import messages
 from streaming_ext.errors import (
     CorruptDatasetError,
     DatasetError,
     StorageError,
     WorkerDiedError,
 )
+from streaming_ext.loading import messages
 from tests.command_line import wait_for
 from tests.streaming_ext.build import Built
 

@@ -60,7 +60,7 @@ def test_where_a_document_comes(root, capsys) -> None:
 def test_a_document_that_is_none(root, document) -> None:
     with pytest.raises(UsageError, match="SOURCE:ROW"):
         trace(root, document=document, batch_size=2)
-    with pytest.raises(UsageError, match="either"):
+    with pytest.raises(UsageError, match="Give one of"):
         trace(root, document=document, step="1", batch_size=2)
 
 
@@ -74,3 +74,52 @@ def test_a_step_of_a_schedule(root, capsys) -> None:
         trace(root, step="1")
     with pytest.raises(UsageError, match="Give `--batch-size`.*or `--global-batch`"):
         trace(root, step="1", batch_size=2, global_batch="4")
+
+
+PLAN = {"global_batch": "0:4 200:8", "sequence_length": "0:4 200:8", "ranks": 2}
+
+
+def test_the_plan_as_a_table(root, capsys) -> None:
+    assert trace(root, plan=True, epoch_size="100", epochs=2, **PLAN) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[1:] == [
+        ["0", "13", "0", "0", "208", "4", "4"],
+        ["0", "9", "13", "208", "784", "8", "8"],
+        ["1", "12", "22", "800", "1,568", "8", "8"],  # 800: two sequences were left out
+        ["all", "34", "1,552"],
+    ]
+
+
+def test_a_mixture_s_plan_and_picture(root, tmp_path, capsys) -> None:
+    settings = {
+        "proportion": ["0:1 800:1->3 1600:3", "1"], "epoch_size": "400", "num_canonical_nodes": 1,
+    }  # fmt: skip
+    assert trace(root, root, plan=True, **settings, **PLAN) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shares = [float(row[-1].rstrip("%")) for row in rows[1:-1]]
+    assert [row[3] for row in rows[1:-1]] == ["0", "208", "848", "1,616"]
+    assert abs(shares[0] - 50) < 2
+    assert abs(shares[1] - 50) < 1
+    assert abs(shares[2] - 33) < 4  # between 50 and 25
+    assert abs(shares[3] - 25) < 2
+    path = tmp_path / "plan.svg"
+    assert trace(root, root, plan=True, output=str(path), **settings, **PLAN) == 0
+    picture = path.read_text()
+    for words in ("global batch", "tokens a sequence", "share of each stream", "stream 1", "steps"):
+        assert words in picture
+    assert str(path) in capsys.readouterr().out
+    assert trace(root, root, step="3", **settings, **PLAN) == 0
+    told = capsys.readouterr().out
+    assert "of stream 0" in told
+    assert "of stream 1" in told
+
+
+@pytest.mark.parametrize(("changes", "why"), [
+    ({"output": "plan.png"}, "Name the file .svg"), ({"step": "1"}, "Give one of"),
+    ({"epochs": 0}, "`epochs` of a plan must be at least 1"),
+    ({"epoch": -1}, "`--epoch` must be at least 0"),
+    ({"proportion": ["1", "2"]}, "1 datasets and 2 of `--proportion`"),
+])  # fmt: skip
+def test_plans_that_are_none(root, changes, why) -> None:
+    with pytest.raises(UsageError, match=why):
+        trace(root, plan=True, **(PLAN | changes))

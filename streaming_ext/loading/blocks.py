@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from streaming_ext.sampler.stages import Stage
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
@@ -66,8 +64,3 @@ class StepsInTurn:
         own = range(self.worker, self.steps, self.num_workers)[self.first :]
         for begin in range(0, len(own), self.size):
             yield own[begin : begin + self.size]
-
-
-def steps_together(stage: Stage, *, ids: int) -> int:
-    """How many steps of a stage have no more than `ids` tokens a rank, 1 to 64."""
-    return max(1, min(64, ids // (stage.length * stage.batch_size)))

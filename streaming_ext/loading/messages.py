@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from torch.utils.data import IterableDataset, get_worker_info
 
 from streaming_ext.batches.batch_reader import BatchReader
-from streaming_ext.batches.blocks import Blocks, Run, steps_together
 from streaming_ext.batches.tensors import Message, Slots
 from streaming_ext.errors import UsageError
+from streaming_ext.loading.blocks import Blocks, Run
 from streaming_ext.sampler.epoch_plan import Cursor
 
 MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap
@@ -36,7 +36,7 @@ class Messages(IterableDataset[Message]):
         self._cursor = cursor
         width = reader.source.dtype.itemsize
         stages = reader.plan.stages(cursor)
-        together = [steps_together(stage, ids=MESSAGE_BYTES // width) for stage in stages]
+        together = [stage.together(MESSAGE_BYTES // width) for stage in stages]
         self._runs = [Run(steps=range(stage.first, stage.stop), size=size)
                       for stage, size in zip(stages, together, strict=True)]  # fmt: skip
         self.slots = Slots(

@@ -1,0 +1,1 @@
+"""How steps reach a loop: blocks that are planned at once, and what workers send of them."""

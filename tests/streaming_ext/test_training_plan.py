@@ -1,0 +1,59 @@
+"""The plan of training is what training then does."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from streaming_ext import StreamingTokenLoader, TokenStream
+from streaming_ext.errors import UsageError
+
+
+@pytest.mark.parametrize("changes", [
+    {},
+    {"batch_size": None, "global_batch": "0:24 900:12 3k:24", "sequence_length": "0:4 900:8 5k:16"},
+    {"streams": ["0:1 2k:5", "0:2->0 3k:0"], "epoch_size": 600, "num_canonical_nodes": 3},
+])  # fmt: skip
+def test_training_goes_by_its_plan(open_raw, raw, changes) -> None:
+    changes: dict[str, Any] = dict(changes)
+    if shares := changes.pop("streams", None):
+        changes |= {"local": None, "streams": [
+            TokenStream(local=raw.root, proportion=share) for share in shares
+        ]}  # fmt: skip
+    loader = StreamingTokenLoader(open_raw(**changes, extras=["stream_ids"]))
+    plan = loader.plan(epochs=2)
+    assert plan.steps == sum(stage.steps for stage in plan.stages) == 2 * len(loader) or changes
+    found = []
+    for epoch in range(2):
+        for batch in loader:
+            tokens = batch["tokens"].numel()
+            found.append((epoch, loader.tokens_seen, batch["tokens"].shape, batch["stream_ids"]))
+            assert loader.tokens_seen >= tokens
+    assert len(found) == plan.steps
+    assert sum(shape.numel() for _, _, shape, _ in found) == plan.tokens
+    for stage in plan.stages:
+        own = found[stage.step : stage.step + stage.steps]
+        assert {epoch for epoch, *_ in own} == {stage.epoch}
+        assert own[-1][1] == stage.stop_token
+        assert own[0][1] - own[0][2].numel() == stage.first_token
+        assert {tuple(shape) for _, _, shape, _ in own} == {
+            (stage.global_batch, stage.sequence_length)
+        }
+        streams = list(itertools.chain(*(ids.tolist() for *_, ids in own)))
+        for stream, share in enumerate(stage.shares):
+            assert streams.count(stream) / len(streams) == pytest.approx(share)
+    lines = str(plan).splitlines()
+    assert len(lines) == len(plan.stages) + 2
+    assert str(loader.plan()) == str(open_and_plan(open_raw, changes))
+
+
+def open_and_plan(open_raw, changes) -> object:
+    """The plan of the second epoch of a loader that never ran."""
+    loader = StreamingTokenLoader(open_raw(**changes))
+    loader.skip(len(loader) + 1)
+    return loader.plan()
+
+
+def test_no_epochs_are_no_plan(open_raw) -> None:
+    with pytest.raises(UsageError, match="`epochs` of a plan must be at least 1, got 0"):
+        StreamingTokenLoader(open_raw()).plan(epochs=0)
