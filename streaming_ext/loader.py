@@ -13,8 +13,8 @@ from streaming_ext.batches.tensors import Message, to_tensors
 from streaming_ext.errors import DatasetError, TransientStorageError, UsageError, WorkerDiedError
 from streaming_ext.loading.blocks import Blocks, Run
 from streaming_ext.loading.messages import Messages, end_with_parent
+from streaming_ext.loading.training_plan import TrainingPlan, training_plan
 from streaming_ext.sampler.epoch_plan import Cursor
-from streaming_ext.sampler.training_plan import TrainingPlan, training_plan
 from streaming_ext.streams import StreamShare
 from streaming_ext.token_dataset import StreamingTokenDataset
 from streaming_ext.trace import DocumentVisit, SequenceTrace, trace_document, trace_step

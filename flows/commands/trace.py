@@ -199,7 +199,7 @@ def _tell_plan(
 ) -> None:
     """The stages of training: a table on the terminal, or a picture in a file."""
     from flows.terminal.show_training_plan import draw_training_plan, show_training_plan
-    from streaming_ext.sampler.training_plan import training_plan
+    from streaming_ext.loading.training_plan import training_plan
 
     if epoch < 0:
         raise UsageError(f"`--epoch` must be at least 0, got {epoch}.")

@@ -8,7 +8,7 @@ from rich.console import Console
 from flows.dashboard.charts import COLOURS, _svg
 from flows.terminal.columns import show_table
 from flows.terminal.visible import count_text
-from streaming_ext.sampler.training_plan import PlannedStage, TrainingPlan
+from streaming_ext.loading.training_plan import PlannedStage, TrainingPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streaming_ext.errors import UsageError
+from streaming_ext.sampler.many_orders import ManyOrders
 from streaming_ext.sampler.mixing import Mixing
 from streaming_ext.sampler.mixture import Mixture
 from streaming_ext.sampler.order import Ints, OrderSpec, StreamOrder
@@ -85,6 +86,7 @@ class EpochPlan:
                         left_out=None if left_out is None else left_out[number])
             for number, each in enumerate(bounds)
         ]  # fmt: skip
+        self._many = ManyOrders(self._orders)
         self._seed, self._shuffle, self._lanes = spec.seed, spec.shuffle, spec.lanes
         self._mixture: Mixture | None = None
         self._mixtures: dict[tuple[int, tuple[int, ...]], Mixture] = {}
@@ -298,12 +300,7 @@ class EpochPlan:
             draws = cursor.before[0] + places
             return np.zeros_like(places), self._orders[0].sequences(draws)
         streams, draws = mixture.draws(cursor.epoch, places, cursor.before)
-        sequences = np.empty_like(places)
-        for number, order in enumerate(self._orders):
-            chosen = np.flatnonzero(streams == number)
-            if chosen.size:
-                sequences[chosen] = order.sequences(draws[chosen])
-        return streams, sequences
+        return streams, self._many.sequences(streams, draws)
 
     def _mixture_of(self, cursor: Cursor) -> Mixture | None:
         """How the cursor's epoch is dealt out to several streams; None where there is one."""

@@ -156,44 +156,44 @@ class PassOrder:
         units = len(counts)
         # units in the order of the list: (units,)
         self.units = permutation(units, key_of(*self._key, 0)) if spec.shuffle else np.arange(units)
-        self._first = bounds[self.units]
+        self.firsts = bounds[self.units]
         # where each unit starts in the list: (units + 1,)
-        self._starts = np.concatenate([[0], np.cumsum(counts[self.units])])
+        self.starts = np.concatenate([[0], np.cumsum(counts[self.units])])
         # The first draw of this pass may fall into any lane; lanes keep their number.
         first_draw = number * self.size
         lanes = np.arange(spec.lanes)
-        self._lane_first = first_draw + (lanes - first_draw) % spec.lanes
-        lengths = np.maximum(0, -(-(first_draw + self.size - self._lane_first) // spec.lanes))
-        self._lane_length = lengths
-        self._lane_start = np.cumsum(lengths) - lengths
+        self.lane_first = first_draw + (lanes - first_draw) % spec.lanes
+        lengths = np.maximum(0, -(-(first_draw + self.size - self.lane_first) // spec.lanes))
+        self.lane_length = lengths
+        self.lane_start = np.cumsum(lengths) - lengths
 
     def sequences(self, draws: Ints) -> Ints:
         """The sequences of some draws of this pass, as their numbers in the order on disk."""
         lane = draws % self.spec.lanes
-        depth = (draws - self._lane_first[lane]) // self.spec.lanes
+        depth = (draws - self.lane_first[lane]) // self.spec.lanes
         if self.spec.shuffle:
             window = depth // self.spec.window
             begin = window * self.spec.window
-            sizes = np.minimum(self.spec.window, self._lane_length[lane] - begin)
+            sizes = np.minimum(self.spec.window, self.lane_length[lane] - begin)
             depth = begin + permute(depth - begin, sizes, self._keys(lane, window))
-        place = self._lane_start[lane] + depth
-        unit = np.searchsorted(self._starts, place, side="right") - 1
-        result: Ints = self._first[unit] + place - self._starts[unit]
+        place = self.lane_start[lane] + depth
+        unit = np.searchsorted(self.starts, place, side="right") - 1
+        result: Ints = self.firsts[unit] + place - self.starts[unit]
         return result
 
     def draws_of(self, sequences: Ints) -> Ints:
         """The draws of this pass that are some sequences: `sequences` backwards."""
         own = np.searchsorted(self._bounds, sequences, side="right") - 1
         at = np.argsort(self.units)[own]  # where the unit stands in the list
-        place = self._starts[at] + sequences - self._bounds[own]
-        lane = np.searchsorted(self._lane_start, place, side="right") - 1
-        depth = place - self._lane_start[lane]
+        place = self.starts[at] + sequences - self._bounds[own]
+        lane = np.searchsorted(self.lane_start, place, side="right") - 1
+        depth = place - self.lane_start[lane]
         if self.spec.shuffle:
             window = depth // self.spec.window
             begin = window * self.spec.window
-            sizes = np.minimum(self.spec.window, self._lane_length[lane] - begin)
+            sizes = np.minimum(self.spec.window, self.lane_length[lane] - begin)
             depth = begin + unpermute(depth - begin, sizes, self._keys(lane, window))
-        result: Ints = self._lane_first[lane] + depth * self.spec.lanes
+        result: Ints = self.lane_first[lane] + depth * self.spec.lanes
         return result
 
     def _keys(self, lane: Ints, window: Ints) -> Keys:
@@ -226,7 +226,7 @@ class StreamOrder:
         # How many are kept before each that is left out: sequences 2 and 3 of five are out,
         # so 0, 1 and 2 of those that are kept are 0, 1 and 4, since two stand behind 2 of them.
         self._left_out = np.empty(0, np.int64) if left_out is None else left_out
-        self._kept_before = self._left_out - np.arange(len(self._left_out))
+        self.kept_before = self._left_out - np.arange(len(self._left_out))
         self.spec = spec
         self.size = int(bounds[-1])
         self._bounds = bounds
@@ -237,7 +237,7 @@ class StreamOrder:
         """The sequences of some draws, in any order and from any passes."""
         found = self._of_passes(draws)
         if self._left_out.size:
-            found = found + np.searchsorted(self._kept_before, found, side="right")
+            found = found + np.searchsorted(self.kept_before, found, side="right")
         return found
 
     def draws_of(self, sequences: Ints, draws: range) -> list[tuple[int, int]]:
@@ -250,7 +250,7 @@ class StreamOrder:
         sequences, kept = sequences[inside], kept[inside]
         found = []
         for number in range(draws.start // self.size, -(-draws.stop // self.size)):
-            drawn = self._pass(number).draws_of(kept)
+            drawn = self.at_pass(number).draws_of(kept)
             found += [pair for pair in zip(drawn.tolist(), sequences.tolist(), strict=True)
                       if pair[0] in draws]  # fmt: skip
         return sorted(found)
@@ -259,15 +259,16 @@ class StreamOrder:
         passes = draws // self.size
         first, last = int(passes.min()), int(passes.max())
         if first == last:
-            return self._pass(first).sequences(draws)
+            return self.at_pass(first).sequences(draws)
         result = np.empty_like(draws)
         for number in range(first, last + 1):
             chosen = np.flatnonzero(passes == number)
             if chosen.size:
-                result[chosen] = self._pass(number).sequences(draws[chosen])
+                result[chosen] = self.at_pass(number).sequences(draws[chosen])
         return result
 
-    def _pass(self, number: int) -> PassOrder:
+    def at_pass(self, number: int) -> PassOrder:
+        """One pass."""
         # Another thread may look ahead meanwhile: every step here stands alone.
         found = self._passes.get(number)
         if found is None:
