@@ -59,8 +59,7 @@ def show_estimate(found: Estimate, console: Console) -> None:
     sample = found.sample
     console.print(
         f"From a look into {counted(sample.footers, 'file')} and {_bytes(sample.text_bytes)} of "
-        f"text in {counted(sample.row_groups, 'block')} of {counted(sample.files, 'file')} (of "
-        "Parquet: footers and row groups). "
+        f"text in {counted(sample.row_groups, 'block')} of {counted(sample.files, 'file')}. "
         "± is the 95% interval of the sampling; it knows nothing of other machines.",
         soft_wrap=True,
     )
