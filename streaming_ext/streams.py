@@ -95,12 +95,15 @@ def one_or_several(
     return list(streams or [TokenStream(remote=remote, local=local)])
 
 
-def mixing_of(streams: Sequence[TokenStream], *, at_max_repeats: str) -> Mixing | None:
+def mixing_of(
+    streams: Sequence[TokenStream], *, at_max_repeats: str, batching: str
+) -> Mixing | None:
     """How proportions change during training; None where they do not, and nothing is limited.
 
     Args:
         streams: of a run.
         at_max_repeats: see `Mixing.at_limit`.
+        batching: method of the dataset.
 
     Raises:
         UsageError: not all streams have a proportion, or there is no other stream.
@@ -116,6 +119,11 @@ def mixing_of(streams: Sequence[TokenStream], *, at_max_repeats: str) -> Mixing 
         raise UsageError(
             "Schedules of proportions and max_repeats mix several streams: give two or more, each "
             "with a proportion."
+        )
+    if batching == "stratified":
+        raise UsageError(
+            "batching_method='stratified' holds one mixture in every step: give constant "
+            "proportions without max_repeats, or batching_method='random'."
         )
     return Mixing(
         shares=tuple(schedules), at_limit=at_max_repeats,

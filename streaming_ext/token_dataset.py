@@ -62,7 +62,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             which rows count.
         at_max_repeats: what to do where a stream reaches its `max_repeats`: `error`, or
             `renormalize`: the others take over in their proportions.
-        batching_method: `random` mixes streams in a step; `per_stream` fills each step from one.
+        batching_method: `random` mixes streams in a step; `stratified` does so in the proportions
+            of the epoch, to within two sequences; `per_stream` fills each step from one.
         packing: `best_fit` for rows of whole documents, where only those that are longer than a row
             are cut; the plan is made once and kept beside the shards. None for sequences cut out
             of one stream.
@@ -152,7 +153,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                          process_group=process_group, replication=replication)  # fmt: skip
         self.streams = one_or_several(streams, remote=remote, local=local)
         self.domains, self.domain_of_stream = domains_of(self.streams)
-        mixing = mixing_of(self.streams, at_max_repeats=at_max_repeats)
+        mixing = mixing_of(self.streams, at_max_repeats=at_max_repeats, batching=batching_method)
         self.split = split
         self.shuffle, self.shuffle_seed = shuffle, shuffle_seed
         self.shuffle_block_size = shuffle_block_size
@@ -193,7 +194,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.plan = plan_of(
             self.node_group, order.spec, bounds=bounds, drop_last=self.drop_last, left_out=left_out,
             choose=sequences_an_epoch(self.streams, counts, epoch_size=self.epoch_size),
-            per_stream=batching_method == "per_stream",
+            batching=batching_method,
             slices=RankSlices(batch_size=sizes.batch_size, lanes=self.num_canonical_nodes,
                               rank=reading.rank, num_ranks=reading.size, pieces=sizes.pieces),
             length=sizes.length, sizes=sizes.changing, mixing=mixing,

@@ -8,7 +8,7 @@ import numpy as np
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.many_orders import ManyOrders
 from streaming_ext.sampler.mixing import Mixing
-from streaming_ext.sampler.mixture import Mixture
+from streaming_ext.sampler.mixture import WINDOW_ROWS, Mixture
 from streaming_ext.sampler.order import Ints, OrderSpec, StreamOrder
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.stages import Stage, StepSizes
@@ -53,7 +53,7 @@ class EpochPlan:
         slices: RankSlices,
         drop_last: bool,
         left_out: list[Ints] | None = None,
-        per_stream: bool = False,
+        batching: str = "random",
         length: int = 1,
         sizes: StepSizes | None = None,
         mixing: Mixing | None = None,
@@ -67,7 +67,8 @@ class EpochPlan:
             slices: of every step, one a rank; with `sizes`, of those of the first size.
             drop_last: leave out the last short step of an epoch, or fill it with sequence -1.
             left_out: see `StreamOrder`, one a stream.
-            per_stream: every step holds sequences of one stream.
+            batching: `per_stream` for steps of one stream, `stratified` for steps that each hold
+                the proportions, `random` for windows of a hundred rows that do.
             length: tokens a place.
             sizes: of the steps, where they change.
             mixing: proportions of the streams, where they change or have limits.
@@ -96,8 +97,9 @@ class EpochPlan:
                 raise UsageError(f"Stream {number} holds less than one sequence.")
         self.sizes = tuple(order.size for order in self._orders)
         if len(bounds) > 1:
-            self.row = slices.global_batch if per_stream else spec.lanes
-            choose = self._whole_rows(choose, per_stream=per_stream)
+            rows = {"per_stream": slices.global_batch, "stratified": 1}
+            self.row = rows.get(batching, spec.lanes)
+            choose = self._whole_rows(choose, batching)
         self.epoch_size = sum(choose)
         self.filled = self.epoch_size  # places of an epoch that hold a sequence
         self.choose = tuple(choose)  # of the first epoch
@@ -109,22 +111,25 @@ class EpochPlan:
                 f"{slices.global_batch}. Lower batch_size, or raise epoch_size."
             )
 
-    def _whole_rows(self, choose: Sequence[int], *, per_stream: bool) -> list[int]:
+    def _whole_rows(self, choose: Sequence[int], batching: str) -> list[int]:
         """What each stream gives an epoch, in whole rows; where that is fixed, deal them out."""
         if self.mixing is not None:
             return [sum(choose) // self.row * self.row]
         rows = tuple(count // self.row for count in choose)
         if 0 in rows:
-            least, instead = (
-                (f"one global batch of {self.row}", "batch_size")
-                if per_stream
-                else (f"one for each of the {self.row} canonical nodes", "num_canonical_nodes")
+            least = {"per_stream": f"one global batch of {self.row}", "stratified": "one"}.get(
+                batching, f"one for each of the {self.row} canonical nodes"
+            )
+            instead = {"per_stream": "lower batch_size", "stratified": "raise epoch_size"}.get(
+                batching, "lower num_canonical_nodes"
             )
             raise UsageError(
                 f"A stream gives {min(choose)} sequences an epoch, less than {least}. Raise "
-                f"its share, or lower {instead}."
+                f"its share, or {instead}."
             )
-        self._mixture = Mixture(rows, lanes=self.row, seed=self._seed, shuffle=self._shuffle)
+        window = self.slices.global_batch if batching == "stratified" else WINDOW_ROWS
+        self._mixture = Mixture(rows, lanes=self.row, seed=self._seed, shuffle=self._shuffle,
+                                window=window)  # fmt: skip
         return [count * self.row for count in rows]
 
     @property

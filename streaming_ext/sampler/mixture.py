@@ -18,8 +18,23 @@ WINDOW_ROWS: Final = 100  # proportions given in per cent are exact in every win
 class Mixture:
     """The places of an epoch dealt out to streams."""
 
-    def __init__(self, *spans: tuple[int, ...], lanes: int, seed: int, shuffle: bool) -> None:
-        """Deal `span[s]` rows to stream s, span after span; with one stream places are draws."""
+    def __init__(
+        self,
+        *spans: tuple[int, ...],
+        lanes: int,
+        seed: int,
+        shuffle: bool,
+        window: int = WINDOW_ROWS,
+    ) -> None:
+        """Deal `span[s]` rows to stream s, span after span; with one stream places are draws.
+
+        Args:
+            spans: one behind the other.
+            lanes: places a row.
+            seed, shuffle: see `OrderSpec`.
+            window: rows that hold the proportions, and are shuffled among each other.
+        """
+        self._window_rows = window
         self.rows = tuple(map(sum, zip(*spans, strict=True)))
         self.lanes = lanes
         self._seed = seed
@@ -28,7 +43,7 @@ class Mixture:
         sizes = [sum(span) for span in spans]
         # Rows, windows and rows of each stream before each span, and behind the last: (spans + 1,)
         self._first_rows = np.concatenate([[0], np.cumsum(sizes)])
-        windows = [-(-size // WINDOW_ROWS) for size in sizes]
+        windows = [-(-size // window) for size in sizes]
         self._first_windows = np.concatenate([[0], np.cumsum(windows)])
         zero = (0,) * len(self.rows)
         self._before = list(accumulate(spans, _added, initial=zero))
@@ -58,10 +73,11 @@ class Mixture:
         """
         row, lane = np.divmod(places, self.lanes)
         if len(self._spans) == 1:
-            windows = row // WINDOW_ROWS
+            windows = row // self._window_rows
         else:
             span = np.searchsorted(self._first_rows, row, side="right") - 1
-            windows = self._first_windows[span] + (row - self._first_rows[span]) // WINDOW_ROWS
+            inside = row - self._first_rows[span]
+            windows = self._first_windows[span] + inside // self._window_rows
         streams, rows = np.empty_like(places), np.empty_like(places)
         for window in np.unique(windows).tolist():
             chosen = np.flatnonzero(windows == window)
@@ -122,13 +138,15 @@ class Mixture:
 
     def _window_of(self, row: int) -> int:
         span = self._span_of(row)
-        return int(self._first_windows[span]) + (row - self._first_row(span)) // WINDOW_ROWS
+        inside = row - self._first_row(span)
+        return int(self._first_windows[span]) + inside // self._window_rows
 
     def _rows_of(self, window: int) -> range:
         """The rows of a window, none of which is in two spans."""
         span = int(np.searchsorted(self._first_windows, window, side="right")) - 1
-        first = self._first_row(span) + (window - int(self._first_windows[span])) * WINDOW_ROWS
-        return range(first, min(first + WINDOW_ROWS, self._first_row(span + 1)))
+        inside = (window - int(self._first_windows[span])) * self._window_rows
+        first = self._first_row(span) + inside
+        return range(first, min(first + self._window_rows, self._first_row(span + 1)))
 
     def _window(self, epoch: int, window: int) -> tuple[Ints, Ints]:
         """Stream and row within the stream for each row of a window: (rows,) each."""

@@ -114,7 +114,7 @@ def plan_of(
     slices: RankSlices,
     drop_last: bool,
     left_out: list[Ints] | None = None,
-    per_stream: bool = False,
+    batching: str = "random",
     length: int = 1,
     sizes: StepSizes | None = None,
     mixing: Mixing | None = None,
@@ -122,7 +122,7 @@ def plan_of(
     """The plan of a rank of a node_group, or an ordinary one where there is none."""
     if node_group is None:
         return EpochPlan(spec, bounds=bounds, choose=choose, slices=slices, drop_last=drop_last,
-                         left_out=left_out, per_stream=per_stream, length=length, sizes=sizes,
+                         left_out=left_out, batching=batching, length=length, sizes=sizes,
                          mixing=mixing)  # fmt: skip
     if sizes is not None:
         raise UsageError(

@@ -10,7 +10,7 @@ from streaming_ext.sampler.stages import StepSizes
 
 DEFAULT_LANES = 8
 DEFAULT_WINDOW = 1 << 18
-BATCHINGS = ("random", "per_stream")
+BATCHINGS = ("random", "stratified", "per_stream")
 PACKINGS = ("best_fit",)
 _LEAST = {"batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
           "num_canonical_nodes": 1, "max_repeated_ngram": 1}  # fmt: skip
@@ -47,7 +47,8 @@ class OrderSettings:
         if self.batching_method not in BATCHINGS:
             raise UsageError(
                 f"`batching_method` must be {' or '.join(map(repr, BATCHINGS))}, got "
-                f"{self.batching_method!r}: `random` mixes streams within a step, `per_stream` "
+                f"{self.batching_method!r}: `random` mixes streams within a step, `stratified` "
+                "does so in the proportions of the epoch, `per_stream` "
                 "fills each step from one."
             )
         if self.packing not in (None, *PACKINGS):
@@ -89,9 +90,10 @@ class OrderSettings:
                 f"`{what}` changes with the tokens of training; an evaluation (split='holdout', "
                 "drop_last=False) reads every sequence in steps of one size. Give it numbers."
             )
-        if self.batching_method == "per_stream":
+        if self.batching_method != "random":
             raise UsageError(
-                f"`{what}` changes, and batching_method='per_stream' deals out steps of one size. "
+                f"`{what}` changes, and batching_method={self.batching_method!r} deals out steps "
+                "of one size. "
                 "Give numbers, or batching_method='random'."
             )
         if lengths and self.packing is not None:

@@ -119,3 +119,39 @@ def test_its_steps_are_the_same_on_any_ranks_and_resumed_anywhere(streams) -> No
 def test_a_stream_of_less_than_a_step(streams) -> None:
     with pytest.raises(UsageError, match="less than one global batch of 1000. Raise its share"):
         opened(streams, batch_size=1000)
+
+
+def test_each_step_holds_the_proportions_on_any_ranks_and_resumed_anywhere(streams) -> None:
+    web, code, math = (stream.local for stream in streams)
+    settings: dict[str, Any] = {
+        "batching_method": "stratified", "epoch_size": 1200, "batch_size": 12,
+    }  # fmt: skip
+    even = [TokenStream(local=web, proportion=6), TokenStream(local=code, proportion=5),
+            TokenStream(local=math, proportion=1)]  # fmt: skip
+    steps, states = [], []
+    loader = StreamingTokenLoader(opened(even, **settings))
+    for batch in loader:
+        ids = batch["stream_ids"].tolist()
+        assert [ids.count(stream) for stream in range(3)] == [6, 5, 1]
+        steps.append(sorted(zip(ids, batch["sequence_ids"].tolist(), strict=True)))
+        states.append(loader.state_dict())
+    assert len(steps) == 100
+    assert states[0]["order"]["batching_method"] == "stratified"
+    for done in (1, 50, 99):
+        rest: list[list[tuple[int, int]]] = [[] for _ in steps[done:]]
+        for rank in range(3):
+            other = StreamingTokenLoader(
+                opened(even, **settings | {"batch_size": 4, "dp_rank": rank, "dp_world_size": 3})
+            )
+            other.load_state_dict(states[done - 1])
+            own = [list(zip(batch["stream_ids"].tolist(), batch["sequence_ids"].tolist(),
+                            strict=True)) for batch in other]  # fmt: skip
+            rest = [a + b for a, b in zip(rest, own, strict=True)]
+        assert [sorted(step) for step in rest] == steps[done:]
+    uneven = [TokenStream(local=web, proportion=0.7), TokenStream(local=code, proportion=0.3)]
+    for batch in StreamingTokenLoader(opened(uneven, **settings)):
+        assert abs(batch["stream_ids"].tolist().count(0) - 8.4) < 2
+    changing = [TokenStream(local=web, proportion="0:1 2k:3"),
+                TokenStream(local=code, proportion=1)]  # fmt: skip
+    with pytest.raises(UsageError, match="'stratified' holds one mixture in every step"):
+        opened(changing, **settings)

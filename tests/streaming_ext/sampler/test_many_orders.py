@@ -8,7 +8,7 @@ from streaming_ext.sampler.many_orders import ManyOrders
 from streaming_ext.sampler.order import OrderSpec, StreamOrder, kept_bounds
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_as_each_stream_alone(data) -> None:
     spec = OrderSpec(shuffle=data.draw(st.booleans()), seed=4, window=data.draw(st.integers(1, 30)),

@@ -91,7 +91,7 @@ def test_each_step_has_the_size_of_the_tokens_behind_it(sizes, epoch) -> None:
         assert plan.tokens_seen(here) == cursor.tokens + place * LONGEST
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(schedules(), st.sampled_from([1, 3, 8]), st.integers(1, 2))
 def test_no_token_comes_twice_and_none_is_lost(sizes, lanes, streams) -> None:
     plan = plan_of(sizes, lanes=lanes, streams=streams)
@@ -115,7 +115,7 @@ def test_no_token_comes_twice_and_none_is_lost(sizes, lanes, streams) -> None:
     assert set(found) == expected
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(schedules(), st.sampled_from([1, 3, 8]))
 def test_all_ranks_together_read_the_planned_step(sizes, lanes) -> None:
     alone = plan_of(sizes, lanes=lanes)
@@ -132,7 +132,7 @@ def test_all_ranks_together_read_the_planned_step(sizes, lanes) -> None:
             assert len({each[1].shape for each in read}) == 1
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(schedules(), st.integers(0, 1))
 def test_a_state_of_any_step_goes_on_on_any_number_of_ranks(sizes, epoch) -> None:
     alone = plan_of(sizes)
