@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streaming_ext.dataset.deduplicated.duplicates import Comparison
 from streaming_ext.errors import ConfigMismatchError
-from streaming_ext.text.documents.text_array import text_buffers
+from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -28,6 +28,7 @@ _PLAIN: Final = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0xD800, 
                  (0x20000, 0x2F800), (0x2FA20, _CODE_POINTS))  # fmt: skip
 # Vowels and final consonants of Hangul compose with what stands before them.
 _JAMO: Final = ((0x1161, 0x1176), (0x11A8, 0x11C3))
+_PIECE_BYTES: Final = 2**19  # what a core keeps near itself
 _STEPS: Final = 64  # of white space at the end of texts, looked at together
 
 
@@ -62,18 +63,28 @@ def normal_form(text: str) -> str:
 
 def normal_forms(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     """`normal_form` of each text."""
+    pieces = [_forms_of_piece(texts[start:end]) for start, end in cut_by_bytes(texts, _PIECE_BYTES)]
+    return pa.concat_arrays(pieces) if pieces else texts
+
+
+def _forms_of_piece(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     data, offsets = text_buffers(texts)
     offsets = offsets - offsets[:1]
     first = int(text_buffers(texts)[1][0])
     raw = data[first : first + int(offsets[-1])]
-    folded = np.frombuffer(bytearray(raw.tobytes().translate(_ascii_table())), np.uint8)
-    one_by_one = _fold_beyond_ascii(folded, offsets)
+    folded = np.frombuffer(bytearray(raw.data).translate(_ascii_table()), np.uint8)
+    longer = {}
+    for index in _fold_beyond_ascii(folded, offsets).tolist():
+        form = normal_form(texts[index].as_py()).encode()
+        start, end = (int(offset) for offset in offsets[index : index + 2])
+        if len(form) > end - start:
+            longer[index] = form
+            continue
+        # white space at its end goes with that of all others
+        folded[start:end] = np.frombuffer(form.ljust(end - start), np.uint8)
     folded, ends = _collapsed(folded, offsets)
-    if len(one_by_one):
-        folded, ends = _replaced(
-            folded, ends,
-            {int(index): normal_form(texts[int(index)].as_py()).encode() for index in one_by_one},
-        )  # fmt: skip
+    if longer:
+        folded, ends = _replaced(folded, ends, longer)
     return pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(folded))
 
 
@@ -150,17 +161,13 @@ def _fold_beyond_ascii(data: Bytes, offsets: Ints) -> Ints:
 
 def _collapsed(data: Bytes, offsets: Ints) -> tuple[Bytes, Ints]:
     """Without spaces before and behind a text, and without all but one of a run of them."""
-    if not len(data):
-        return data, offsets
-    spaces = data == _SPACE
-    before = np.empty(len(data), np.bool_)
-    before[1:] = spaces[:-1]
     filled = offsets[:-1] < offsets[1:]
-    before[offsets[:-1][filled]] = True
-    before &= spaces
-    # gone: (bytes,), spaces that stand behind a space, at the begin of a text, or last in it
-    gone = before
-    gone[_first_of_last_spaces(spaces, offsets[:-1][filled], offsets[1:][filled])] = True
+    starts, ends = offsets[:-1][filled], offsets[1:][filled]
+    spaces = data == _SPACE
+    gone = np.zeros(len(data), np.bool_)
+    np.logical_and(spaces[1:], spaces[:-1], out=gone[1:])  # behind another
+    gone[starts[spaces[starts]]] = True
+    gone[_first_of_last_spaces(spaces, starts, ends)] = True
     places = np.flatnonzero(gone)
     if not len(places):
         return data, offsets
@@ -182,9 +189,9 @@ def _first_of_last_spaces(spaces: npt.NDArray[np.bool_], starts: Ints, ends: Int
         if not more.any():
             return places
         places = places - more
-    for index, (start, place) in enumerate(zip(starts.tolist(), places.tolist(), strict=True)):
-        others = np.flatnonzero(~spaces[start:place])
-        places[index] = start + (int(others[-1]) + 1 if len(others) else 0)
+    for index in np.flatnonzero((places > starts) & spaces[places - 1]).tolist():
+        start = int(starts[index])
+        places[index] = start + len(spaces[start : places[index]].tobytes().rstrip(b"\1"))
     return places
 
 

@@ -5,6 +5,7 @@ each part of the second stage; a part reads its own bytes of every list.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from streaming_ext.errors import CorruptDatasetError, StorageError
 from tasks.core.storage import Storage
 
 _ENTRY: Final = np.dtype([("offset", "<i8"), ("digest", "<u8")])
+_ROW_BITS: Final = 40  # of a row of a source or part
 _COLUMNS: Final = ("<u8", "<i8", "<i8", "<i8", "<i8")
 
 
@@ -39,7 +41,7 @@ class Drops:
         self, keys: Keys, groups: Ints, rows: Ints, first_groups: Ints, first_rows: Ints
     ) -> None:
         """Sort what is in any order."""
-        order = np.lexsort((rows, groups, keys))
+        order = np.lexsort((rows, groups, keys) if keys.any() else (rows, groups))
         self.keys, self.groups, self.rows = keys[order], groups[order], rows[order]
         self.first_groups, self.first_rows = first_groups[order], first_rows[order]
 
@@ -61,20 +63,25 @@ class Drops:
         """All arrays, as a list holds them."""
         return self.keys, self.groups, self.rows, self.first_groups, self.first_rows
 
-    def find(self, keys: Keys, groups: Ints, rows: Ints) -> Ints:
+    @cached_property
+    def _by_place(self) -> tuple[Ints, Ints]:
+        """A number for each document's place, ascending, and which document that is."""
+        places = _places(self.groups, self.rows)
+        order = np.argsort(places)
+        return places[order], order
+
+    def find(self, groups: Ints, rows: Ints) -> Ints:
         """The index here of each of some documents, -1 where it stays: (documents,)."""
-        found = np.full(len(keys), -1, np.int64)
-        # Several may have one key: each is looked for behind the one before.
-        at = np.searchsorted(self.keys, keys)
-        looked_for = np.arange(len(keys))
-        while len(looked_for):
-            at, looked_for = at[at < len(self)], looked_for[at < len(self)]
-            same_key = self.keys[at] == keys[looked_for]
-            at, looked_for = at[same_key], looked_for[same_key]
-            same = (self.groups[at] == groups[looked_for]) & (self.rows[at] == rows[looked_for])
-            found[looked_for[same]] = at[same]
-            at, looked_for = at[~same] + 1, looked_for[~same]
-        return found
+        if not len(self):
+            return np.full(len(rows), -1, np.int64)
+        places, order = self._by_place
+        wanted = _places(groups, rows)
+        at = np.minimum(np.searchsorted(places, wanted), len(places) - 1)
+        return np.where(places[at] == wanted, order[at], -1)
+
+
+def _places(groups: Ints, rows: Ints) -> Ints:
+    return (groups << _ROW_BITS) | rows
 
 
 def drops_bytes(drops: Drops, edges: Ints) -> bytes:

@@ -39,7 +39,7 @@ from tasks.core.workers.jobs import GatherJob, JobProgress, TokenizedPart
 
 _KINDS: Final = ("<i8", "<u4", "<u4", "u1")  # rows, lengths, sizes, splits
 DOCUMENT_BYTES: Final = 17  # of a document in a run, beside its ids
-_READ_BYTES: Final = 2**26  # of blocks, at a time
+_READ_BYTES: Final = 2**23  # of blocks, at a time
 
 
 class KeptOrderRun:
@@ -75,8 +75,9 @@ class KeptOrderRun:
         block = xxhash.xxh3_64()
         size = 0
         ids = stream.astype(self._dtype, copy=False).view(np.uint8)
-        with self._file.open("ab") as out:
-            for data in (*columns, ids.tobytes()):
+        pieces: list[bytes | memoryview] = [*columns, ids.data]
+        with self._file.open("ab", buffering=0) as out:
+            for data in pieces:
                 out.write(data)
                 self._whole.update(data)
                 block.update(data)
@@ -131,8 +132,7 @@ def put_together(
         folder.mkdir(parents=True)
         files = PartFiles(folder, number, job.spec, {} if memories is None else memories)
         for fraction, rows, lengths, sizes, in_holdout, ids in _blocks(storage, record):
-            none = np.zeros(len(rows), np.uint64)
-            stay = copies.stay(none, np.full(len(rows), number), rows, lengths)
+            stay = copies.stay(np.full(len(rows), number), rows, lengths)
             stream = ids
             if not stay.all():
                 taken = IdsByDocument(ids, lengths).take(np.flatnonzero(stay))

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.dataset.deduplicated.duplicates import Duplicates, duplicates_path, table_of
-from streaming_ext.dataset.shuffled.keys import Ints, Keys
+from streaming_ext.dataset.shuffled.keys import Ints
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError
 from tasks.core.deduplicate.drops import Drops
@@ -31,16 +31,16 @@ class CopiesLeftOut:
         self._found: list[Duplicates] = []
         self.documents = self.tokens = 0
 
-    def stay(self, keys: Keys, groups: Ints, rows: Ints, lengths: Ints) -> npt.NDArray[np.bool_]:
+    def stay(self, groups: Ints, rows: Ints, lengths: Ints) -> npt.NDArray[np.bool_]:
         """Whether each document stays, (documents,); see `Drops` for the words.
 
         Args:
-            keys, groups, rows: of the documents, in the order of the part.
+            groups, rows: of the documents, in the order of the part.
             lengths: their tokens, without end-of-text ids.
         """
         if not len(self._drops):
             return np.ones(len(rows), np.bool_)
-        index = self._drops.find(keys, groups, rows)
+        index = self._drops.find(groups, rows)
         stay: npt.NDArray[np.bool_] = index < 0
         gone = ~stay
         self._found.append(

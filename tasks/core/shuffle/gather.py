@@ -139,9 +139,7 @@ class _Documents:
     def leave_out(self, copies: CopiesLeftOut) -> None:
         """Keep none of the documents that are copies."""
         order = self.order
-        stay = copies.stay(
-            self.keys[order], self.sources[order], self.rows[order], self.lengths[order]
-        )
+        stay = copies.stay(self.sources[order], self.rows[order], self.lengths[order])
         self.order = order[stay]
 
     def in_order(self) -> Iterator[tuple[npt.NDArray[Any], Ints]]:

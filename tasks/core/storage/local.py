@@ -137,21 +137,20 @@ class LocalStorage:
         """
         try:
             with self._path(path).open("rb", buffering=0) as file:
-                data = bytearray(end - start)
-                view, at = memoryview(data), 0
-                while at < len(data):
-                    count = os.preadv(file.fileno(), [view[at:]], start + at)
-                    if not count:
+                data = os.pread(file.fileno(), end - start, start)  # not copied, as it is whole
+                while len(data) < end - start:
+                    more = os.pread(file.fileno(), end - start - len(data), start + len(data))
+                    if not more:
                         raise StorageError(
-                            f"{self.root}/{path} ends at byte {start + at}, where bytes up to "
-                            f"{end} should be."
+                            f"{self.root}/{path} ends at byte {start + len(data)}, where bytes up "
+                            f"to {end} should be."
                         )
-                    at += count
+                    data += more
         except FileNotFoundError:
             raise
         except OSError as error:
             raise StorageError(f"Cannot read {path} in {self.root}: {_reason(error)}.") from error
-        return bytes(data)
+        return data
 
     def list(self, folder: str = "") -> dict[str, int]:
         """Every file below a folder, sorted: path relative to the root -> size in bytes.

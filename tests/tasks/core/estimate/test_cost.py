@@ -6,8 +6,10 @@ import pytest
 
 from tasks.core.estimate.cost import (
     AHEAD_BYTES,
+    COMPARE_RATE,
     MERGE_RATE,
     PARTS_AHEAD,
+    READ_RATE,
     SECONDS_A_FILE,
     Machines,
     SecondStage,
@@ -156,3 +158,21 @@ def test_a_shuffle_writes_runs_and_reads_ranges_of_them() -> None:
     # the runs, their records, the shards, and two files a part
     assert stored.puts == 40 + 40 + 80 + 2 * 10
     assert stored.fetched >= 4000 * MB
+
+
+def test_copies_are_looked_for_by_ranges_of_hashes() -> None:
+    second = SecondStage(
+        bytes=4000 * MB, runs=40, parts=40, shuffled=False, digests=320 * MB, ranges=3
+    )
+    plain = cost(WORK, MACHINES)
+    found = cost(replace(WORK, second=second), MACHINES)
+    assert found.runs == (4000 + 320) * MB
+    more = found.busy["cpu"] - plain.busy["cpu"]
+    compared = 320 * MB / COMPARE_RATE  # by one process alone
+    assert more == pytest.approx(4000 * MB / READ_RATE / 4 + compared + 40 * SECONDS_A_FILE)
+    stored = cost(replace(WORK, second=second, uploads=True), MACHINES)
+    assert stored.fetched == (4000 + 320) * MB
+    # each part reads its own run; of hashes 3 ranges of 40 parts, then twice of each list
+    assert stored.gets == 40 + 40 + 3 * 40 + 3 * 2 * 40
+    # runs, records and hashes of 40 parts; the lists; the shards, and three files a part
+    assert stored.puts == 40 + 40 + 40 + 3 + 80 + 3 * 40
