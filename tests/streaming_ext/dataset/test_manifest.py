@@ -154,6 +154,8 @@ class TestDifferences:
         "output_format": "other",
         "shuffle": "documents",
         "shuffle_seed": 1,
+        "deduplicate": "exact",
+        "unicode": "15.0.0",
     }
     OTHER_TOKENIZER: dict[str, Any] = {  # noqa: RUF012
         "kind": "huggingface",
