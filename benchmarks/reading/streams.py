@@ -134,7 +134,8 @@ def main() -> None:
             "all streams": {"roots": roots},
             "all streams, in ramps": {"roots": roots, "ramp": True},
         }  # fmt: skip
-        loaders = {name: loader_of(**kind, steps=options.steps) for name, kind in kinds.items()}
+        steps = 10 * options.steps
+        loaders = {name: loader_of(**kind, steps=steps) for name, kind in kinds.items()}
         best = dict.fromkeys(loaders, 0.0)
         for _ in range(options.rounds):
             for name, loader in loaders.items():
