@@ -215,7 +215,10 @@ def _scratch(work: Work, machines: Machines, source: float) -> float:
     largest = max(work.files, default=0)
     in_hand = machines.workers + PARTS_AHEAD + (machines.workers if work.uploads else 0)
     in_hand = min(in_hand, -(-len(work.files) // machines.hosts))
-    packed = (work.stored + work.documents_bytes) / max(source, 1) * largest
+    held = work.stored + work.documents_bytes
+    if work.second is not None:  # in the first stage runs, which are not compressed
+        held = max(held, work.second.bytes + work.second.digests)
+    packed = held / max(source, 1) * largest
     waiting = min(AHEAD_BYTES, PARTS_AHEAD * largest)
     files = (min(machines.workers, in_hand) * largest + waiting) * work.fetched_a_byte
     return in_hand * packed + files

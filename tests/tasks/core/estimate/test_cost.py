@@ -170,6 +170,8 @@ def test_copies_are_looked_for_by_ranges_of_hashes() -> None:
     more = found.busy["cpu"] - plain.busy["cpu"]
     compared = 320 * MB / COMPARE_RATE  # by one process alone
     assert more == pytest.approx(4000 * MB / READ_RATE / 4 + compared + 40 * SECONDS_A_FILE)
+    # of each part in hand its run and hashes, which are larger than its shards
+    assert found.scratch / plain.scratch == pytest.approx((4000 + 320) / 3100)
     stored = cost(replace(WORK, second=second, uploads=True), MACHINES)
     assert stored.fetched == (4000 + 320) * MB
     # each part reads its own run; of hashes 3 ranges of 40 parts, then twice of each list
