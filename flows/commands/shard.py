@@ -151,7 +151,7 @@ def _load_ahead() -> None:
     import prefect.flow_engine
     import prefect.task_engine  # noqa: F401
 
-    from flows.dashboard.charts import load_drawing
+    from flows.dashboard.drawing import load_drawing
 
     load_drawing()
 

@@ -1,13 +1,11 @@
-"""The pictures of a report: SVG without a background, in tones that read on light and on dark."""
+"""The pictures of a report."""
 
-import io
-import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from flows.dashboard.drawing import COLOURS, MUTED, svg
 from flows.terminal.visible import count_text, visible
 from tasks.core.reporting.figures import Figures, Group, Throughput
 from tasks.core.reporting.length_classes import Lengths
@@ -17,87 +15,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Of about the same contrast to white and to black; told apart by those who do not see all colours.
-MUTED = "#7b7f87"
-COLOURS = ("#4a8fd4", "#e08d3c", "#3aa394", "#a07bd0", "#d2668c", "#96993a", "#7b7f87")
-FONT = "ui-sans-serif, system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-_WIDTH = 8.0  # inches of 72 points; a browser scales to the width that there is
 _MOST_BARS = 16
 _MOST_LETTERS = 46
 _LENGTH_STEPS = 2  # classes to each doubling
-_STYLE: dict[Any, object] = {
-    "axes.edgecolor": MUTED,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "axes.labelcolor": MUTED,
-    "axes.labelsize": 10.5,
-    "axes.linewidth": 0.8,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlecolor": MUTED,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10.5,
-    "figure.constrained_layout.use": True,
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the layout is the same everywhere
-    "font.size": 10.5,
-    "grid.alpha": 0.28,
-    "grid.color": MUTED,
-    "grid.linewidth": 0.8,
-    "legend.frameon": False,
-    "legend.labelcolor": MUTED,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "shardmill",
-    "text.color": MUTED,
-    "text.parse_math": False,  # a dollar in a file name is a dollar
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "ytick.major.size": 0,
-}
 
 
 def draw_charts(figures: Figures) -> dict[str, str]:
     """Title -> SVG, in the order in which to show them; without those that nothing is known for."""
     charts: dict[str, str] = {}
     if figures.lengths.documents:
-        charts["Document lengths"] = _svg(2.6, lambda figure: _lengths(figure, figures.lengths))
+        charts["Document lengths"] = svg(2.6, lambda figure: _lengths(figure, figures.lengths))
     if 1 < len(figures.groups) <= _MOST_BARS:
         height = 0.75 + 0.3 * len(figures.groups)
-        charts["Tokens by source"] = _svg(height, lambda figure: _bars(figure, figures.groups))
+        charts["Tokens by source"] = svg(height, lambda figure: _bars(figure, figures.groups))
     elif figures.groups:
-        charts["Tokens by source"] = _svg(3.4, lambda figure: _columns(figure, figures.groups))
+        charts["Tokens by source"] = svg(3.4, lambda figure: _columns(figure, figures.groups))
     over_time = figures.throughput
     if over_time is not None:
-        charts["Throughput over time"] = _svg(2.6, lambda figure: _rates(figure, over_time))
+        charts["Throughput over time"] = svg(2.6, lambda figure: _rates(figure, over_time))
     if figures.slowest:
         height = 0.95 + 0.3 * len(figures.slowest)
-        charts["Slowest parts"] = _svg(height, lambda figure: _slowest(figure, figures.slowest))
+        charts["Slowest parts"] = svg(height, lambda figure: _slowest(figure, figures.slowest))
     return charts
-
-
-def load_drawing() -> None:
-    """Load what drawing needs, in the shadow of other work: it takes a while."""
-    import matplotlib.backends.backend_svg
-    import matplotlib.figure  # noqa: F401
-
-
-def _svg(height: float, draw: "Callable[[Figure], None]") -> str:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    out = io.StringIO()
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # The browser has the letters that the font of the layout lacks.
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
-        figure = Figure(figsize=(_WIDTH, height))
-        draw(figure)
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    text = out.getvalue()
-    svg = text[text.index("<svg") :].replace("'DejaVu Sans'", FONT.replace("'", "&#39;"))
-    size = f'width="{_WIDTH * 72:g}pt" height="{height * 72:g}pt"'
-    assert size in svg  # noqa: S101  (left out, so that the picture takes the room that there is)
-    return svg.replace(size, "", 1)
 
 
 def _lengths(figure: "Figure", lengths: Lengths) -> None:

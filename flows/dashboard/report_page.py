@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.dashboard.charts import MUTED, draw_charts
+from flows.dashboard.charts import draw_charts
+from flows.dashboard.drawing import MUTED
 from flows.terminal.visible import count_text, duration_text, plain, visible
 from streaming_ext.dataset.layout import DUPLICATES_FOLDER, MANIFEST
 from streaming_ext.dataset.spec import DatasetSpec

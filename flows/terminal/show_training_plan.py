@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from flows.dashboard.charts import COLOURS, _svg
+from flows.dashboard.drawing import COLOURS, svg
 from flows.terminal.columns import show_table
 from flows.terminal.visible import count_text
 from streaming_ext.loading.training_plan import PlannedStage, TrainingPlan
@@ -43,7 +43,7 @@ def draw_training_plan(plan: TrainingPlan) -> str:
         panels[-1].set_xlim(plan.stages[0].first_token, plan.stages[-1].stop_token)
         panels[-1].set_xlabel(f"tokens of training; {plan.steps:,} steps")
 
-    return _svg(0.5 + _PANEL * (len(lines) + mixed), draw)
+    return svg(0.5 + _PANEL * (len(lines) + mixed), draw)
 
 
 def _stages(axes: "Axes", plan: TrainingPlan, values: list[int], colour: str) -> None:

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from flows.dashboard.charts import MUTED, draw_charts
+from flows.dashboard.charts import draw_charts
+from flows.dashboard.drawing import MUTED
 from flows.dashboard.report_page import ReportPage
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.length_classes import Lengths
