@@ -208,4 +208,4 @@ def _tell_plan(
         show_training_plan(found, out)
         return
     Path(output).write_text(draw_training_plan(found))
-    out.print(f"{found.steps:,} steps of {found.tokens:,} tokens in {output}")
+    out.print(f"{found.steps:,} steps of {found.tokens:,} tokens in {output}", soft_wrap=True)

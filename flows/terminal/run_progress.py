@@ -154,7 +154,7 @@ def show_published(manifest: Manifest, where: str, console: Console) -> None:
         console.print(
             f"{counted(manifest.duplicate_documents, 'document')} of "
             f"{counted(manifest.duplicate_tokens, 'token')} left out as copies; "
-            f"{DUPLICATES_FOLDER}/*.parquet lists them.",
+            f"{DUPLICATES_FOLDER}/ lists them.",
             soft_wrap=True,
         )
     for split in manifest.spec.splits:

@@ -127,7 +127,7 @@ def _duplicate_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
     before = dataset.documents + documents
     told = (
         f"{documents:,} of {before:,} documents ({documents / max(before, 1):.2%}), {tokens:,} "
-        f"tokens, left out ({dataset.spec.deduplicate}); {DUPLICATES_FOLDER}/*.parquet lists them"
+        f"tokens, left out ({dataset.spec.deduplicate}); {DUPLICATES_FOLDER}/ lists them"
     )
     return [("copies", told)]
 

@@ -27,8 +27,8 @@ OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value 
         (("shard", "a", "--output", "", "--tokenizer", "c"), ["--output: expected 1 or more"]),
         (("shard",), ["is needed. `shardmill shard --help`"]),
         (("verify",), ["PATH is needed. `shardmill verify --help`"]),
-        (("trace", "x"), ["--batch-size is needed"]),
-        (("trace", "x", "--batch-size", "2"), ["Give either `--step` or `--document`"]),
+        (("trace", "x"), ["Give one of `--step`, `--document` and `--plan`"]),
+        (("trace", "x", "--step", "0"), ["Give `--batch-size`", "or `--global-batch`"]),
     ],
 )
 def test_wrong_values_in_plain_words(

@@ -34,6 +34,7 @@ def test_defaults() -> None:
         "min_characters": None,
         "min_tokens": None,
         "max_tokens": None,
+        "deduplicate": None,
         "sequence_length": 2048,
         "holdout_fraction": 0.001,
         "holdout_seed": 0,
