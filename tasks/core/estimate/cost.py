@@ -23,7 +23,7 @@ AHEAD_BYTES = 8 * 2**30  # of downloaded files that no worker has begun, at most
 REQUESTS_A_PART = 2  # its record and its table of documents; each shard is one more
 MERGE_RATE = 120e6  # of runs, in bytes a second of a worker: benchmarks/shuffle.py
 READ_RATE = 500e6  # of runs that are read as they were written
-COMPARE_RATE = 250e6  # of hashes, in bytes a second of the process that arranges
+COMPARE_RATE = 60e6  # of hashes, in bytes a second of the process that arranges
 PIECE_BYTES = 8 * 2**20  # of an object that one request brings
 
 
