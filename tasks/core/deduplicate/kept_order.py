@@ -21,7 +21,7 @@ from streaming_ext.errors import DatasetError, ScratchError
 from tasks.core.deduplicate.drops import read_drops
 from tasks.core.deduplicate.left_out import CopiesLeftOut
 from tasks.core.outputs.contract import Memories
-from tasks.core.outputs.part_files import RESULT_FILE, PartFiles
+from tasks.core.outputs.part_files import PartFiles
 from tasks.core.shuffle.ids_by_document import IdsByDocument
 from tasks.core.shuffle.run_blocks import bytes_of_ranges, sound_blocks
 from tasks.core.shuffle.run_index import Range
@@ -165,7 +165,7 @@ def put_together(
         seconds=time.monotonic() - began,
         ended=time.time(),
     )
-    (folder / RESULT_FILE).write_text(result.model_dump_json())
+    result.save(folder)
     return result
 
 

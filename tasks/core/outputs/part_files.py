@@ -21,7 +21,6 @@ from streaming_ext.units import size_text
 from tasks.core.outputs import OUTPUTS
 from tasks.core.outputs.contract import Memories, Memory
 
-RESULT_FILE = "tokenized.json"
 _DOCUMENTS_A_ROW_GROUP = 2**20
 
 

@@ -18,7 +18,7 @@ from streaming_ext.errors import CorruptDatasetError, ScratchError
 from tasks.core.deduplicate.drops import read_drops
 from tasks.core.deduplicate.left_out import CopiesLeftOut
 from tasks.core.outputs.contract import Memories
-from tasks.core.outputs.part_files import RESULT_FILE, Origins, PartFiles
+from tasks.core.outputs.part_files import Origins, PartFiles
 from tasks.core.shuffle.ids_by_document import IdsByDocument
 from tasks.core.shuffle.run_blocks import bytes_of_ranges, sound_blocks
 from tasks.core.shuffle.run_index import Range, RunIndex
@@ -113,7 +113,7 @@ def gather_part(
         seconds=time.monotonic() - began,
         ended=time.time(),
     )
-    (folder / RESULT_FILE).write_text(result.model_dump_json())
+    result.save(folder)
     return result
 
 

@@ -3,6 +3,7 @@
 A job is typed by its result: `Job[FetchedPart]` is answered with a `FetchedPart`.
 """
 
+from pathlib import Path
 from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -23,6 +24,8 @@ from tasks.core.planning.part import Part
 from tasks.core.shuffle.run_record import Run
 
 R = TypeVar("R")
+
+RESULT_FILE = "tokenized.json"
 
 
 class _Message(BaseModel):
@@ -90,6 +93,15 @@ class TokenizedPart(_Message):
     digests: tuple[Run, ...] = ()
     duplicate_documents: int = 0
     duplicate_tokens: int = 0
+
+    def save(self, folder: Path) -> None:
+        """Put it beside the files of the part, last: with it the part is whole on scratch."""
+        (folder / RESULT_FILE).write_text(self.model_dump_json())
+
+    @classmethod
+    def saved(cls, folder: Path) -> "TokenizedPart":
+        """What `save` put there."""
+        return cls.model_validate_json((folder / RESULT_FILE).read_bytes())
 
     def brief(self) -> "TokenizedPart":
         """The same without what only those need who have it on scratch."""

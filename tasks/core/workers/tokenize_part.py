@@ -30,7 +30,6 @@ from streaming_ext.text.text_digests import text_digests
 from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.outputs.contract import Memories
-from tasks.core.outputs.part_files import RESULT_FILE
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
 from tasks.core.workers.jobs import JobProgress, TokenizedPart, TokenizeJob
 from tasks.core.workers.sinks import KeptInOrder, Packed, Sink, Sorted, Tokens
@@ -116,7 +115,7 @@ def tokenize_part(
         runs=None if isinstance(sink, Packed) else sink.runs,
         digests=() if isinstance(sink, Packed) else sink.digests,
     )
-    (folder / RESULT_FILE).write_text(result.model_dump_json())
+    result.save(folder)
     return result
 
 

@@ -10,7 +10,6 @@ from streaming_ext.dataset.layout import documents_path, record_path
 from streaming_ext.dataset.record import PartCounts, PartRecord
 from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.errors import StorageError
-from tasks.core.outputs.part_files import RESULT_FILE
 from tasks.core.shuffle.run_record import RunRecord, run_record_path
 from tasks.core.storage import Storage
 from tasks.core.storage.uploads import uploads
@@ -29,7 +28,7 @@ def write_part(
     """
     began = time.monotonic()
     scratch, first = Path(job.scratch), job.part.pieces[0].source.url
-    part = TokenizedPart.model_validate_json((scratch / RESULT_FILE).read_bytes())
+    part = TokenizedPart.saved(scratch)
     if (part.part, part.source.url) != (job.part.number, first):
         raise StorageError(
             f"scratch {scratch} holds part {part.part} of {part.source.url}, expected part "

@@ -14,11 +14,10 @@ from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
-from tasks.core.outputs.part_files import RESULT_FILE
 from tasks.core.planning.part import Part
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import JobProgress, TokenizedPart, TokenizeJob, WriteJob
+from tasks.core.workers.jobs import RESULT_FILE, JobProgress, TokenizedPart, TokenizeJob, WriteJob
 from tasks.core.workers.tokenize_part import tokenize_part
 from tasks.core.workers.write_part import write_part
 
