@@ -11,13 +11,14 @@ export DO_NOT_TRACK := 1
 # More processes than cores make tests of clocks and signals wait too long.
 TEST_WORKERS ?= $(shell nproc)
 
-.PHONY: venv demo test soak lint types tests format audit clean
+.PHONY: venv demo test soak interop lint types tests format audit clean
 
 venv: $(READY)
 
+# Python compiles what is imported; to compile all that is installed would take a minute more.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 demo: $(READY)
@@ -43,6 +44,13 @@ soak: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# Exports, read by the trainers' own libraries: gigabytes of them, in an environment of their own.
+interop:
+	$(PYTHON) -m venv $(VENV)/interop
+	$(VENV)/interop/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(VENV)/interop/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/interop.txt
+	$(VENV)/interop/bin/pytest -rs tests/tasks/core/exports/test_other_readers.py
 
 # Known vulnerabilities of the pinned versions; asks a database on the network.
 audit: $(READY)

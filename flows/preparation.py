@@ -66,7 +66,7 @@ def preparing(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
 
 def _most_at_once(plan: RunPlan) -> int:
     """Parts that may be in hand at once; with a shuffle the second stage may have more of them."""
-    return len(plan.parts) if plan.stage == "shard" else plan.config.workers
+    return len(plan.parts) if plan.is_one_stage else plan.config.workers
 
 
 @contextmanager

@@ -3,13 +3,20 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streaming_ext.from_text.text_dataset import StreamingTextDataset
+    from streaming_ext.from_text.text_stream import TextStream
     from streaming_ext.loader import StreamingTokenLoader
     from streaming_ext.streams import TokenStream
     from streaming_ext.token_dataset import StreamingTokenDataset
+    from streaming_ext.transforms.checkpointable import CheckpointableDataset
 
-__all__ = ["StreamingTokenDataset", "StreamingTokenLoader", "TokenStream"]
+__all__ = ["CheckpointableDataset", "StreamingTextDataset", "StreamingTokenDataset",
+           "StreamingTokenLoader", "TextStream", "TokenStream"]  # fmt: skip
 
 _HOMES = {
+    "CheckpointableDataset": "streaming_ext.transforms.checkpointable",
+    "StreamingTextDataset": "streaming_ext.from_text.text_dataset",
+    "TextStream": "streaming_ext.from_text.text_stream",
     "StreamingTokenDataset": "streaming_ext.token_dataset",
     "StreamingTokenLoader": "streaming_ext.loader",
     "TokenStream": "streaming_ext.streams",

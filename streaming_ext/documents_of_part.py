@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.cache import ShardCache
+
+if TYPE_CHECKING:  # tokenizers are not installed everywhere
+    from streaming_ext.from_text.text_documents import UnitDocuments
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +38,34 @@ class PartDocuments:
     rows: Ints
     ends: Ints
     origin: int
+
+    def place(self, document: int) -> Place:
+        """Where a document comes from."""
+        return self.places.of(int(self.rows[document]), int(self.sources[document]))
+
+
+def documents_between(
+    cache: ShardCache, begin: int, end: int
+) -> Iterator["PartDocuments | UnitDocuments"]:
+    """The parts, or units of text, that hold any of the tokens [begin, end) of a split, in order.
+
+    Raises:
+        UsageError: the dataset does not know its documents.
+        CorruptDatasetError: a record or table of documents is missing or damaged.
+        SourceError: a file of text cannot be read any more.
+    """
+    if cache.of_text:
+        from streaming_ext.from_text.text_documents import units_between
+
+        yield from units_between(cache, begin, end)
+        return
+    index = cache.index
+    manifest_of_documents(cache)
+    starts, parts = index.token_starts, parts_of_shards(index)
+    first = int(np.searchsorted(starts, begin, side="right")) - 1
+    last = int(np.searchsorted(starts, end - 1, side="right")) - 1
+    for part in dict.fromkeys(parts[first : last + 1].tolist()):
+        yield read_documents(cache, part)
 
 
 def manifest_of_documents(cache: ShardCache) -> Manifest:
@@ -111,6 +143,15 @@ def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[in
         urls = [source]
     if len(urls) > 1:
         raise UsageError(f"{source} may be {urls[0]} or {urls[1]}: give more of its name.")
+    if cache.of_text:
+        from streaming_ext.from_text.text_documents import units_with
+
+        for text in (unit for url in urls for unit in units_with(cache, url, row)):
+            for number in np.flatnonzero(text.rows == row).tolist():
+                if (place := text.place(number)).source in urls:
+                    begin = int(text.ends[number - 1]) if number else 0
+                    yield text.origin + begin, text.origin + int(text.ends[number]), place
+        return
     for part in parts_with(cache, set(urls)):
         documents = read_documents(cache, part)
         for url, from_byte in documents.places.files():
@@ -125,6 +166,11 @@ def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[in
 
 def _sources(cache: ShardCache) -> Iterator[str]:
     """The URLs of all source files."""
+    if cache.of_text:
+        from streaming_ext.from_text.text_documents import files_of
+
+        yield from files_of(cache)
+        return
     manifest = manifest_of_documents(cache)
     if manifest.shuffled is not None:
         table = cache.source.read_listed(manifest.shuffled.sources)

@@ -69,6 +69,11 @@ class Exclusions:
             UsageError: the dataset does not know its documents.
             CorruptDatasetError: a record or table of documents is missing or damaged.
         """
+        if cache.of_text:
+            raise UsageError(
+                "exclude= needs the tables of documents that a dataset has: leave out documents of "
+                "text by a condition, where=, or make a dataset with materialize()."
+            )
         starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for part in parts_with(cache, {url for url, _ in self.rows}):
             documents = read_documents(cache, part)

@@ -1,6 +1,5 @@
 """Whole batches out of a `StreamingTokenDataset`; its state counts what training received."""
 
-import multiprocessing
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -8,14 +7,18 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch
+from streaming_ext.batches.batch_reader import MASKED, PLANNED_ROWS, Batch
 from streaming_ext.batches.tensors import Message, to_tensors
-from streaming_ext.errors import DatasetError, TransientStorageError, UsageError, WorkerDiedError
+from streaming_ext.domains.domain_counts import DomainCounts
+from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.loading.blocks import Blocks, Run
-from streaming_ext.loading.messages import Messages, end_with_parent
+from streaming_ext.loading.masked_rows import Masked, MaskedCount
+from streaming_ext.loading.messages import Messages
+from streaming_ext.loading.parent import end_with_parent
 from streaming_ext.loading.training_plan import TrainingPlan, training_plan
+from streaming_ext.loading.workers import as_it_is, forks, messages_of
 from streaming_ext.sampler.epoch_plan import Cursor
-from streaming_ext.streams import StreamShare
+from streaming_ext.streams import StreamShare, domains_of
 from streaming_ext.token_dataset import StreamingTokenDataset
 from streaming_ext.trace import DocumentVisit, SequenceTrace, trace_document, trace_step
 
@@ -66,6 +69,15 @@ class StreamingTokenLoader:
         self._context = multiprocessing_context
         self._cursor = dataset.start_cursor()
         self._received = 0  # steps since the cursor
+        self._masked: MaskedCount | None = None
+        if dataset.batch_reader.filters:
+            self._masked = MaskedCount(rank=dataset.dp_rank, ranks=dataset.dp_world_size)
+            self._masked.go_on(dataset.loaded_state)
+        self._counts = None
+        if dataset.token_domains is not None:
+            self._counts = DomainCounts(dataset.plan, dataset.batch_reader.source,
+                                        dataset.token_domains, self._cursor)  # fmt: skip
+            self._counts.go_on(dataset.loaded_state, self._cursor, dataset.resume.fingerprints)
 
     def __len__(self) -> int:
         """Steps of the whole epoch."""
@@ -96,6 +108,8 @@ class StreamingTokenLoader:
         plan = self.dataset.plan
         if not self.dataset.drop_last and self._received:
             self._cursor = replace(self._cursor, place=0)
+            if self._masked is not None:
+                self._masked.go_on({})
         else:
             self._cursor = self._position()
         self._received = 0
@@ -117,6 +131,8 @@ class StreamingTokenLoader:
             for batch in self.dataset.batch_reader.split(raw, rows=rows):
                 # Counted before it is handed over: a state saved in the loop's body has it.
                 self._received += 1
+                if self._masked is not None:
+                    self._masked.add(int(batch.pop(MASKED).sum()), raw["tokens"].shape[1])
                 yield to_tensors(batch, pin=self._pin)
                 del batch  # the next one may have its memory
                 if self._cursor is not begun:
@@ -149,14 +165,29 @@ class StreamingTokenLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where training stands, between two steps: what it received, not what workers prepared."""
-        return self.dataset.resume.state_of(self._position()).to_dict()
+        here, resume = self._position(), self.dataset.resume
+        counts = {} if self._counts is None else self._counts.state(here, resume.fingerprints)
+        counts |= {} if self._masked is None else self._masked.state()
+        return resume.state_of(here).to_dict(counts)
 
     def load_state_dict(
-        self, state: Mapping[str, Any], *, allow_changes: Collection[str] = ()
+        self,
+        state: Mapping[str, Any],
+        *,
+        allow_changes: Collection[str] = (),
+        extend_state: bool = False,
     ) -> None:
         """Let the next iteration go on from a state; see the dataset's `load_state_dict`."""
-        self._cursor = self.dataset.resume.cursor_of(state, allow_changes=allow_changes)
+        resume = self.dataset.resume
+        self._cursor = resume.cursor_of(
+            state, allow_changes=allow_changes, extend_state=extend_state
+        )
         self._received = 0
+        if self._masked is not None:
+            self._masked.go_on(state)
+        if self._counts is not None:
+            earlier = [each.fingerprint for each in resume.plan.grown.earlier]
+            self._counts.go_on(state, self._cursor, resume.fingerprints, earlier=earlier)
 
     def trace(self, step: int) -> list[SequenceTrace]:
         """Which documents each sequence of a step of this epoch holds, over all ranks.
@@ -198,20 +229,44 @@ class StreamingTokenLoader:
         return self.dataset.plan.tokens_seen(self._position())
 
     def achieved(self) -> list[StreamShare]:
-        """What training received of each stream since its start; counted as `tokens_seen` is."""
+        """What training received of each stream since its start; counted as `tokens_seen` is.
+
+        With `domain_by` also of each domain in it: what came since this was asked for last is
+        looked up then, a few milliseconds for a million tokens.
+        """
         seen = self._seen()
         total = max(1, sum(seen))
-        domains = self.dataset.domains
+        names, of_stream = domains_of(self.dataset.streams)
+        domains: list[dict[str, int]] = [{} for _ in seen]
+        if self._counts is not None:
+            domains = self._counts.up_to(self._position())
         return [
             StreamShare(
-                stream=number, domain=domains[domain], sequences=count,
+                stream=number, domain=names[domain], sequences=count,
                 tokens=count * self.dataset.sequence_length, share=count / total,
-                passes=count / size,
+                passes=count / size, tokens_by_domain=by_domain,
             )
-            for number, (domain, count, size) in enumerate(
-                zip(self.dataset.domain_of_stream, seen, self.dataset.plan.sizes, strict=True)
+            for number, (domain, count, size, by_domain) in enumerate(
+                zip(of_stream, seen, self.dataset.plan.sizes, domains, strict=True)
             )
         ]  # fmt: skip
+
+    def masked(self, group: Any = None) -> Masked:
+        """What `max_repeated_ngram` masked of that which training received, over all ranks.
+
+        Every rank calls this together, as with all that torch.distributed gathers. A state holds
+        what was told last, so call it before a state is saved; with one rank the state needs
+        no call. Skipped steps were not looked at.
+
+        Args:
+            group: torch process group with every data-parallel rank; None for the default one.
+
+        Raises:
+            UsageError: nothing is filtered, or there is no such group.
+        """
+        if self._masked is None:
+            raise UsageError("Nothing is masked without max_repeated_ngram=: give it.")
+        return self._masked.all_ranks(group)
 
     def _seen(self) -> tuple[int, ...]:
         return self.dataset.plan.seen(self._position())
@@ -230,15 +285,9 @@ class StreamingTokenLoader:
             return
         messages = Messages(reader, cursor, num_workers=self.num_workers,
                             slots=self._prefetch_factor + 2,
-                            inherited=self._forks())  # fmt: skip
+                            inherited=forks(self._context))  # fmt: skip
         for message in self._messages(messages):
             yield messages.slots.read(message)
-
-    def _forks(self) -> bool:
-        context = self._context
-        if context is None:
-            return multiprocessing.get_start_method() == "fork"
-        return (context if isinstance(context, str) else context.get_start_method()) == "fork"
 
     def _messages(self, messages: Messages) -> Iterator[Message]:
         loader: DataLoader[Any] = DataLoader(
@@ -246,32 +295,9 @@ class StreamingTokenLoader:
             batch_size=None,
             num_workers=self.num_workers,
             prefetch_factor=self._prefetch_factor,
-            collate_fn=_as_it_is,
+            collate_fn=as_it_is,
             timeout=self._timeout,
             multiprocessing_context=self._context,
-            worker_init_fn=end_with_parent if self._forks() else None,
+            worker_init_fn=end_with_parent if forks(self._context) else None,
         )
-        iterator = iter(loader)
-        try:
-            yield from iterator
-        except RuntimeError as error:
-            text = str(error)
-            if "timed out" in text:
-                raise TransientStorageError(
-                    f"No worker gave a batch within {self._timeout:g} s. Look at the storage, or "
-                    "raise timeout=."
-                ) from error
-            if "DataLoader worker" in text and ("exited" in text or "killed" in text):
-                raise WorkerDiedError(
-                    f"A worker died while it made a batch: {text} Resume from the last state; if "
-                    "it was killed for memory, lower num_workers."
-                ) from error
-            raise
-        finally:
-            # Left to the garbage collector, workers may never be told to end, and torch waits
-            # five seconds for each of them.
-            iterator._shutdown_workers()  # type: ignore[attr-defined]
-
-
-def _as_it_is(message: Any) -> Any:
-    return message
+        return messages_of(loader)

@@ -59,7 +59,7 @@ def in_words(fault: ErrorDetails, *, name: str | None = None, is_size: bool = Fa
         name: of the field, where its user calls it something else.
         is_size: the value is a number of bytes.
     """
-    field = name or ".".join(str(step) for step in fault["loc"])
+    field = "" if not fault["loc"] else name or ".".join(str(step) for step in fault["loc"])
     kind, context = fault["type"], fault.get("ctx", {})
     if is_size:
         context = {k: size_text(v) if isinstance(v, int) else v for k, v in context.items()}

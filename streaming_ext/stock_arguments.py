@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from streaming_ext.errors import UsageError
+from streaming_ext.stock import streaming
 
 _ANSWERS: Final = {
     "shuffle_algo": "there is one shuffle, of shards and of windows of `shuffle_block_size`. Leave "
@@ -34,3 +35,21 @@ def refuse_stock(given: Mapping[str, Any]) -> None:
         if name in _ANSWERS:
             raise UsageError(f"`{name}` is an argument of stock StreamingDataset: {_ANSWERS[name]}")
         raise TypeError(f"StreamingTokenDataset() got an unexpected keyword argument {name!r}")
+
+
+def require_stock_world(ranks: int, *, replication: int | None) -> None:
+    """Refuse a count that was multiplied with a number of ranks that is not the dataset's.
+
+    Args:
+        ranks: of the dataset.
+        replication: consecutive ranks that read the same.
+
+    Raises:
+        UsageError: stock StreamingDataLoader sees others.
+    """
+    world = streaming.base.world.World.detect().num_ranks // (replication or 1)
+    if world != ranks:
+        raise UsageError(
+            f"StreamingDataLoader sees {world} ranks in the environment, this dataset has "
+            f"{ranks}. Launch with torchrun, or use StreamingTokenLoader."
+        )

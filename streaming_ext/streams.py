@@ -1,7 +1,7 @@
 """One dataset among several that a run trains on."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
@@ -24,6 +24,8 @@ class TokenStream:
         choose: sequences of this stream an epoch.
         domain: what kind of text it is; streams of one domain count together in `domain_ids`.
         max_repeats: passes over this stream in all of training, at most; with a proportion.
+        generation: of a dataset that was extended: how the hash of its manifest begins; the newest
+            unless given.
     """
 
     remote: str | None = None
@@ -34,6 +36,12 @@ class TokenStream:
     choose: int | None = None
     domain: str | None = None
     max_repeats: float | None = None
+    generation: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the data lie, for people."""
+        return str(self.remote or self.local)
 
     def __post_init__(self) -> None:
         given = {
@@ -65,6 +73,8 @@ class StreamShare:
         tokens: of these sequences, padding counted.
         share: of all sequences.
         passes: how often the stream was gone through.
+        tokens_by_domain: of these tokens those of each domain by its name, padding left out; with
+            `domain_by` only.
     """
 
     stream: int
@@ -73,11 +83,12 @@ class StreamShare:
     tokens: int
     share: float
     passes: float
+    tokens_by_domain: Mapping[str, int] = field(default_factory=dict)
 
 
 def domains_of(streams: Sequence[TokenStream]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The domains by their numbers, and the number of each stream's domain."""
-    names = [stream.domain or str(stream.remote or stream.local) for stream in streams]
+    names = [stream.domain or stream.place for stream in streams]
     domains = tuple(dict.fromkeys(names))
     return domains, tuple(domains.index(name) for name in names)
 

@@ -6,17 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from streaming_ext.batches.batch_reader import PLANNED_ROWS, Batch, BatchReader
+from streaming_ext.batches.batch_reader import PLANNED_ROWS, BatchReader
 from streaming_ext.batches.context import context_slice
 from streaming_ext.batches.sources import source_of
-from streaming_ext.batches.tensors import to_tensors
+from streaming_ext.batches.tensors import samples_of
 from streaming_ext.checkpoint.position import TrainingPosition
 from streaming_ext.checkpoint.resume import resume_of
+from streaming_ext.domains.token_domains import open_domains
 from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.exclusions import Exclusions, excluded_documents, excluded_sequences
 from streaming_ext.loading.blocks import StepsInTurn
 from streaming_ext.sampler.epoch_plan import Cursor
-from streaming_ext.sampler.node_local import find_node_group, plan_of
+from streaming_ext.sampler.grown.opening import earlier_of
+from streaming_ext.sampler.nodes.node_local import find_node_group, plan_of
 from streaming_ext.sampler.order import kept_bounds
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import find_rank
@@ -24,7 +26,7 @@ from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings
 from streaming_ext.shards.opening import open_streams
 from streaming_ext.shards.prefetch import sequences_ahead
 from streaming_ext.stock import streaming
-from streaming_ext.stock_arguments import refuse_stock
+from streaming_ext.stock_arguments import refuse_stock, require_stock_world
 from streaming_ext.streams import (
     TokenStream,
     domains_of,
@@ -62,25 +64,24 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             which rows count.
         at_max_repeats: what to do where a stream reaches its `max_repeats`: `error`, or
             `renormalize`: the others take over in their proportions.
-        batching_method: `random` mixes streams in a step; `stratified` does so in the proportions
-            of the epoch, to within two sequences; `per_stream` fills each step from one.
-        packing: `best_fit` for rows of whole documents, where only those that are longer than a row
-            are cut; the plan is made once and kept beside the shards. None for sequences cut out
-            of one stream.
-        exclude: a Parquet table of documents (columns `source` and `row`, as `shardmill trace
-            --output` writes it) that training leaves out: packed rows do not hold them, and
-            sequences that hold a token of one do not come.
+        batching_method: `random` mixes streams in a step, `stratified` in the proportions of the
+            epoch; `per_stream` fills a step from one, `device_per_stream` each rank's batch.
+        packing: `best_fit` for rows of whole documents, planned once, where only those that are
+            longer than a row are cut; None for sequences cut out of one stream.
+        document_multiple: of tokens that each document takes in a packed row, padding with it.
+        exclude: a Parquet table of documents (`source` and `row`, as `shardmill trace --output`
+            writes it); packed rows do not hold them, sequences with a token of one do not come.
         max_repeated_ngram: how often some words of 1 to 13 tokens may stand in a row behind each
             other; rows where they do more often do not count: `real` is False, `targets` -100.
+        domain_by: `folder` or `column:NAME`, by which `domain_ids` tells of each token.
         extras: what a batch holds besides `tokens`, see `EXTRAS`.
         eot_id: the id that ends a document, where the dataset does not say.
         token_dtype: type of an id, where a set of another tool stores them as bytes:
             `uint16`, `uint32`, `int32` or `int64`.
-        predownload: sequences a rank fetches ahead of their use; by default half a shuffle
-            window of each lane, or three shards, and at least eight shards.
+        reading: `maps` of shards in memory, or `files` that are read by position, without maps.
+        predownload: sequences a rank fetches ahead of their use; half a shuffle window by default.
         cache_limit: bytes that the cache may hold; what has no remote is never evicted.
-        download_retry: further attempts after a failure that may pass, and more within half a
-            minute; 0 for none.
+        download_retry: further attempts after half a minute of failures; 0 for none at all.
         download_timeout: seconds for one file, all attempts together.
         storage_options: handed to fsspec.
         replication: consecutive ranks of the environment that read the same.
@@ -90,9 +91,9 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         process_group: group of the data-parallel ranks.
         cp_rank: rank within a context-parallel group, with `cp_size`: it gets its part of each row.
         cp_size: ranks of that group.
-        node_local: each node holds its own share of the data, and its ranks read that one; by
-            default so where the manifest says that it is a share. A folder with every node's
-            manifest tells who holds what where there is no process group.
+        cp_layout: `balanced` (its first and last pieces), `documents` (of each) or `contiguous`.
+        node_local: each node reads its own share of the data, by default where the manifest says
+            that it is one; or a folder with all manifests, where there is no process group.
 
     Raises:
         UsageError: an argument is not allowed; the message says which and what is.
@@ -118,11 +119,14 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         at_max_repeats: str = "error",
         batching_method: str = "random",
         packing: str | None = None,
+        document_multiple: int | None = None,
         exclude: str | Path | None = None,
         max_repeated_ngram: int | None = None,
+        domain_by: str | None = None,
         extras: Collection[str] = (),
         eot_id: int | None = None,
         token_dtype: str | None = None,
+        reading: str = "maps",
         predownload: int | None = None,
         cache_limit: int | str | None = None,
         download_retry: int = 2,
@@ -135,6 +139,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         process_group: Any = None,
         cp_rank: int | None = None,
         cp_size: int | None = None,
+        cp_layout: str = "balanced",
         node_local: bool | str | Path | None = None,
         **stock: Any,
     ) -> None:
@@ -145,7 +150,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             split=split, sequence_length=sequence_length, batch_size=batch_size, shuffle=shuffle,
             shuffle_seed=shuffle_seed, shuffle_block_size=shuffle_block_size,
             num_canonical_nodes=num_canonical_nodes, drop_last=drop_last, packing=packing,
-            batching_method=batching_method,
+            batching_method=batching_method, document_multiple=document_multiple,
             exclude=None if exclusions is None else exclusions.fingerprint,
             max_repeated_ngram=max_repeated_ngram, global_batch=global_batch,
         )  # fmt: skip
@@ -154,27 +159,32 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.streams = one_or_several(streams, remote=remote, local=local)
         self.domains, self.domain_of_stream = domains_of(self.streams)
         mixing = mixing_of(self.streams, at_max_repeats=at_max_repeats, batching=batching_method)
-        self.split = split
-        self.shuffle, self.shuffle_seed = shuffle, shuffle_seed
+        self.split, self.shuffle, self.shuffle_seed = split, shuffle, shuffle_seed
         self.shuffle_block_size = shuffle_block_size
         self.num_canonical_nodes, self.drop_last = order.lanes, order.drops_last
         self.dp_rank, self.dp_world_size = rank.rank, rank.size
         self.cache_limit = parse_bytes(cache_limit, name="cache_limit")
         caches = open_streams(self.streams, split=split, limit=self.cache_limit,
                               retries=download_retry, timeout=download_timeout,
-                              options=storage_options or {}, token_dtype=token_dtype)  # fmt: skip
+                              options=storage_options or {}, token_dtype=token_dtype,
+                              sequence_length=order.longest)  # fmt: skip
         indexes = [cache.index for cache in caches]
         self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
         self.eot_id = indexes[0].eot_id if eot_id is None else eot_id
         sizes = order.sizes(own_length=indexes[0].sample_tokens, num_ranks=rank.size)
         self.sequence_length, self._has_batch = sizes.length, sizes.named
         self.batch_size = sizes.batch_size if sizes.named and not sizes.changing else None
+        self.token_domains = open_domains(caches, domain_by, maps=reading == "maps")
+        if self.token_domains is not None:
+            self.domains = self.token_domains.names
         documents = excluded_documents(exclusions, caches)
         source = source_of(caches, packing=packing, length=self.sequence_length,
-                           cache_limit=self.cache_limit, left_out=documents)  # fmt: skip
+                           cache_limit=self.cache_limit, left_out=documents,
+                           multiple=document_multiple, reading=reading)  # fmt: skip
         self.reader = source.reader
         told = (dp_rank, device_mesh, process_group, replication)
-        context = context_slice(cp_rank, cp_size, lengths=sizes.lengths,
+        context = context_slice(cp_rank, cp_size, lengths=sizes.lengths, layout=cp_layout,
+                                multiple=document_multiple,
                                 told=any(each is not None for each in told))  # fmt: skip
         self._bounds = source.bounds(self.sequence_length)
         left_out = None
@@ -188,31 +198,35 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.node_group = find_node_group(
             indexes, node_local=node_local, rank=rank, sequences=counts[0],
             whole_epochs=self.epoch_size is None, mesh=device_mesh, group=process_group,
-            settings=order.of_group(sizes.named_length),
+            settings=order.of_group(sizes), domain_by=domain_by,
         )  # fmt: skip
-        reading = rank if self.node_group is None else self.node_group.rank
+        own = rank if self.node_group is None else self.node_group.rank
         self.plan = plan_of(
             self.node_group, order.spec, bounds=bounds, drop_last=self.drop_last, left_out=left_out,
             choose=sequences_an_epoch(self.streams, counts, epoch_size=self.epoch_size),
-            batching=batching_method,
-            slices=RankSlices(batch_size=sizes.batch_size, lanes=self.num_canonical_nodes,
-                              rank=reading.rank, num_ranks=reading.size, pieces=sizes.pieces),
+            batching=sizes.batching,
+            slices=RankSlices(batch_size=sizes.batch_size, lanes=sizes.lanes,
+                              rank=own.rank, num_ranks=own.size, pieces=sizes.pieces),
             length=sizes.length, sizes=sizes.changing, mixing=mixing,
+            earlier=earlier_of(indexes, sizes.length,
+                               plain=packing is None and documents is None),
         )  # fmt: skip
         ahead = sequences_ahead(order.spec, sizes=counts, shards=self.reader.num_shards,
-                                ranks=reading.size, batch_size=sizes.largest)  # fmt: skip
+                                ranks=own.size, batch_size=sizes.largest)  # fmt: skip
         self.predownload = ahead if predownload is None else predownload
         self.batch_reader = BatchReader(
             self.plan, source, sequence_length=self.sequence_length, extras=extras,
             eot_id=self.eot_id, predownload=self.predownload,
             max_repeated_ngram=max_repeated_ngram, domain_of_stream=self.domain_of_stream,
-            context=context,
+            domains=self.token_domains, context=context,
         )  # fmt: skip
-        self.resume = resume_of(self.node_group, self.plan, indexes,
-                                settings=order.identity(sizes.named_length)
-                                | ({} if mixing is None else mixing.identity()),
+        self.resume = resume_of(self.node_group, self.plan, caches,
+                                settings=order.identity(sizes)
+                                | ({} if mixing is None else mixing.identity())
+                                | ({} if domain_by is None else {"domain_by": domain_by}),
                                 lanes=self.num_canonical_nodes)  # fmt: skip
         self._progress = TrainingPosition(self.resume)
+        self.loaded_state: Mapping[str, Any] = {}
         # What stock StreamingDataLoader divides its count of samples by.
         world = streaming.base.world.World.detect().num_ranks
         self.replication = world // rank.size if world > rank.size else None
@@ -243,7 +257,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         numbers = np.cumsum([0] + [int(bounds[-1]) for bounds in self._bounds])
         stream = int(np.searchsorted(numbers, sample_id, side="right")) - 1
         batch = self.batch_reader.read(stream, np.array([sample_id - numbers[stream]]))
-        return _samples(self.batch_reader.finish(batch))[0]
+        return samples_of(self.batch_reader.finish(batch))[0]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The sequences of this rank and worker, of the next epoch or from where a state was.
@@ -264,7 +278,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                              num_workers=here.num_workers, size=max(1, PLANNED_ROWS // size),
                              first=progress.yielded // size)  # fmt: skip
         for batch in self.batch_reader.batches(here.cursor, blocks, gathered=0):
-            for sample in _samples(self.batch_reader.finish(batch)):
+            for sample in samples_of(self.batch_reader.finish(batch)):
                 progress.yielded += 1
                 yield sample
         if progress.yielded != (planned := blocks.own_steps * size):
@@ -285,29 +299,33 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 a resume.
         """
         if num_samples is not None:
-            self._require_stock_world()
+            require_stock_world(self.dp_world_size, replication=self.replication)
             num_samples //= 1 if self.node_group is None else len(self.node_group.sequences)
         return self._progress.state(num_samples, from_beginning=from_beginning)
 
     def load_state_dict(
-        self, obj: Mapping[str, Any], *, allow_changes: Collection[str] = ()
+        self,
+        obj: Mapping[str, Any],
+        *,
+        allow_changes: Collection[str] = (),
+        extend_state: bool = False,
     ) -> None:
         """Let the next iteration go on from a state; the state is left as it is.
 
         Args:
             obj: from `state_dict` of this class or of its loader.
             allow_changes: fields of `order`, or `streams`, that may differ from the state's.
+            extend_state: let a state of an older generation of the dataset go on in this one: with
+                what was not yet seen of the pass, and the new sequences, each once.
 
         Raises:
             ConfigMismatchError: a setting that decides the order differs.
         """
-        self._progress.load(obj, allow_changes=allow_changes)
+        self._progress.load(obj, allow_changes=allow_changes, extend_state=extend_state)
+        self.loaded_state = obj
 
     def close(self) -> None:
-        """Wait until nothing of this process reads ahead any more, so nothing writes to the cache.
-
-        Needed only before the cache is removed; what iterates after it reads ahead again.
-        """
+        """Wait until nothing of this process reads ahead, before the cache is removed."""
         self.batch_reader.source.close()
 
     def start_cursor(self) -> Cursor:
@@ -330,19 +348,3 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 "global_batch or sequence_length changes during training: a DataLoader has one "
                 "batch_size and takes one row at a time. Use StreamingTokenLoader(dataset)."
             )
-
-    def _require_stock_world(self) -> None:
-        """Refuse a count that was multiplied with a number of ranks that is not this dataset's."""
-        world = streaming.base.world.World.detect().num_ranks // (self.replication or 1)
-        if world != self.dp_world_size:
-            raise UsageError(
-                f"StreamingDataLoader sees {world} ranks in the environment, this dataset has "
-                f"{self.dp_world_size}. Launch with torchrun, or use StreamingTokenLoader."
-            )
-
-
-def _samples(batch: Batch) -> list[dict[str, Any]]:
-    """A batch as one dictionary of tensors a row."""
-    tensors = to_tensors(batch, pin=False)
-    return [{name: values[row] for name, values in tensors.items()}
-            for row in range(len(batch["tokens"]))]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streaming_ext.dataset.places import Place
-from streaming_ext.documents_of_part import find_document, parts_of_shards, read_documents
+from streaming_ext.documents_of_part import documents_between, find_document
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.shards.cache import ShardCache
@@ -101,13 +101,14 @@ def trace_step(
     stage = plan.stage_of(begin, step)
     streams, sequences = plan.whole_step(begin, step)
     traces = []
+    source = dataset.batch_reader.source
     for place, (stream, sequence) in enumerate(
         zip(streams.tolist(), sequences.tolist(), strict=True)
     ):
         if sequence < 0:  # fills up the last batch of an evaluation
             continue
-        pieces = dataset.batch_reader.source.pieces_of(stream, sequence, stage.length)
-        spans = _spans(dataset.reader.caches[stream], pieces)
+        pieces = source.pieces_of(stream, sequence, stage.length)
+        spans = _spans(dataset.reader.caches[stream], pieces, source.multiple)
         rank = place // stage.batch_size
         traces.append(SequenceTrace(rank=rank, stream=stream, sequence=sequence, spans=spans))
     return traces
@@ -148,7 +149,11 @@ def trace_document(
             sequences = reading.sequences_with(stream, begin, end, dataset.sequence_length)
             for visit in plan.visits(start, stream, sequences):
                 pieces = reading.pieces_of(stream, visit.sequence, visit.length)
-                spans = [span for span in _spans(cache, pieces) if span.document == place]
+                spans = [
+                    span
+                    for span in _spans(cache, pieces, reading.multiple)
+                    if span.document == place
+                ]
                 visits += [DocumentVisit(step=visit.step, rank=visit.rank, stream=stream,
                                          sequence=visit.sequence, span=span)
                            for span in spans]  # fmt: skip
@@ -184,28 +189,23 @@ def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path
     return len(lines)
 
 
-def _spans(cache: ShardCache, pieces: Sequence[tuple[int, int]]) -> tuple[DocumentSpan, ...]:
+def _spans(
+    cache: ShardCache, pieces: Sequence[tuple[int, int]], multiple: int
+) -> tuple[DocumentSpan, ...]:
     """The documents of a sequence, which is made of some pieces of the split's stream."""
     spans: list[DocumentSpan] = []
     place = 0
     for begin, end in pieces:
         spans += [replace(span, place=place + span.place)
                   for span in _spans_of_piece(cache, (begin, end))]  # fmt: skip
-        place += end - begin
+        place += -(-(end - begin) // multiple) * multiple
     return tuple(spans)
 
 
 def _spans_of_piece(cache: ShardCache, piece: tuple[int, int]) -> Iterator[DocumentSpan]:
     """The documents of a piece of the stream; their places count from its beginning."""
     begin, end = piece
-    index = cache.index
-    if index.manifest is None:
-        raise UsageError(f"{cache.source.url} does not say which documents it holds.")
-    starts, parts = index.token_starts, parts_of_shards(index)
-    first = int(np.searchsorted(starts, begin, side="right")) - 1
-    last = int(np.searchsorted(starts, end - 1, side="right")) - 1
-    for part in dict.fromkeys(parts[first : last + 1].tolist()):
-        documents = read_documents(cache, part)
+    for documents in documents_between(cache, begin, end):
         origin = documents.origin
         low, high = max(0, begin - origin), end - origin
         document = int(np.searchsorted(documents.ends, low, side="right"))
@@ -214,9 +214,7 @@ def _spans_of_piece(cache: ShardCache, piece: tuple[int, int]) -> Iterator[Docum
             if opens >= high:
                 break
             start = max(low, opens)
-            found = documents.places.of(
-                int(documents.rows[document]), int(documents.sources[document])
-            )
+            found = documents.place(document)
             yield DocumentSpan(
                 source=found.source,
                 row=found.row,

@@ -2,7 +2,7 @@
 
 from prefect import task
 
-from tasks.core.planning.part import Part
+from streaming_ext.text.parts.part import Part
 from tasks.core.workers.jobs import FetchJob
 from tasks.running.retrying import OURS, retry_pauses
 from tasks.running.run import Run

@@ -3,7 +3,7 @@
 from prefect import task
 
 from streaming_ext.errors import DatasetError
-from tasks.core.planning.part import Part
+from streaming_ext.text.parts.part import Part
 from tasks.core.workers.jobs import GatherJob, TokenizedPart
 from tasks.running.retrying import OURS, retry_pauses
 from tasks.running.run import Run

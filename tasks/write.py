@@ -5,7 +5,7 @@ import shutil
 
 from prefect import task
 
-from tasks.core.planning.part import Part
+from streaming_ext.text.parts.part import Part
 from tasks.core.reporting.report import MOST_BAD_SHOWN, PartTimes
 from tasks.core.workers.jobs import TokenizedPart, WriteJob
 from tasks.running.retrying import OURS, retry_pauses

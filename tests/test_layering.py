@@ -74,6 +74,13 @@ def test_all_of_streaming_ext_does_without_prefect() -> None:
     assert not loaded & (PREFECT | {"tasks", "flows"})
 
 
+def test_training_from_shards_needs_no_tokenizer() -> None:
+    pytest.importorskip("torch")
+    loaded = loaded_by("streaming_ext.token_dataset", "streaming_ext.loader", "streaming_ext.trace")
+    # mosaicml-streaming loads transformers, and so `tokenizers`, where they are installed.
+    assert not loaded & {"awkward", "bracex", "gigatoken", "httpx", "tiktoken"}
+
+
 def test_all_of_core_does_without_prefect_and_torch() -> None:
     modules = modules_of("tasks/core")
     assert {"tasks.core.planning.plan", "tasks.core.workers.worker"} <= set(modules)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.text.tokenizer import code_points as codepoints
-from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints, find_unsafe_code_points
+from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints, try_all_code_points
 from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tasks.core.synthetic import make_documents, train_vocabulary
@@ -42,9 +42,9 @@ def tokenizer(rank_path: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def unsafe(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> UnsafeCodePoints:
-    """All of Unicode, tried once, on GPT-2's pattern."""
-    return find_unsafe_code_points(tokenizer, tmp_path_factory.mktemp("cache"))
+def unsafe(tokenizer: Tokenizer) -> UnsafeCodePoints:
+    """All of Unicode, tried on GPT-2's pattern."""
+    return try_all_code_points(tokenizer)
 
 
 @pytest.fixture(scope="session", params=["gpt2", "cl100k_base", "o200k_base"])
@@ -65,7 +65,7 @@ def sharp(
         return tokenizer, unsafe
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codepoints, "_NUM_CODE_POINTS", SHARP_CODE_POINTS)
-        return tokenizer, find_unsafe_code_points(tokenizer, None)
+        return tokenizer, try_all_code_points(tokenizer)
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,15 @@ from cyclopts import App, CycloptsError, Parameter
 from pydantic import ByteSize
 
 from flows.commands.demo import demo
+from flows.commands.export import export
+from flows.commands.import_ import import_
 from flows.commands.inspect import inspect
 from flows.commands.plan import plan
 from flows.commands.shard import shard
 from flows.commands.submit import submit
 from flows.commands.trace import trace
 from flows.commands.verify import verify
+from flows.commands.whole_datasets import copy, extend, merge, subset
 from flows.console.config_file import ConfigFile
 from flows.console.consoles import err, tell
 from flows.console.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
@@ -46,11 +49,22 @@ app = App(
     default_parameter=Parameter(negative=(), show_default=_default_text),
     help_on_error=False,
     suppress_keyboard_interrupt=False,
+    result_action="return_value",  # else it exits by itself, and waits for Prefect's threads
 )
 app.command(
     shard, usage="Usage: shardmill shard SOURCE... --output PATH --tokenizer NAME [OPTIONS]"
 )
+app.command(extend, usage="Usage: shardmill extend DATASET SOURCE... [OPTIONS]")
 app.command(plan, usage="Usage: shardmill plan SOURCE... --tokenizer NAME [OPTIONS]")
+app.command(export, usage="Usage: shardmill export FORMAT DATASET --output PATH [OPTIONS]")
+app.command(copy, usage="Usage: shardmill copy FROM TO [OPTIONS]")
+app.command(merge, usage="Usage: shardmill merge DATASET DATASET... --output PATH [OPTIONS]")
+app.command(
+    import_,
+    name="import",
+    usage="Usage: shardmill import FORMAT PATH... --output DATASET --tokenizer NAME [OPTIONS]",
+)
+app.command(subset, usage="Usage: shardmill subset DATASET --output PATH --documents N [OPTIONS]")
 app.command(submit)
 app.command(verify)
 app.command(inspect)

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from flows.console.consoles import out
 from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
 from streaming_ext.dataset.layout import Split
+from tasks.core.exports.describe import describe_export, is_export
 from tasks.core.storage import open_storage
 
 
@@ -16,18 +17,23 @@ def inspect(
     *,
     sample: Annotated[tuple[int, ...], Parameter(name=("--sample", "-s"))] = (),
     split: Split = "train",
+    generation: str | None = None,
     printing: OutputOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Show what a dataset is; with --sample, what stands in chosen samples and where it came from.
 
+    Of an export: its format, and which dataset it was made from.
+
     Parameters
     ----------
     path
-        Folder or URL of a dataset.
+        Folder or URL of a dataset or an export.
     sample
         Number of a sample to decode; may be given more than once.
     split
         The split that those samples are of.
+    generation
+        Of a dataset that was extended: how the hash of its manifest begins; default: the newest.
     """
     from flows.terminal.show_inspect import show_dataset, show_samples
     from tasks.core.inspect.decode import decode_samples
@@ -35,12 +41,18 @@ def inspect(
 
     with printing.applied():
         storage = open_storage(path)
-        if sample:
-            samples = decode_samples(storage, split, list(sample))
+        if not sample and is_export(storage):
+            from flows.terminal.show_export import show_export
+
+            export = describe_export(storage)
+            printing.result(export.facts())
+            show_export(export, out)
+        elif sample:
+            samples = decode_samples(storage, split, list(sample), generation=generation)
             printing.result([asdict(each) for each in samples])
             show_samples(samples, out)
         else:
-            dataset = describe(storage)
+            dataset = describe(storage, generation=generation)
             printing.result(dataset.facts())
             show_dataset(dataset, out)
     return 0

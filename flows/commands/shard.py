@@ -1,8 +1,7 @@
 """`shardmill shard`: the main job, with its progress in the terminal."""
 
-import gc
-import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,6 @@ from cyclopts import Parameter
 from flows.console.consoles import err, out
 from flows.console.exit_codes import EXIT_FAILED, EXIT_TERMINATED
 from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
-from flows.console.quiet import quiet_prefect
 from flows.stops import Stopped
 from flows.terminal.visible import counted, visible
 from streaming_ext.dataset.manifest import Manifest
@@ -24,8 +22,6 @@ from tasks.core.storage import open_storage
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
-
-    from tasks.core.reporting.progress import RunProgress
 
 
 def shard(
@@ -47,11 +43,12 @@ def shard(
         YAML file with any of these options; what the command line says goes first.
     """
     if dry_run:
-        return _dry_run(config, printing)
+        return dry_run_of(config, printing)
     return run_shard(config, printing)
 
 
-def _dry_run(config: ShardConfig, printing: OutputOptions) -> int:
+def dry_run_of(config: ShardConfig, printing: OutputOptions) -> int:
+    """Tell what a run would do, and do nothing; returns the exit code."""
     from flows.terminal.dry_run import look, show_dry_run
 
     with printing.applied():
@@ -61,11 +58,23 @@ def _dry_run(config: ShardConfig, printing: OutputOptions) -> int:
     return 0
 
 
-def run_shard(config: ShardConfig, printing: OutputOptions = DEFAULT_OUTPUT) -> int:
-    """Run the flow in this process, with its progress in the terminal; returns the exit code."""
+def run_shard(
+    config: ShardConfig,
+    printing: OutputOptions = DEFAULT_OUTPUT,
+    load_flow: "Callable[[ShardConfig], Callable[[], State[Any]]] | None" = None,
+) -> int:
+    """Run a flow in this process, with its progress in the terminal; returns the exit code.
+
+    Args:
+        config: what it makes.
+        printing: what is told.
+        load_flow: imports it; returns what runs it. That is `shard-dataset` unless given.
+    """
+    from flows.dashboard.drawn_beside import drawing_beside
+
     require_linux()
-    with printing.applied() as listen:
-        ended = _run(config, listen)
+    with printing.applied() as listen, drawing_beside():
+        ended = _run(config, listen, load_flow or _shard_dataset)
         printing.result(ended.facts())
     if ended.cancelled:
         err.print("shardmill: cancelled in Prefect. Run the same command again to go on.")
@@ -116,17 +125,36 @@ class _Ended:
         }
 
 
-def _run(config: ShardConfig, listen: Callable[[], None]) -> _Ended:
+def _shard_dataset(config: ShardConfig) -> "Callable[[], State[Any]]":
+    from flows.shard_dataset import shard_dataset
+
+    return lambda: shard_dataset(config, return_state=True)
+
+
+def _run(
+    config: ShardConfig,
+    listen: Callable[[], None],
+    load_flow: "Callable[[ShardConfig], Callable[[], State[Any]]]",
+) -> _Ended:
+    from flows.running import Loaded, run_flow
     from tasks.core.planning.sources import look_into_sources, shortened
     from tasks.core.reporting.progress import watch
+    from tasks.running.worker_pools import worker_ahead
 
     _, wrong = look_into_sources(config)  # a slip of the pen is told before Prefect is loaded
     if wrong:
         err.print(f"{counted(len(wrong), 'file')} will fail, the others are done:")
         for words in shortened(wrong):
             err.print(f"  {visible(words)}", markup=False, soft_wrap=True)
-    with watch() as progress:
-        state = _run_flow(config, progress, listen)
+    ahead = config.executor == "here" and not config.light
+    with watch() as progress, worker_ahead() if ahead else nullcontext():
+
+        def load() -> Loaded:
+            from flows.preparation import prepared_ahead
+
+            return Loaded(load_flow(config), prepared_ahead(config, progress))
+
+        state = run_flow(load, progress, listen)
     storage = open_storage(config.output)
     report, manifest = progress.report, None
     cancelled = state is not None and (state.is_cancelled() or state.is_cancelling())
@@ -143,46 +171,3 @@ def _run(config: ShardConfig, listen: Callable[[], None]) -> _Ended:
             manifest = read_manifest(storage)
             show_published(manifest, str(storage), out)
     return _Ended(output=str(storage), cancelled=cancelled, report=report, manifest=manifest)
-
-
-def _load_ahead() -> None:
-    """Load what a run needs when the API is ready, and at its end, while the API gets ready."""
-    import fastapi.encoders  # noqa: F401
-    import prefect.flow_engine
-    import prefect.task_engine  # noqa: F401
-
-    from flows.dashboard.drawing import load_drawing
-
-    load_drawing()
-
-
-def _run_flow(
-    config: ShardConfig, progress: "RunProgress", listen: Callable[[], None]
-) -> "State[Any] | None":
-    """Run the flow to its end; None where Prefect's server went away before it was told of that."""
-    quiet_prefect()
-    gc.disable()  # what is loaded stays: looking through it again and again takes a seventh
-    from flows.prefect_api.connection import PrefectApi, UnreachableError
-
-    with PrefectApi() as api:  # it gets ready in a process of its own, from here on
-        from flows.preparation import prepared_ahead
-        from flows.shard_dataset import shard_dataset
-        from flows.terminal.run_progress import shown
-
-        gc.freeze()
-        gc.enable()
-        listen()
-        with shown(progress, err), prepared_ahead(config, progress):
-            threading.Thread(target=_load_ahead, daemon=True).start()
-            try:
-                with api.connected(progress):
-                    return shard_dataset(config, return_state=True)
-            except UnreachableError:
-                if progress.report is None:
-                    raise
-                err.print(
-                    f"shardmill: the Prefect server at {api.url} went away; its pages do not show "
-                    "how the run ended.",
-                    soft_wrap=True,
-                )
-                return None

@@ -1,18 +1,27 @@
 """`shardmill trace`: which documents a training step held."""
 
+import math
 import tempfile
+from collections.abc import Sequence, Sized
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+from rich.text import Text
 
 from flows.console.consoles import out
+from flows.terminal.visible import visible
 from streaming_ext.dataset.layout import Split
-from streaming_ext.errors import NothingThereError, UsageError
+from streaming_ext.errors import NothingThereError, UsageError, one_line
+from tasks.core.storage import open_storage
 
 if TYPE_CHECKING:
+    from streaming_ext.dataset.places import Place
     from streaming_ext.streams import TokenStream
     from streaming_ext.token_dataset import StreamingTokenDataset
+
+_MOST_DOCUMENTS = 100  # that words are looked for in; more are none that somebody would read
 
 
 def trace(
@@ -20,6 +29,8 @@ def trace(
     *more: str,
     step: str | None = None,
     document: str | None = None,
+    text: Path | None = None,
+    grep: str | None = None,
     plan: Annotated[bool, Parameter(negative=())] = False,
     batch_size: int | None = None,
     global_batch: str | None = None,
@@ -28,6 +39,11 @@ def trace(
     epochs: int = 1,
     epoch_size: str | None = None,
     proportion: list[str] | None = None,
+    max_repeats: list[float] | None = None,
+    at_max_repeats: Literal["error", "renormalize"] = "error",
+    batching_method: str = "random",
+    exclude: str | None = None,
+    generation: list[str] | None = None,
     split: Split = "train",
     sequence_length: str | None = None,
     shuffle: Annotated[bool, Parameter(negative="--no-shuffle")] = True,
@@ -53,8 +69,14 @@ def trace(
     document
         In place of `--step`: SOURCE:ROW, a source file (its URL, or the end of it) and the row in
         it; tells the steps of the epoch that hold the document.
+    text
+        In place of it: a file of text; tells the steps that hold documents of exactly this text,
+        or of it without its last line break.
+    grep
+        In place of it: words; tells the steps that hold the documents with these words in them,
+        letter by letter. All shards are read for this.
     plan
-        In place of both: the stages of training with their steps and tokens; `--output plan.svg`
+        In place of these: the stages of training with their steps and tokens; `--output plan.svg`
         draws them.
     batch_size
         Sequences a rank and step.
@@ -66,12 +88,25 @@ def trace(
     epoch
         Number of the epoch, from 0.
     epochs
-        How many a plan has.
+        How many a plan has, or are looked at for a document.
     epoch_size
         Sequences an epoch; `64M` for 64 million.
     proportion
         Of each dataset one, in their order: a number, or a schedule in tokens of training,
         `0:0.9 900B:0.9->0.2 1T:0.2`.
+    max_repeats
+        Of each dataset one, in their order: how often training may pass over it; `inf` for any
+        number.
+    at_max_repeats
+        What training did where a dataset reached it.
+    batching_method
+        How steps were made of several datasets: `random`, `stratified`, `per_stream`,
+        `device_per_stream` or `device_per_stream:8`.
+    exclude
+        Parquet file of documents that training left out, where it did.
+    generation
+        Of each dataset one, in their order, where one was extended since: how the hash of the
+        manifest begins that training read; the newest unless given.
     split
         The split that was read.
     sequence_length
@@ -91,25 +126,31 @@ def trace(
         Parquet file to write the documents to, in place of the terminal: what
         `StreamingTokenDataset(exclude=...)` takes. With `--plan`, an SVG file.
     """
-    if [step is not None, document is not None, plan].count(True) != 1:
-        raise UsageError("Give one of `--step`, `--document` and `--plan`.")
+    asked = [step is not None, document is not None, text is not None, grep is not None, plan]
+    if asked.count(True) != 1:
+        raise UsageError("Give one of `--step`, `--document`, `--text`, `--grep` and `--plan`.")
     if (batch_size is None) == (global_batch is None):
         raise UsageError(
             "Give `--batch-size`, the sequences a rank and step, or `--global-batch`, those of all."
         )
+    if epochs < 1:
+        raise UsageError(f"`--epochs` must be at least 1, got {epochs}.")
     steps = range(0) if step is None else _steps(step)
-    source, row = ("", 0) if document is None else _source_and_row(document)
-    _require_output(output, document=document is not None, plan=plan)
+    asked_for = [] if document is None else [_source_and_row(document)]
+    _require_output(output, document=step is None and not plan, plan=plan)
     try:
         from streaming_ext.token_dataset import StreamingTokenDataset
     except ImportError as error:
         raise UsageError(f"`shardmill trace` needs the extra `train`: {error}.") from error
-    from flows.terminal.show_trace import show_trace, show_visits
-    from streaming_ext.trace import trace_document, trace_step, write_traces
+    from flows.terminal.show_trace import show_trace
+    from streaming_ext.trace import trace_step, write_traces
 
     with tempfile.TemporaryDirectory() as cache:  # nothing is unpacked for this
         dataset = StreamingTokenDataset(
-            streams=_streams([path, *more], proportion, cache),
+            streams=_streams([path, *more], proportion, max_repeats, generation, cache),
+            at_max_repeats=at_max_repeats,
+            batching_method=batching_method,
+            exclude=exclude,
             split=split,
             sequence_length=sequence_length,
             batch_size=batch_size,
@@ -126,10 +167,10 @@ def trace(
         if plan:
             _tell_plan(dataset, epoch=epoch, epochs=epochs, output=output)
             return 0
-        if document is not None:
-            show_visits(
-                trace_document(dataset, source, row, epoch=epoch), out, streams=len(dataset.streams)
-            )
+        if step is None:
+            documents = asked_for or _found(dataset.streams, split, text, grep)
+            looked_at = range(epoch, epoch + epochs)
+            _tell_visits(dataset, documents, looked_at, named=not asked_for)
             return 0
         traces = {step: trace_step(dataset, step, epoch=epoch) for step in steps}
     if output is not None:
@@ -142,15 +183,24 @@ def trace(
     return 0
 
 
-def _streams(paths: list[str], proportions: list[str] | None, cache: str) -> "list[TokenStream]":
+def _streams(
+    paths: list[str],
+    proportions: list[str] | None,
+    limits: list[float] | None,
+    generations: list[str] | None,
+    cache: str,
+) -> "list[TokenStream]":
     """The datasets, of which nothing but what they say of themselves is read."""
     from streaming_ext.streams import TokenStream
 
-    if proportions is not None and len(proportions) != len(paths):
-        raise UsageError(
-            f"{len(paths)} datasets and {len(proportions)} of `--proportion`: give each one, or "
-            "none."
-        )
+    of_each: dict[str, Sized | None] = {
+        "--proportion": proportions, "--max-repeats": limits, "--generation": generations,
+    }  # fmt: skip
+    for name, given in of_each.items():
+        if given is not None and len(given) != len(paths):
+            raise UsageError(
+                f"{len(paths)} datasets and {len(given)} of `{name}`: give each one, or none."
+            )
     for path in paths:
         if "://" not in path and not Path(path).is_dir():
             raise NothingThereError(f"{path} is no dataset: it is not there. Is the path right?")
@@ -159,9 +209,72 @@ def _streams(paths: list[str], proportions: list[str] | None, cache: str) -> "li
             remote=path if "://" in path else None,
             local=f"{cache}/{number}" if "://" in path else path,
             proportion=None if proportions is None else proportions[number],
+            max_repeats=None if limits is None or limits[number] == math.inf else limits[number],
+            generation=None if generations is None else generations[number],
         )
         for number, path in enumerate(paths)
     ]
+
+
+def _found(
+    streams: "Sequence[TokenStream]", split: Split, text: Path | None, grep: str | None
+) -> list[tuple[str, int]]:
+    """Source and row of the documents that are a text, or hold some words.
+
+    Raises:
+        UsageError: none is or does, or more than one would read of.
+    """
+    from tasks.core.inspect.search import documents_that_are, documents_that_hold
+
+    if text is None and grep is None:
+        return []
+    asked = f"--text {text}" if grep is None else f"--grep {grep!r}"
+    places: list[Place] = []
+    for stream in streams:
+        storage, generation = open_storage(stream.place), stream.generation
+        if text is not None:
+            whole = _read_text(text)
+            places += documents_that_are(storage, split, whole, generation=generation)
+            if whole.endswith("\n"):  # as editors have it
+                cut = whole[:-1]
+                places += documents_that_are(storage, split, cut, generation=generation)
+        elif grep is not None:
+            holding = documents_that_hold(storage, split, grep, generation=generation)
+            places += islice(holding, _MOST_DOCUMENTS + 1)
+    if not places:
+        raise UsageError(f"`{asked}`: no document of split {split!r}.")
+    if len(places) > _MOST_DOCUMENTS:
+        raise UsageError(f"`{asked}`: more than {_MOST_DOCUMENTS} documents. Give more words.")
+    return list(dict.fromkeys((place.source, place.row) for place in places))
+
+
+def _read_text(path: Path) -> str:
+    """A file of text, whole."""
+    try:
+        return path.expanduser().read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"`--text {path}` cannot be read: {one_line(error)}.") from error
+
+
+def _tell_visits(
+    dataset: "StreamingTokenDataset",
+    documents: list[tuple[str, int]],
+    epochs: range,
+    *,
+    named: bool,
+) -> None:
+    """The steps of some epochs that hold each of some documents."""
+    from flows.terminal.show_trace import show_visits
+    from streaming_ext.trace import trace_document
+
+    for source, row in documents:
+        if named:
+            out.print(Text(visible(f"{source} row {row}"), style="bold cyan"), soft_wrap=True)
+        for epoch in epochs:
+            visits = trace_document(dataset, source, row, epoch=epoch)
+            if len(epochs) > 1:
+                out.print(f"epoch {epoch}")
+            show_visits(visits, out, streams=len(dataset.streams))
 
 
 def _steps(text: str) -> range:

@@ -1,21 +1,34 @@
 """`shardmill verify`: a dataset checked against what it says of itself."""
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter, validators
+from rich.console import Console
 from rich.progress import Progress
 
 from flows.console.consoles import err, out
 from flows.console.exit_codes import EXIT_FAILED
 from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
+from streaming_ext.errors import UsageError
+from tasks.core.exports.describe import is_export
 from tasks.core.storage import open_storage
+
+if TYPE_CHECKING:
+    from tasks.core.exports.verify import ExportReport
+    from tasks.core.moving.compare import Compared
+    from tasks.core.verify.findings import Report
+
+R = TypeVar("R", "Report", "ExportReport", "Compared")
 
 
 def verify(
     path: str,
     *,
+    generation: str | None = None,
     deep: bool = False,
     documents: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 200,
     seed: int = 0,
@@ -24,10 +37,15 @@ def verify(
 ) -> int:
     """Check every byte of a dataset against what it says of itself.
 
+    Of an export, also against the dataset that it was made from: document for document the same
+    ids.
+
     Parameters
     ----------
     path
-        Folder or URL of a dataset.
+        Folder or URL of a dataset or an export.
+    generation
+        Of a dataset that was extended: how the hash of its manifest begins; default: the newest.
     deep
         Also read the source files again: tokenize a sample of documents anew and compare.
     documents
@@ -37,22 +55,46 @@ def verify(
     workers
         Threads.
     """
-    from flows.terminal.show_verify import show_findings, show_report
+    storage = open_storage(path)
+    if is_export(storage):
+        if deep:
+            raise UsageError(
+                f"{storage} is an export, which is compared with its dataset and not with texts. "
+                "Verify the dataset with --deep."
+            )
+        from flows.terminal.show_export import show_verified
+        from tasks.core.exports.verify import verify_export
+
+        return told(partial(verify_export, storage, workers=workers), show_verified, printing)
+    from flows.terminal.show_verify import show_report
     from tasks.core.verify.verify import verify as check
+
+    found = partial(
+        check,
+        storage,
+        generation=generation,
+        deep=deep,
+        deep_sample=documents,
+        seed=seed,
+        workers=workers,
+    )
+    return told(found, show_report, printing)
+
+
+def told(
+    check: Callable[..., R], show: Callable[[R, Console], None], printing: OutputOptions
+) -> int:
+    """Check with a bar of its progress, and print what was found; returns the exit code."""
+    from flows.terminal.show_verify import show_findings
 
     with printing.applied():
         with Progress(transient=True, console=err) as bar:
             task = bar.add_task("verifying", total=None)
             report = check(
-                open_storage(path),
-                deep=deep,
-                deep_sample=documents,
-                seed=seed,
-                workers=workers,
-                on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+                on_progress=lambda done, total: bar.update(task, completed=done, total=total)
             )
         printing.result({"sound": report.sound, **asdict(report)})
-        show_report(report, out)
+        show(report, out)
     if not report.sound and printing.quiet:
         show_findings(report.findings, err)
     return 0 if report.sound else EXIT_FAILED

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.dashboard.charts import draw_charts
 from flows.dashboard.drawing import MUTED
+from flows.dashboard.drawn_beside import drawn
 from flows.terminal.visible import count_text, duration_text, plain, visible
 from streaming_ext.dataset.layout import DUPLICATES_FOLDER, MANIFEST
 from streaming_ext.dataset.spec import DatasetSpec
@@ -35,7 +35,7 @@ class ReportPage:
         notes = self._notes()
         self._charts = [
             Chart(title=title, svg=svg, note=notes.get(title, ""))
-            for title, svg in draw_charts(figures).items()
+            for title, svg in drawn(figures).items()
         ]
 
     @property

@@ -1,6 +1,7 @@
 """The executor `here`: worker processes of this host."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from flows.executors.parts import finished_parts
@@ -17,24 +18,33 @@ from tasks.running.worker_pools import worker_pools
 class Here:
     """Worker processes, getting ready while the run plans."""
 
-    def __init__(self, pool: WorkerPool, movers: WorkerPool) -> None:
+    def __init__(self, pool: WorkerPool, movers: WorkerPool, thread: ThreadPoolExecutor) -> None:
         self._pool = pool
         self._movers = movers
+        self._thread = thread
+        self._prepared: Future[None] | None = None
 
     def prepare(self, plan: RunPlan, storage: Storage) -> None:
-        """Load the tokenizer in every process; only the first stage needs it."""
+        """Have every process load the tokenizer meanwhile; only the first stage needs it."""
         if plan.stage != "gather":
-            self._pool.prepare(plan.tokenizer_folder, plan.config.engine)
+            self._prepared = self._thread.submit(
+                self._pool.prepare, plan.tokenizer_folder, plan.config.engine
+            )
 
     def finished(
         self, plan: RunPlan, storage: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on this host; see `Executor`."""
+        if self._prepared is not None:
+            self._prepared.result()
         yield from finished_parts(Run(plan, storage, self._pool, progress, self._movers))
 
 
 @contextmanager
 def here(config: ShardConfig, *, files: int, inherited: Sequence[int]) -> Iterator[Here]:
     """Start the worker processes; they end with the block."""
-    with worker_pools(config, files, inherited=inherited) as (pool, movers):
-        yield Here(pool, movers)
+    with (
+        ThreadPoolExecutor(1) as thread,  # it ends when the processes have ended
+        worker_pools(config, files, inherited=inherited) as (pool, movers),
+    ):
+        yield Here(pool, movers, thread)

@@ -16,8 +16,8 @@ from prefect.utilities.annotations import opaque
 
 from flows.executors.stage import Stage
 from flows.prefect_api.suspension import end_if_suspended
-from tasks.core.planning.part import Part
-from tasks.running.run import Run
+from streaming_ext.text.parts.part import Part
+from tasks.running.run import InHand
 
 _LOOK_SECONDS = 1.0
 MAX_THREADS = 4096  # of a task runner; it starts them as they are needed
@@ -33,7 +33,7 @@ class PartEnd:
 
 
 def done_in_any_order(
-    stage: Stage, run: Run, parts: Iterable[Part], *, at_once: int
+    stage: Stage, run: InHand, parts: Iterable[Part], *, at_once: int
 ) -> Iterator[PartEnd]:
     """Take each part through all steps of a stage; yield parts as they end, well or not.
 

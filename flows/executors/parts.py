@@ -9,11 +9,11 @@ from flows.executors.look_ahead import PartEnd, done_in_any_order
 from flows.executors.stage import STAGES
 from streaming_ext.errors import ShardmillError, TransientStorageError
 from tasks.core.reporting.report import FailedFile, PartTimes
-from tasks.running.run import Run
+from tasks.running.run import InHand
 from tasks.running.worker_pools import LOOK_AHEAD_FILES
 
 
-def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
+def finished_parts(run: InHand) -> Iterator[PartTimes | FailedFile]:
     """Do all parts that are to be done; yields what became of each, in the order in which they end.
 
     Raises:

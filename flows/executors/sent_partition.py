@@ -6,9 +6,9 @@ from uuid import UUID
 
 from prefect.client.schemas.objects import State
 
+from streaming_ext.text.parts.part import Part
 from tasks.core.cluster.heartbeat import Pulse
 from tasks.core.cluster.messages import PartitionSign
-from tasks.core.planning.part import Part
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.hosts.partition_guest import REFUSED

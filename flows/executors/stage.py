@@ -8,7 +8,10 @@ from prefect.futures import PrefectFuture
 
 from tasks.core.planning.run_plan import StageName
 from tasks.download import download
+from tasks.export import export
 from tasks.gather import gather
+from tasks.move import copy, merge
+from tasks.subset import subset
 from tasks.tokenize import tokenize
 from tasks.write import write
 
@@ -43,6 +46,7 @@ class Stage:
     behind: str
 
 
+_READ = tokenize.with_options(name="read", task_run_name="read {part}")  # ids as they are
 _FROM_SOURCES = (
     Step(name="download", submit=download.submit, local=False),
     Step(name="tokenize", submit=tokenize.submit),
@@ -50,6 +54,14 @@ _FROM_SOURCES = (
 )
 STAGES: dict[StageName, Stage] = {
     "shard": Stage(name="sharding", steps=_FROM_SOURCES, behind="publishing"),
+    "import": Stage(
+        name="importing",
+        steps=(
+            Step(name="read", submit=_READ.submit),
+            Step(name="write", submit=write.submit),
+        ),
+        behind="publishing",
+    ),
     "scatter": Stage(
         name="stage 1 of 2, tokenizing and sorting",
         steps=_FROM_SOURCES,
@@ -61,6 +73,26 @@ STAGES: dict[StageName, Stage] = {
             Step(name="gather", submit=gather.submit),
             Step(name="write", submit=write.submit),
         ),
+        behind="publishing",
+    ),
+    "copy": Stage(
+        name="copying",
+        steps=(Step(name="copy", submit=copy.submit),),
+        behind="publishing",
+    ),
+    "merge": Stage(
+        name="merging",
+        steps=(Step(name="merge", submit=merge.submit),),
+        behind="publishing",
+    ),
+    "subset": Stage(
+        name="taking documents",
+        steps=(Step(name="subset", submit=subset.submit),),
+        behind="publishing",
+    ),
+    "export": Stage(
+        name="exporting",
+        steps=(Step(name="export", submit=export.submit),),
         behind="publishing",
     ),
 }

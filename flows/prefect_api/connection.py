@@ -25,6 +25,7 @@ from flows.prefect_api.embedded_api import EmbeddedApi
 from flows.prefect_api.heartbeat import own_heartbeats
 from streaming_ext.errors import ShardmillError
 from tasks.core.reporting.progress import RunProgress
+from tasks.running.prefect_settings import changed_settings
 
 ANSWER_SECONDS = 10.0  # a server that was started a moment ago gets ready within this
 BUSY_SECONDS = 60.0  # one that takes a request and does not answer it is under load
@@ -84,7 +85,7 @@ class PrefectApi:
         if self._embedded is None:
             _require_answer(self.url)
             try:
-                with temporary_settings(_without_certificates(self.url)), own_heartbeats():
+                with changed_settings(_without_certificates(self.url)), own_heartbeats():
                     yield
             except httpx.TransportError as error:
                 raise UnreachableError(self.url) from error
@@ -93,7 +94,7 @@ class PrefectApi:
             return
         self._embedded.wait()
         settings: dict[Any, Any] = {
-            **_without_certificates(self.url),
+            PREFECT_API_SSL_CERT_FILE: str(_NOBODY),
             PREFECT_API_URL: self.url,
             # Log lines and signs of life are for those who watch a server.
             PREFECT_LOGGING_TO_API_ENABLED: False,
@@ -110,8 +111,12 @@ class PrefectApi:
         self._embedded.stop(recorded=recorded)
 
 
-def _without_certificates(url: str) -> dict[Any, Any]:
-    return {PREFECT_API_SSL_CERT_FILE: str(_NOBODY)} if url.startswith("http:") else {}
+def _without_certificates(url: str) -> dict[str, str]:
+    return {} if _needs_certificates(url) else {"api.ssl_cert_file": str(_NOBODY)}
+
+
+def _needs_certificates(url: str) -> bool:
+    return not url.startswith("http:")
 
 
 def ask_without_proxy(url: str) -> None:
@@ -128,7 +133,7 @@ def ask_without_proxy(url: str) -> None:
 def answers(url: str, *, seconds: float = 5.0) -> bool:
     """Whether a server answers, whatever it says."""
     try:
-        httpx.get(f"{url}/health", timeout=seconds, verify=not url.startswith("http:"))
+        httpx.get(f"{url}/health", timeout=seconds, verify=_needs_certificates(url))
     except httpx.TransportError:
         return False
     return True
@@ -139,7 +144,7 @@ def _require_answer(url: str) -> None:
     began = time.monotonic()
     while True:
         try:
-            httpx.get(f"{url}/health", timeout=5)
+            httpx.get(f"{url}/health", timeout=5, verify=_needs_certificates(url))
         except httpx.ReadTimeout:
             patience = BUSY_SECONDS
         except httpx.TransportError:
@@ -177,7 +182,7 @@ def _let_record(url: str, progress: RunProgress, *, seconds: float) -> bool:
         question["flow_runs"] = {"id": {"any_": [progress.run]}}
     last, since = -1, time.monotonic()
     # The dataset is done whatever becomes of these records, so a deaf server is no error.
-    with suppress(httpx.TransportError), httpx.Client(verify=not url.startswith("http:")) as client:
+    with suppress(httpx.TransportError), httpx.Client(verify=_needs_certificates(url)) as client:
         while time.monotonic() < deadline:
             count = client.post(f"{url}/task_runs/count", json=question, timeout=5).json()
             if progress.task_runs is not None and count >= progress.task_runs:

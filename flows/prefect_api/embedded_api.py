@@ -16,6 +16,7 @@ import socket
 import time
 from contextlib import suppress
 
+from flows.forked import fork
 from flows.prefect_api.embedded_server import READY, STOP_SECONDS, serve
 
 START_SECONDS = 180.0  # some six on an idle machine; one that ends earlier is told at once
@@ -34,9 +35,10 @@ class EmbeddedApi:
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
             parent_lives, self._end = os.pipe()  # closed by the system when this process dies
             self._ready, is_ready = os.pipe()
-            self.pid = os.fork()
-            if not self.pid:
-                serve(listener, parent_lives, is_ready)
+            self.pid = fork(
+                lambda: serve(listener, parent_lives, is_ready),
+                keep={listener.fileno(), parent_lives, is_ready},
+            )
         os.close(parent_lives)
         os.close(is_ready)
         self._ended = False

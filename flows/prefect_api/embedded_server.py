@@ -2,13 +2,12 @@
 
 import gc
 import os
-import signal
 import socket
 import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from flows.prefect_api.database import make_home, needs_no_migration, note_migrated
 
@@ -46,31 +45,16 @@ USED = {
 }
 
 
-def serve(listener: socket.socket, parent_lives: int, is_ready: int) -> NoReturn:
+def serve(listener: socket.socket, parent_lives: int, is_ready: int) -> None:
     """Be the API's process, forked from the command, to its end."""
-    code = 1
+    gc.disable()  # starting makes a million objects that stay
+    os.environ.update(_SETTINGS)
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.setpgid(0, 0)  # Ctrl+C is not for it; a session of its own would void its niceness
-        gc.disable()  # starting makes a million objects that stay
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for descriptor in range(3):
-            os.dup2(nothing, descriptor)
-        kept = {0, 1, 2, listener.fileno(), parent_lives, is_ready}
-        for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208  (numbers)
-            if descriptor not in kept:
-                with suppress(OSError):  # the one that listed them
-                    os.close(descriptor)
-        os.environ.update(_SETTINGS)
         _run_server(listener, parent_lives, is_ready)
-        code = 0
-    except Exception as error:  # noqa: BLE001  it is told by who waits for it
+    except Exception as error:
         with suppress(OSError):
             os.write(is_ready, f"{type(error).__name__}: {error}".encode()[:_MOST_WORDS])
-    finally:
-        os._exit(code)  # never back into the command, whose process this is no more
+        raise
 
 
 def _run_server(listener: socket.socket, parent_lives: int, is_ready: int) -> None:

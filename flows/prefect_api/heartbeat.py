@@ -11,11 +11,9 @@ from contextvars import ContextVar, copy_context
 
 from prefect.events import emit_event
 from prefect.runtime import flow_run
-from prefect.settings import (
-    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
-    get_current_settings,
-    temporary_settings,
-)
+from prefect.settings import get_current_settings
+
+from tasks.running.prefect_settings import changed_settings
 
 _EVENT = "prefect.flow-run.heartbeat"
 _seconds: ContextVar[int | None] = ContextVar("heartbeat_seconds", default=None)
@@ -26,7 +24,7 @@ def own_heartbeats() -> Iterator[None]:
     """Have flow runs of the block give their signs by `beating`, as often as Prefect's would."""
     token = _seconds.set(get_current_settings().flows.heartbeat_frequency)
     try:
-        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        with changed_settings({"flows.heartbeat_frequency": None}):
             yield
     finally:
         _seconds.reset(token)

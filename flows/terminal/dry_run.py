@@ -70,6 +70,9 @@ def show_dry_run(found: DryRun, console: Console, *, all_files: bool) -> None:
     state = "is whole already; nothing would be done" if plan.published else "would be made"
     if done and not plan.published:
         state = f"would be finished: {counted(done, 'part')} of {len(plan.parts)} done before"
+    if plan.parent is not None and not plan.published:
+        new = len(plan.parts) - len(plan.parent.manifest.parts)
+        state = f"has {counted(len(plan.parts) - new, 'part')}, and would have {new:,} more"
     facts = [
         ("output", f"{visible(found.output)} {state}"),
         ("to do", f"{counted(len(plan.todo), 'part')}, {found.todo_bytes / 1e6:,.1f} MB"),

@@ -107,12 +107,18 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
     """
     facts: list[tuple[str, str]] = []
     facts.append(("parts", f"{report.files_done} done, {report.files_skipped} done before"))
-    facts.append(("text", f"{report.text_bytes / 1e6:,.1f} MB"))
+    if is_text := report.engine is not None:  # else ids were imported
+        facts.append(("text", f"{report.text_bytes / 1e6:,.1f} MB"))
     facts.append(("tokens", f"{report.tokens:,}"))
-    if report.tokens:
+    if report.tokens and is_text:
         facts.append(("bytes a token", f"{report.text_bytes / report.tokens:.3f}"))
     facts.append(("shards", f"{report.shard_bytes / 1e6:,.1f} MB"))
-    rate = f"{report.megabytes_per_second:.1f} MB/s"
+    tokens_a_second = report.tokens / report.seconds if report.seconds else 0.0
+    rate = (
+        f"{report.megabytes_per_second:.1f} MB/s"
+        if is_text
+        else f"{tokens_a_second / 1e6:,.1f} million tokens/s"
+    )
     facts.append(("time", f"{duration_text(report.seconds)} ({rate})"))
     if page is not None:
         facts.append(("report", visible(page)))

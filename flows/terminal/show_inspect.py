@@ -86,22 +86,60 @@ def _heading(console: Console, words: str) -> None:
 def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
     spec, tokenizer = dataset.spec, dataset.spec.tokenizer
     ids = f"{tokenizer.vocab_size:,} ids, {visible(tokenizer.eot_token)} is {tokenizer.eot_id}"
-    holdout = f"{spec.holdout_fraction:.4%} of the documents, seed {spec.holdout_seed}"
+    by = "" if spec.imported is None else ", by the hash of their ids"
+    holdout = f"{spec.holdout_fraction:.4%} of the documents{by}, seed {spec.holdout_seed}"
     return [
         (
             "documents",
             f"{dataset.documents:,} of {counted(dataset.files, 'source file')}",
         ),
         ("tokens", f"{dataset.tokens:,}, one end-of-text id a document among them"),
-        ("text", f"{_size(dataset.text_bytes)} in {_columns(spec)}"),
-        ("bytes a token", f"{dataset.bytes_per_token:.3f} of text, end-of-text ids left out"),
+        *_text_facts(dataset),
         ("tokenizer", f"{visible(tokenizer.name)} ({tokenizer.kind}), {ids}"),
         ("fingerprint", visible(tokenizer.fingerprint)),
         ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
         ("shards", f"up to {_size(spec.shard_size)}, compression {visible(spec.compression)}"),
         ("holdout", holdout if spec.holdout_fraction else "none"),
+        *_subset_facts(spec),
+        *([("merged", f"of {counted(dataset.merged, 'dataset')}")] if dataset.merged else []),
+        *_generation_facts(dataset),
         *_shuffle_facts(dataset),
         *_duplicate_facts(dataset),
+    ]
+
+
+def _text_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
+    imported = dataset.spec.imported
+    if imported is not None:
+        return [("imported", f"ids of {imported.set_format}, as they were")]
+    if dataset.spec.subset is not None:
+        return [("text", f"of {_columns(dataset.spec)}; nothing tells how many bytes")]
+    return [
+        ("text", f"{_size(dataset.text_bytes)} in {_columns(dataset.spec)}"),
+        ("bytes a token", f"{dataset.bytes_per_token:.3f} of text, end-of-text ids left out"),
+    ]
+
+
+def _subset_facts(spec: DatasetSpec) -> list[tuple[str, str]]:
+    if spec.subset is None:
+        return []
+    how = "the first ones" if spec.subset.seed is None else f"drawn with seed {spec.subset.seed}"
+    whole = f"of the dataset whose manifest has the hash {spec.subset.of}"
+    return [("subset", f"{counted(spec.subset.documents, 'document')}, {how}, {whole}")]
+
+
+def _generation_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
+    """Each generation of an extended dataset, the oldest first."""
+    if not dataset.generations:
+        return []
+    older = [
+        (each.manifest.xxh128, each.parts, sum(s.tokens for s in each.splits.values()))
+        for each in dataset.generations
+    ]
+    all_of_them = [*older, (dataset.manifest, len(dataset.parts), dataset.tokens)]
+    return [
+        (f"generation {number}", f"{content}: {counted(parts, 'part')}, {tokens:,} tokens")
+        for number, (content, parts, tokens) in enumerate(all_of_them)
     ]
 
 

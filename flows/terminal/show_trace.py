@@ -28,7 +28,7 @@ def show_trace(traces: Iterable[SequenceTrace], console: Console, *, streams: in
 def show_visits(visits: Sequence[DocumentVisit], console: Console, *, streams: int) -> None:
     """The steps that hold a document, a line a piece."""
     if not visits:
-        console.print("No step of this epoch holds it: it was left out at the end of the epoch.")
+        console.print("No step of this epoch holds it: it was excluded, or is left out at its end.")
     for visit in visits:
         span = visit.span
         stream = f" of stream {visit.stream}" if streams > 1 else ""

@@ -11,6 +11,7 @@ from streaming_ext.batches.masks import IGNORED, MASKS, Boundaries
 from streaming_ext.batches.repeats import repeats_more
 from streaming_ext.batches.spread import Spread
 from streaming_ext.batches.token_source import Flags, ReadAhead, TokenRows, TokenSource
+from streaming_ext.domains.token_domains import TokenDomains
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
 from streaming_ext.sampler.order import Ints
@@ -18,7 +19,8 @@ from streaming_ext.sampler.order import Ints
 _NUMBERS: Final = ("sequence_ids", "stream_ids", "domain_ids")
 EXTRAS: Final = (*MASKS, "starts_inside", *_NUMBERS)
 PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little a batch
-_A_ROW: Final = ("real", *_NUMBERS, "starts_inside")  # arrays with one value a row
+MASKED: Final = "masked"  # rows that a filter masked: for those who count, not for training
+_A_ROW: Final = ("real", MASKED, *_NUMBERS, "starts_inside")  # arrays with one value a row
 
 Batch = dict[str, Any]
 
@@ -59,6 +61,7 @@ class BatchReader:
         predownload: int,
         max_repeated_ngram: int | None = None,
         domain_of_stream: Sequence[int] = (0,),
+        domains: TokenDomains | None = None,
         context: ContextSlice | None = None,
     ) -> None:
         """Choose what a batch holds besides its tokens.
@@ -72,6 +75,7 @@ class BatchReader:
             predownload: sequences of this rank to run ahead with fetching.
             max_repeated_ngram: see `repeats_more`; None to look for nothing.
             domain_of_stream: number of each stream's domain.
+            domains: of tokens, where streams are no domains.
             context: which part of each row; None for all of it.
         """
         if unknown := sorted(set(extras) - set(EXTRAS)):
@@ -87,14 +91,30 @@ class BatchReader:
         self.extras = frozenset(extras)
         self._eot = -1 if eot_id is None else eot_id
         self._masks = self.extras & set(MASKS)
+        self._only_for_context = frozenset[str]()
+        if context is not None and context.by_documents:
+            self._only_for_context = frozenset({"cu_seqlens"}) - self.extras
+            self._masks |= self._only_for_context
         self._buffers = Buffers()
         self._spread: Spread | None = None
         if self._masks:
             source.find_ends(self._eot)
         self._predownload = predownload
         self._domain_of_stream = np.array(domain_of_stream)
+        self._domains = domains
         self._context = context
         self._max_repeated = max_repeated_ngram
+
+    @property
+    def filters(self) -> bool:
+        """Whether rows may be masked."""
+        return self._max_repeated is not None
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes that raw batches hold for each token, boundaries left out."""
+        of_domains = self._domains is not None and "domain_ids" in self.extras
+        return self.source.dtype.itemsize + (4 if of_domains else 0)
 
     def batches(
         self, cursor: Cursor, blocks: Iterable[range], *, gathered: int | None
@@ -158,6 +178,7 @@ class BatchReader:
     def finish(self, raw: Batch) -> Batch:
         """The one batch of a raw batch of one step; see `split`."""
         (batch,) = self.split(raw, rows=len(raw["tokens"]))
+        batch.pop(MASKED, None)
         return batch
 
     def split(self, raw: Batch, *, rows: int) -> Iterator[Batch]:
@@ -167,8 +188,8 @@ class BatchReader:
         than to make.
 
         Yields:
-            `tokens` (rows, length) int64, the extras, and `real` where rows may be
-            fillers.
+            `tokens` (rows, length) int64, the extras, `real` where rows may be
+            fillers, and `MASKED` where they are filtered.
         """
         kept = [name for name in _A_ROW if name in raw]
         spread = self._spread_of(raw, rows) if self._masks else None
@@ -200,7 +221,11 @@ class BatchReader:
             batch |= spread.of_step(step, tokens)
             if "real" in batch and "targets" in batch:
                 batch["targets"][~batch["real"]] = IGNORED
-        return batch if self._context is None else self._context.cut(batch)
+        if self._context is not None:
+            batch = self._context.cut(batch)
+            for name in self._only_for_context:
+                del batch[name]
+        return batch
 
     def _planned(
         self, cursor: Cursor, blocks: Iterable[range]
@@ -262,13 +287,18 @@ class BatchReader:
                 tokens[~chosen] = max(0, self._eot)
             batch["real"] = chosen
         if self._max_repeated is not None:
-            batch["real"] = chosen & ~repeats_more(tokens, self._max_repeated, eot_id=self._eot)
+            repeats = repeats_more(tokens, self._max_repeated, eot_id=self._eot)
+            batch["real"], batch[MASKED] = chosen & ~repeats, chosen & repeats
         if "sequence_ids" in self.extras:
             batch["sequence_ids"] = told.sequences
         if "stream_ids" in self.extras:
             batch["stream_ids"] = told.streams
         if "domain_ids" in self.extras:
             batch["domain_ids"] = self._domain_of_stream[told.streams]
+            if self._domains is not None:
+                batch["domain_ids"] = self._domains.of_tokens(
+                    located.spans(rows), length=tokens.shape[1], real=told.real
+                )
         if "starts_inside" in self.extras:
             batch["starts_inside"] = located.start_inside(rows, self._eot) & chosen
         return batch

@@ -5,10 +5,13 @@ times behind each other are a run of at least p * k such places, and one of ever
 it, with half of the run before it or behind it. Looking there tells nearly all rows to be clean.
 """
 
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from streaming_ext.sampler.order import Ints
 
 LONGEST: Final = 13  # tokens of an n-gram
 _NEAR: Final = 4  # places looked at before and behind
@@ -27,24 +30,37 @@ def repeats_more(
     Returns:
         (rows,).
     """
-    rows, length = tokens.shape
-    found = np.zeros(rows, bool)
-    for period in range(1, LONGEST + 1):
-        run = period * times
-        last = length - period  # places that have a token one period on
-        places = np.arange(run - 1, last, run)
-        if not places.size:
-            break
-        row, column = np.nonzero(tokens[:, places] == tokens[:, places + period])
-        near = np.arange(min(_NEAR, run // 2) + 1)
-        before = places[column][:, None] - near
-        behind = np.minimum(places[column][:, None] + near, last - 1)
-        row_ = row[:, None]
-        long = (tokens[row_, before] == tokens[row_, before + period]).all(axis=1)
-        long |= (tokens[row_, behind] == tokens[row_, behind + period]).all(axis=1)
-        for maybe in np.unique(row[long]).tolist():  # hardly any
-            found[maybe] |= _longest_run(tokens[maybe], period, eot_id) >= run
+    found = np.zeros(len(tokens), bool)
+    places, periods, lasts = _looked_at(tokens.shape[1], times)
+    # places of all periods at once: (rows, places)
+    row, at = np.nonzero(tokens.take(places, axis=1) == tokens.take(places + periods, axis=1))
+    if not row.size:
+        return found
+    place, period, last, owner = places[at], periods[at], lasts[at], row[:, None]
+    # (places that have an equal, places near each)
+    near = np.minimum(np.arange(_NEAR + 1), (period * times // 2)[:, None])
+    before = place[:, None] - near
+    behind = np.minimum(place[:, None] + near, last[:, None] - 1)
+    on = period[:, None]
+    long = (tokens[owner, before] == tokens[owner, before + on]).all(axis=1)
+    long |= (tokens[owner, behind] == tokens[owner, behind + on]).all(axis=1)
+    for maybe, step in set(zip(row[long].tolist(), period[long].tolist(), strict=True)):
+        if not found[maybe]:  # hardly any comes here
+            found[maybe] = _longest_run(tokens[maybe], step, eot_id) >= step * times
     return found
+
+
+@lru_cache(maxsize=8)
+def _looked_at(length: int, times: int) -> tuple[Ints, Ints, Ints]:
+    """Places in a row with the period of each, and how many places have a token one period on."""
+    places, periods, lasts = [], [], []
+    for period in range(1, LONGEST + 1):
+        last = length - period
+        own = np.arange(period * times - 1, max(last, 0), period * times)
+        places.append(own)
+        periods.append(np.full_like(own, period))
+        lasts.append(np.full_like(own, last))
+    return np.concatenate(places), np.concatenate(periods), np.concatenate(lasts)
 
 
 def _longest_run(tokens: npt.NDArray[np.integer[Any]], period: int, eot_id: int) -> int:

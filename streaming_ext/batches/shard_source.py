@@ -9,13 +9,15 @@ import numpy as np
 
 from streaming_ext.batches.masks import Boundaries
 from streaming_ext.batches.token_reader import Located, TokenReader
-from streaming_ext.batches.token_source import Flags, ReadAhead, TokenRows, Tokens
+from streaming_ext.batches.token_source import Flags, ReadAhead, Spans, TokenRows, Tokens
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.prefetch import Prefetcher
 
 
 class ShardSource:
     """The rows that a `TokenReader` reads; see `TokenSource` for the words."""
+
+    multiple = 1
 
     def __init__(self, reader: TokenReader, *, cache_limit: int | None) -> None:
         """Take over what the indexes say.
@@ -82,7 +84,7 @@ class ShardSource:
         """Open the shards of coming steps in threads."""
         prefetcher = Prefetcher(self.reader, self._first_uses(upcoming, length),
                                 ahead=bounds.steps, limit=self._prefetch_limit,
-                                now=bounds.now)  # fmt: skip
+                                most=self.reader.most_ahead, now=bounds.now)  # fmt: skip
         self._prefetchers.add(prefetcher)
         try:
             yield
@@ -152,6 +154,14 @@ class ShardRows:
         """From the ends that were found when the shards were opened."""
         return self._reader.boundaries(self.located, rows, self._length, steps=steps, real=real,
                                        targets=targets)  # fmt: skip
+
+    def spans(self, rows: slice) -> Spans:
+        """Each is one."""
+        starts = self.located.starts[rows]
+        streams, origins = self._reader.streams_of(starts)
+        lengths = np.full(len(starts), self._length)
+        return Spans(streams=streams, rows=np.arange(len(starts)), starts=starts - origins,
+                     lengths=lengths, rooms=lengths)  # fmt: skip
 
     def uses(self) -> tuple[Ints, Ints]:
         """The first and the last shard of each row."""

@@ -46,13 +46,17 @@ class Located:
 class TokenReader:
     """Reads rows of tokens from the shards of one or more streams."""
 
-    def __init__(self, caches: Sequence[ShardCache]) -> None:
+    def __init__(self, caches: Sequence[ShardCache], *, maps: bool = True) -> None:
         """Lay out the token space; no shard is opened yet.
+
+        Args:
+            caches: of the streams.
+            maps: whether shards are mapped; else they are read by position.
 
         Raises:
             UsageError: the streams store ids of different types.
         """
-        self.caches = tuple(caches)
+        self.caches, self._maps = tuple(caches), maps
         indexes = [cache.index for cache in caches]
         dtypes = sorted({index.dtype for index in indexes})
         if len(dtypes) != 1:
@@ -88,7 +92,9 @@ class TokenReader:
         if self._eot is not None:
             self._ends = DocumentEnds(np.diff(self.shard_starts), self._eot)
         watcher = None if self._ends is None else _EndsOfShards(self._ends, self.dtype)
-        self._shards = MappedShards(self.caches, most=MAX_MAPPED, watcher=watcher)
+        self._shards = MappedShards(
+            self.caches, most=MAX_MAPPED, watcher=watcher, maps=self._maps
+        )  # fmt: skip
         self._arena = self._shards.arena
         self._data = self._arena.offsets + self._headers
 
@@ -113,9 +119,21 @@ class TokenReader:
         return self._shards.limited
 
     @property
+    def most_ahead(self) -> int:
+        """Shards that should be open ahead of their use, at most."""
+        return self._shards.most // 2
+
+    @property
     def num_shards(self) -> int:
         """Shards of all streams."""
         return len(self.raw_sizes)
+
+    def streams_of(self, tokens: Ints) -> tuple[Ints, Ints]:
+        """The stream of each token, and the first token of that stream: (tokens,) each."""
+        if len(self.stream_starts) == 2:
+            return np.zeros_like(tokens), np.zeros_like(tokens)
+        streams = np.searchsorted(self.stream_starts, tokens, side="right") - 1
+        return streams, self.stream_starts[streams]
 
     def locate(self, starts: Ints, length: int | Ints) -> Located:
         """Find rows of `length` tokens, or of as many each, that begin at `starts`: (rows,)."""
@@ -171,6 +189,10 @@ class TokenReader:
         width = tokens * self.dtype.itemsize
         copied: npt.NDArray[np.void] = self._arena.rows(addresses, width).view(f"V{width}")
         return copied[:, 0]
+
+    def last_run(self, shards: Ints, tokens: int) -> Ints:
+        """The last address in each shard that so many tokens, below a page, can be read from."""
+        return self._arena.ends[shards] - tokens * self.dtype.itemsize
 
     def before(self, located: Located, rows: slice | Ints) -> tuple[Tokens, Flags]:
         """The token before each row, and whether it lies in the same shard: (rows,) each."""

@@ -20,6 +20,25 @@ Tokens = npt.NDArray[np.integer[Any]]
 Flags = npt.NDArray[np.bool_]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spans:
+    """What rows are made of, in their streams; padding is no span.
+
+    Attributes:
+        streams: stream of each row: (rows,).
+        rows: number of the row of each span, ascending: (spans,).
+        starts: first token of each in its stream: (spans,).
+        lengths: tokens of each: (spans,).
+        rooms: tokens that each takes in its row, with the padding behind it: (spans,).
+    """
+
+    streams: Ints
+    rows: Ints
+    starts: Ints
+    lengths: Ints
+    rooms: Ints
+
+
 class TokenRows(Protocol):
     """Some rows that were found and not read yet; `rows` chooses among them."""
 
@@ -44,6 +63,9 @@ class TokenRows(Protocol):
             real: False for rows that only fill up a batch: (rows,).
             targets: whether targets are wanted.
         """
+
+    def spans(self, rows: slice) -> Spans:
+        """What they are made of; nothing is read for it."""
 
     def cost(self, rows: slice) -> int:
         """Bytes that must be held to read them."""
@@ -71,6 +93,7 @@ class TokenSource(Protocol):
         eot_id: the id that ends a document, None where it is unknown.
         patience: seconds after which a row that does not come is a failure.
         hold_limit: bytes that one batch in the making should hold at most, None for no limit.
+        multiple: of tokens that each of `pieces_of` takes in its row.
         shard_count: pieces that are read as a whole, for how far to read ahead.
     """
 
@@ -79,6 +102,7 @@ class TokenSource(Protocol):
     eot_id: int | None
     patience: float
     hold_limit: int | None
+    multiple: int
     shard_count: int
 
     def bounds(self, length: int) -> list[Ints]:

@@ -11,9 +11,12 @@ from torch.utils.data import get_worker_info
 
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.sampler.grown.grown_pass import Growth
 
 MAX_WORKERS: Final = 512
-_GENERATION, _EPOCH, _PLACE, _TOKENS, _BEFORE = range(5)
+_MOST_GROWN: Final = 8  # times that a dataset may have been extended during one pass
+_GENERATION, _EPOCH, _PLACE, _TOKENS, _PASS, _STEPS, _GROWN = range(7)
+_BEFORE: Final = _GROWN + 2 * _MOST_GROWN
 _COUNT_BITS, _SEED_BITS = 20, 30  # and the rest for the generation: one word, written at once
 
 
@@ -36,13 +39,22 @@ class EpochBoard:
         self._words[_PLACE] = cursor.place
         self._words[_TOKENS] = cursor.tokens
         self._words[_BEFORE : _BEFORE + self._streams] = torch.tensor(cursor.before)
+        grown = cursor.grown or Growth(number=0, steps=())
+        told = [word for step in grown.steps for word in step]
+        if len(grown.steps) > _MOST_GROWN:
+            raise UsageError(f"A pass may go through {_MOST_GROWN} extensions at most.")
+        self._words[_PASS], self._words[_STEPS] = grown.number, len(grown.steps)
+        self._words[_GROWN : _GROWN + len(told)] = torch.tensor(told, dtype=torch.int64)
         self._words[_GENERATION] += 1
 
     def base(self) -> Cursor:
         """The cursor that was set last."""
         words = self._words.tolist()
+        steps = words[_GROWN : _GROWN + 2 * words[_STEPS]]
+        grown = Growth(number=words[_PASS], steps=tuple(zip(steps[::2], steps[1::2], strict=True)))
         return Cursor(epoch=words[_EPOCH], place=words[_PLACE], tokens=words[_TOKENS],
-                      before=tuple(words[_BEFORE : _BEFORE + self._streams]))  # fmt: skip
+                      before=tuple(words[_BEFORE : _BEFORE + self._streams]),
+                      grown=grown if steps else None)  # fmt: skip
 
     def iterations(self) -> int:
         """Iterations started since the cursor was set."""

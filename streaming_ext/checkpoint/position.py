@@ -97,9 +97,13 @@ class TrainingPosition:
         place = min(place, self._plan.epoch_size)
         return self._resume.state_of(replace(cursor, place=place)).to_dict()
 
-    def load(self, state: Mapping[str, Any], *, allow_changes: Collection[str]) -> None:
+    def load(
+        self, state: Mapping[str, Any], *, allow_changes: Collection[str], extend_state: bool
+    ) -> None:
         """See `StreamingTokenDataset.load_state_dict`."""
-        cursor = self._resume.cursor_of(state, allow_changes=allow_changes)
+        cursor = self._resume.cursor_of(
+            state, allow_changes=allow_changes, extend_state=extend_state
+        )
         self._worker_state = None
         own = state.get("worker")
         if own is None:

@@ -4,17 +4,26 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streaming_ext.checkpoint.generations import (
+    extended_cursor,
+    generation_of,
+    growth_of,
+    refuse_older,
+    require_whole,
+    with_growth,
+)
 from streaming_ext.checkpoint.state import LoaderState, StreamState
-from streaming_ext.dataset.index import TokenIndex
+from streaming_ext.from_text.fingerprint import PREFIX, text_fingerprint
 from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
-from streaming_ext.sampler.node_local import NodeGroup
+from streaming_ext.sampler.nodes.node_local import NodeGroup
 from streaming_ext.sampler.schedule import Schedule
+from streaming_ext.shards.cache import ShardCache
 
 
 def resume_of(
     node_group: NodeGroup | None,
     plan: EpochPlan,
-    indexes: Sequence[TokenIndex],
+    caches: Sequence[ShardCache],
     *,
     settings: Mapping[str, Any],
     lanes: int,
@@ -24,13 +33,14 @@ def resume_of(
     Args:
         node_group: of the shares, None where there are none.
         plan: the order.
-        indexes: of the streams.
+        caches: of the streams.
         settings: see `Resume`.
         lanes: canonical nodes.
     """
     if node_group is None:
-        fingerprints = tuple(index.index_hash for index in indexes)
-        return Resume(plan=plan, settings=settings, fingerprints=fingerprints, lanes=lanes)
+        fingerprints = tuple(cache.index.index_hash for cache in caches)
+        return Resume(plan=plan, settings=settings, fingerprints=fingerprints, lanes=lanes,
+                      caches=tuple(caches))  # fmt: skip
     return Resume(plan=plan, settings={**settings, "nodes": len(node_group.sequences)},
                   fingerprints=(node_group.fingerprint,), lanes=lanes)  # fmt: skip
 
@@ -44,12 +54,14 @@ class Resume:
         settings: every argument that decides which sequence a step holds.
         fingerprints: of the streams.
         lanes: canonical nodes.
+        caches: of the streams, where a state may be that of the text which they were made of.
     """
 
     plan: EpochPlan
     settings: Mapping[str, Any]
     fingerprints: tuple[str, ...]
     lanes: int
+    caches: tuple[ShardCache, ...] = ()
 
     def state_of(self, cursor: Cursor) -> LoaderState:
         """The state at a cursor."""
@@ -72,21 +84,40 @@ class Resume:
                 for fingerprint, choose, before, drawn in amounts
             ),
         )
+        state = with_growth(state, cursor.grown, plan)
         if state.tokens(plan.length) == cursor.tokens:
             return state
         return replace(state, tokens_before=cursor.tokens)
 
-    def cursor_of(self, state: Mapping[str, Any], *, allow_changes: Collection[str]) -> Cursor:
+    def cursor_of(
+        self,
+        state: Mapping[str, Any],
+        *,
+        allow_changes: Collection[str],
+        extend_state: bool = False,
+    ) -> Cursor:
         """The cursor that a state stands for, when its order is this one.
 
         Where the streams or the size of an epoch were allowed to change, a new epoch begins in
         which each stream goes on from its own count.
 
+        Args:
+            state: as it was saved.
+            allow_changes: names of fields that may differ.
+            extend_state: whether a state of an older generation goes on in this one.
+
         Raises:
             ConfigMismatchError: a setting that decides the order differs and is not allowed to.
         """
-        old = LoaderState.from_dict(state)
+        old = self._of_datasets(LoaderState.from_dict(state))
         now = self.state_of(self.plan.start(0))
+        earlier = self.plan.grown.earlier
+        generation = generation_of(old, earlier)
+        if generation is not None and extend_state:
+            require_whole(state)
+            return extended_cursor(old, now, self.plan, generation, allow_changes=allow_changes)
+        if generation is not None and "streams" not in allow_changes:
+            raise refuse_older()
         old.require_same(now, allow_changes=allow_changes)
         if old.deals_out_as(now):
             cursor = Cursor(
@@ -94,6 +125,7 @@ class Resume:
                 place=old.sequences,
                 before=tuple(stream.before for stream in old.streams),
                 tokens=old.tokens(self.plan.length),
+                grown=growth_of(old.grown, earlier),
             )
             if self.plan.steps_left(cursor) == 0:  # saved behind the last step of an epoch
                 cursor = self.plan.next_epoch(cursor)
@@ -105,3 +137,19 @@ class Resume:
         tokens = old.tokens(length) + old.sequences * length
         return Cursor(epoch=old.epoch + (old.sequences > 0), place=0, before=tuple(before),
                       tokens=tokens)  # fmt: skip
+
+    def _of_datasets(self, state: LoaderState) -> LoaderState:
+        """A state of texts as one of the datasets that were made of them, where they are these."""
+        if len(state.streams) != len(self.caches):
+            return state
+        streams = [
+            replace(stream, fingerprint=own)
+            if stream.fingerprint.startswith(PREFIX)
+            and not own.startswith(PREFIX)
+            and text_fingerprint(cache) == stream.fingerprint
+            else stream
+            for stream, own, cache in zip(
+                state.streams, self.fingerprints, self.caches, strict=True
+            )
+        ]
+        return replace(state, streams=tuple(streams))

@@ -7,7 +7,7 @@ from typing import Any, Final
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 
-STATE_VERSION: Final = FormatVersion(1)  # the newest that is read here
+STATE_VERSION: Final = FormatVersion(1, 2)  # the newest that is read here
 # Settings of a mixture that changes: where they differ, an epoch has other sequences.
 MIXING: Final = ("proportions", "max_repeats", "at_max_repeats")
 _OVERRIDE = "Use the old values, or pass load_state_dict(..., allow_changes=[...]) naming them."
@@ -42,6 +42,9 @@ class LoaderState:
         streams: one a stream, in their order.
         tokens_before: of training before this epoch, where the streams do not say it: they were
             others once.
+        grown: of a dataset that was extended during this pass: the number of the pass, and for each
+            time the fingerprint of the generation that it stood in, with how many sequences of the
+            pass it had seen there.
     """
 
     epoch: int
@@ -49,16 +52,27 @@ class LoaderState:
     order: Mapping[str, Any]
     streams: tuple[StreamState, ...]
     tokens_before: int | None = None
+    grown: Mapping[str, Any] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON, torch.save and the like."""
-        return {
-            "version": 1,  # the lowest one that has all of this
-            "epoch": self.epoch,
-            "sample_in_epoch": self.sequences,
-            "order": dict(self.order),
-            "streams": [asdict(stream) for stream in self.streams],
-        } | ({} if self.tokens_before is None else {"tokens_before": self.tokens_before})
+    def to_dict(self, counts: Mapping[str, Any] = {}) -> dict[str, Any]:
+        """As plain values for JSON, torch.save and the like.
+
+        Args:
+            counts: what training received, beside the number of sequences.
+        """
+        return (
+            {
+                # the lowest one that has all of this
+                "version": "1.2" if self.grown else "1.1" if counts else 1,
+                "epoch": self.epoch,
+                "sample_in_epoch": self.sequences,
+                "order": dict(self.order),
+                "streams": [asdict(stream) for stream in self.streams],
+            }
+            | ({} if self.tokens_before is None else {"tokens_before": self.tokens_before})
+            | ({} if self.grown is None else {"grown": dict(self.grown)})
+            | dict(counts)
+        )
 
     def tokens(self, length: int) -> int:
         """Tokens of training before this epoch, for sequences of a length."""
@@ -100,6 +114,7 @@ class LoaderState:
                 order=dict(state["order"]),
                 streams=tuple(StreamState(**stream) for stream in state["streams"]),
                 tokens_before=state.get("tokens_before"),
+                grown=state.get("grown"),
             )
         except (KeyError, TypeError) as error:
             raise ConfigMismatchError(f"The state is damaged: {error!r}.") from error

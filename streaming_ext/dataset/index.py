@@ -10,13 +10,16 @@ from typing import Final
 
 import numpy as np
 
+from streaming_ext.dataset.extended.generations import chosen_generation
 from streaming_ext.dataset.formats import foreign_table
 from streaming_ext.dataset.formats.shard_table import ShardTable
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.layout import MANIFEST
+from streaming_ext.dataset.hashing import HASH, content_hash
+from streaming_ext.dataset.layout import MANIFEST, Split, index_path, kept_index_path
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import listed_record, manifest_of
+from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shard import is_shard_name
+from streaming_ext.dataset.spec import TokenizerIdentity
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.shards.remote import FileMissingError, Remote, not_a_dataset
 
@@ -40,48 +43,50 @@ class TokenIndex(ShardTable):
     @property
     def eot_id(self) -> int | None:
         """The id that ends a document, None where it is unknown."""
-        return None if self.manifest is None else self.manifest.spec.tokenizer.eot_id
+        return None if self.tokenizer is None else self.tokenizer.eot_id
+
+    @property
+    def tokenizer(self) -> TokenizerIdentity | None:
+        """Which tokenizer the ids are of, None where it is unknown."""
+        return None if self.manifest is None else self.manifest.spec.tokenizer
 
 
-def read_index(remote: Remote, split: str | None, *, token_dtype: str | None = None) -> TokenIndex:
+def read_index(
+    remote: Remote,
+    split: str | None,
+    *,
+    token_dtype: str | None = None,
+    generation: str | None = None,
+) -> TokenIndex:
     """Open a dataset: manifest, then the index of a split, both checked.
 
     Args:
         remote: where the dataset is.
         split: which one; None where `remote` is a plain folder of shards itself.
         token_dtype: type of an id, for sets of others that store them as bytes.
+        generation: of an extended dataset: how the hash of its manifest begins; None for the
+            newest.
 
     Raises:
         NotADatasetError: there is neither a manifest nor an index.
         CorruptDatasetError: what is there contradicts itself.
+        UsageError: there is no such generation.
     """
     manifest: Manifest | None = None
     with suppress(FileMissingError):  # not one of ours, or not finished: the index decides below
-        manifest = remote.read_checked(
-            MANIFEST, lambda data: manifest_of(data, where=f"{remote.url}/{MANIFEST}"),
-            limit=MAX_INDEX_BYTES,
-        )  # fmt: skip
+        manifest = _read_manifest(remote, generation)
     if split and not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", split):
         raise UsageError(f"`split` is the name of a folder in the dataset, got {split!r}.")
     name = f"{split}/index.json" if split else "index.json"
     if manifest is None:
+        if generation is not None:
+            raise UsageError(f"{remote.url} has no {MANIFEST}, and so no generations.")
         return _read_foreign(remote, split, name, token_dtype)
     if split not in manifest.splits:
         raise not_a_dataset(remote.url, f"it has no split {split!r}, only {list(manifest.splits)}")
-    expected = manifest.splits[split].index
     where = f"{remote.url}/{name}"
-
-    def described(index: bytes) -> bytes:
-        if len(index) != expected.size or content_hash(index) != expected.xxh128:
-            raise CorruptDatasetError(
-                f"{where} is not the index that the manifest describes: "
-                f"{min(len(index), expected.size + 1)} bytes, expected {expected.size} with "
-                f"XXH3-128 {expected.xxh128}, fetched twice. The dataset was rewritten or "
-                "damaged: publish it again."
-            )
-        return index
-
-    index = remote.read_checked(name, described, limit=expected.size)
+    extended = bool(manifest.generations) or generation is not None
+    index = _read_index(remote, split, manifest.splits[split].index, extended=extended)
     _require_own_manifest(remote, manifest)
     spec = manifest.spec
     table = spec.shard_format.table(index, where=where)
@@ -95,14 +100,73 @@ def read_index(remote: Remote, split: str | None, *, token_dtype: str | None = N
     for fact, (ours, theirs) in facts.items():
         if ours != theirs and table.names:
             raise CorruptDatasetError(f"{where}: {fact}: {ours}, the manifest says {theirs}.")
-    wrong = np.flatnonzero(table.raw_sizes != expected_sizes)
+    wrong = np.flatnonzero(table.stored_raw_sizes != expected_sizes)
     if wrong.size:
         shard = int(wrong[0])
         raise CorruptDatasetError(
-            f"{where}: {table.raw_names[shard]} has {table.raw_sizes[shard]} bytes, its "
+            f"{where}: {table.raw_names[shard]} has {table.stored_raw_sizes[shard]} bytes, its "
             f"{table.samples[shard]} samples make {expected_sizes[shard]}."
         )
     return TokenIndex(split=split, manifest=manifest, index_hash=content_hash(index), **vars(table))
+
+
+def _read_manifest(remote: Remote, generation: str | None) -> Manifest:
+    """The manifest of the newest generation, or of the one that is asked for."""
+
+    def read(path: str) -> tuple[Manifest, bytes]:
+        return remote.read_checked(
+            path, lambda data: (manifest_of(data, where=f"{remote.url}/{path}"), data),
+            limit=MAX_INDEX_BYTES,
+        )  # fmt: skip
+
+    manifest, data = read(MANIFEST)
+    older = chosen_generation(manifest, data, generation, where=remote.url)
+    if older is None:
+        return manifest
+    manifest, data = read(older.path)
+    if content_hash(data) != older.xxh128:
+        raise CorruptDatasetError(
+            f"{remote.url}/{older.path} is not the generation that {MANIFEST} lists: {HASH} "
+            f"{content_hash(data)}."
+        )
+    return manifest
+
+
+def _read_index(remote: Remote, split: Split, expected: FileRecord, *, extended: bool) -> bytes:
+    """The index of a split, which is the one that a manifest describes.
+
+    Args:
+        remote: where the dataset is.
+        split: of it.
+        expected: the index as the manifest lists it.
+        extended: whether it is known that the dataset was extended.
+    """
+
+    def described(index: bytes) -> bytes:
+        if len(index) != expected.size or content_hash(index) != expected.xxh128:
+            raise CorruptDatasetError(
+                f"{remote.url}/{expected.path} is not the index that the manifest describes: "
+                f"{min(len(index), expected.size + 1)} bytes, expected {expected.size} with "
+                f"XXH3-128 {expected.xxh128}, fetched twice. The dataset was rewritten or "
+                "damaged: publish it again."
+            )
+        return index
+
+    def read(path: str) -> bytes:
+        return remote.read_checked(path, described, limit=expected.size)
+
+    # Under its hash no extension overwrites it, the one that runs meanwhile neither.
+    kept = kept_index_path(split, expected.xxh128)
+    if extended:
+        with suppress(FileMissingError):
+            return read(kept)
+        return read(index_path(split))
+    try:
+        return read(index_path(split))
+    except CorruptDatasetError:
+        with suppress(FileMissingError):
+            return read(kept)
+        raise
 
 
 def _require_own_manifest(remote: Remote, manifest: Manifest) -> None:

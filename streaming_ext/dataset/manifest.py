@@ -4,13 +4,24 @@ A dataset counts when its manifest exists. It is a function of the source bytes 
 configuration alone, as its parts' records are.
 """
 
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from streaming_ext.dataset.layout import Split
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.layout import Split, generation_path, kept_index_path
 from streaming_ext.dataset.record import MOST_BAD_LISTED, BadDocument, LeftOut, PartSummary
-from streaming_ext.dataset.schema import Brief, Count, FileRecord, Hash, Value, require_version
+from streaming_ext.dataset.schema import (
+    Brief,
+    Count,
+    FileRecord,
+    Hash,
+    Value,
+    require_version,
+    to_json,
+)
 from streaming_ext.dataset.spec import DatasetSpec
 
 
@@ -64,21 +75,89 @@ class ShuffleSummary(LeftOut):
     bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
 
 
+class MergedDataset(Brief):
+    """A dataset that is a run of the parts of a merged one.
+
+    Attributes:
+        manifest: content hash of its manifest.
+        parts: how many it has.
+        spec: that it was made with.
+        share: see `Manifest`.
+    """
+
+    manifest: Hash
+    parts: Count
+    spec: DatasetSpec
+    share: NodeShare | None = None
+
+
+class Generation(Value):
+    """What a dataset was before it was extended: the first parts of what it is now.
+
+    Attributes:
+        manifest: as it lies beside the newer one.
+        parts: how many it has.
+        splits: of it.
+    """
+
+    manifest: FileRecord
+    parts: Count
+    splits: dict[Split, SplitSummary]
+
+    @model_validator(mode="after")
+    def _lies_under_its_hash(self) -> Self:
+        if self.manifest.path != generation_path(self.manifest.xxh128):
+            raise ValueError(f"the manifest of a generation at {self.manifest.path!r}")
+        return self
+
+    @property
+    def kept_indexes(self) -> list[FileRecord]:
+        """Its indexes, where no later generation overwrites them."""
+        return kept_indexes(self.splits)
+
+
+def kept_indexes(splits: Mapping[Split, SplitSummary]) -> list[FileRecord]:
+    """The indexes of some splits, where no later generation overwrites them."""
+    return [
+        summary.index.model_copy(update={"path": kept_index_path(split, summary.index.xxh128)})
+        for split, summary in splits.items()
+    ]
+
+
 class Manifest(Brief):
     """The commit point of a dataset, written last.
 
-    `share` stands in the file only where there is one, `shuffled` only where the dataset is.
+    `share` stands in the file only where there is one, `shuffled` only where the dataset is,
+    `merged` only where it was merged of others, and `generations` only where it was extended: what
+    it was before, the oldest first, the last one its parent.
     """
 
     SINCE_1_0 = frozenset({"format", "share"})
 
-    format: Literal[1, "1.1"] = 1
+    format: Literal[1, "1.1", "1.2"] = 1
     spec: DatasetSpec
     parts: tuple[PartSummary, ...]
     splits: dict[Split, SplitSummary]
     tokenizer_files: tuple[FileRecord, ...]
     share: NodeShare | None = None
     shuffled: ShuffleSummary | None = None
+    merged: tuple[MergedDataset, ...] = ()
+    generations: tuple[Generation, ...] = ()
+
+    @model_validator(mode="after")
+    def _grew(self) -> Self:
+        counts = [each.parts for each in self.generations]
+        if counts and any(
+            after <= before for before, after in pairwise([*counts, len(self.parts)])
+        ):
+            raise ValueError(f"generations of {counts} parts, and {len(self.parts)} now")
+        return self
+
+    @model_validator(mode="after")
+    def _is_all_that_was_merged(self) -> Self:
+        if self.merged and sum(each.parts for each in self.merged) != len(self.parts):
+            raise ValueError(f"{len(self.parts)} parts, and others in what was merged")
+        return self
 
     @model_validator(mode="after")
     def _is_shuffled_as_specified(self) -> Self:
@@ -89,8 +168,32 @@ class Manifest(Brief):
     @model_validator(mode="after")
     def _of_its_version(self) -> Self:
         newer = any(part.says_more() or part.source.says_more() for part in self.parts)
-        require_version(self, newer=newer or self.spec.says_more())
+        newer = newer or bool(self.merged)
+        newer = newer or self.spec.says_more()
+        require_version(self, newer=newer, newest=bool(self.generations))
         return self
+
+    @property
+    def members(self) -> tuple[MergedDataset, ...]:
+        """What it was merged of, or the parts that each of its generations added."""
+        if self.merged or not self.generations:
+            return self.merged
+        hashes = [each.manifest.xxh128 for each in self.generations]
+        ends = [0, *(each.parts for each in self.generations), len(self.parts)]
+        return tuple(
+            MergedDataset(manifest=content, parts=end - begin, spec=self.spec)
+            for content, (begin, end) in zip(
+                [*hashes, content_hash(to_json(self))], pairwise(ends), strict=True
+            )
+        )
+
+    def spec_of(self, part: int) -> DatasetSpec:
+        """What a part was made with: of a merged dataset, what its own dataset was made with."""
+        for each in self.merged:
+            if part < each.parts:
+                return each.spec
+            part -= each.parts
+        return self.spec
 
     @property
     def not_checked(self) -> int:

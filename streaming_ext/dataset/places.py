@@ -93,6 +93,13 @@ class PlacesOfPart:
             self._from_byte,
         )
 
+    def numbered(self, rows: Ints, sources: Ints) -> tuple[Ints, Ints]:
+        """Of rows of the part, their numbers in `files` and rows in these files: (rows,) each."""
+        starts = np.array(self._starts)
+        number = np.searchsorted(starts, rows, side="right") - 1
+        number = np.minimum(number, len(self._pieces) - 1)
+        return number, rows - starts[number] + self._before
+
 
 class PlacesOfSources:
     """The places of the documents of a shuffled dataset, which name their sources by number."""
@@ -117,6 +124,10 @@ class PlacesOfSources:
                 here = np.flatnonzero(sources == number)
                 found[here] = np.isin(rows[here], theirs)
         return found
+
+    def numbered(self, rows: Ints, sources: Ints) -> tuple[Ints, Ints]:
+        """Numbers in `files` and rows in these files; see `PlacesOfPart.numbered`."""
+        return sources, rows
 
     def of(self, row: int, source: int) -> Place:
         """The place of a row of a source."""

@@ -1,7 +1,7 @@
 """Reading `documents/NNNNN.parquet`: which row of the source each document is, and how long."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 
 from streaming_ext.dataset.layout import SPLITS, Split
 from streaming_ext.errors import CorruptDatasetError, one_line
+from streaming_ext.text.documents.kept_values import MAX_VALUE_BYTES
+from streaming_ext.text.documents.kept_values import TYPES as KEPT_TYPES
 
 DOCUMENTS_SCHEMA = pa.schema([("row", pa.int64()), ("split", pa.string()), ("tokens", pa.uint32())])
 # Of a shuffled dataset: the number of each document's source, what names it there however the file
@@ -18,6 +20,7 @@ DOCUMENTS_SCHEMA = pa.schema([("row", pa.int64()), ("split", pa.string()), ("tok
 SHUFFLED_SCHEMA = pa.schema(
     [("source", pa.int32()), ("place", pa.int64()), *DOCUMENTS_SCHEMA],
 )
+KEPT_PREFIX = "column."  # before the names of kept columns, which may be called as one of ours
 _BATCH_ROWS = 2**16
 _MAX_THRIFT = 2**20  # strings and lists of a footer: a part has three columns, few row groups
 
@@ -32,6 +35,7 @@ class DocumentRows:
         tokens: ids of each, its end-of-text id left out, int64 (n,).
         sources: number of the source, int64 (n,); None where the dataset is not shuffled.
         places: what names each in its source, int64 (n,); None where it is not shuffled.
+        values: of each kept column, by its name: (n,) each.
     """
 
     rows: npt.NDArray[np.int64]
@@ -39,6 +43,7 @@ class DocumentRows:
     tokens: npt.NDArray[np.int64]
     sources: npt.NDArray[np.int64] | None = None
     places: npt.NDArray[np.int64] | None = None
+    values: Mapping[str, pa.Array] = field(default_factory=dict)
 
     def of(self, split: Split) -> npt.NDArray[np.bool_]:
         """Which of them belong to a split."""
@@ -46,9 +51,15 @@ class DocumentRows:
         return mask
 
 
-def documents_limit(num_documents: int) -> int:
-    """What the provenance of so many documents takes at most, in bytes."""
-    return 2**20 + 56 * min(num_documents, 2**27)
+def documents_limit(num_documents: int, kept_columns: int = 0) -> int:
+    """What the provenance of so many documents takes at most, in bytes.
+
+    Args:
+        num_documents: that it lists.
+        kept_columns: whose values it holds.
+    """
+    each = 56 + kept_columns * (MAX_VALUE_BYTES + 16)
+    return 2**20 * (1 + kept_columns) + each * min(num_documents, 2**27)
 
 
 def count_documents(data: bytes) -> int:
@@ -106,7 +117,9 @@ def _open(data: bytes) -> pq.ParquetFile:
     ]
     schemas = (DOCUMENTS_SCHEMA, SHUFFLED_SCHEMA)
     allowed = [[(field.name, field.type) for field in schema] for schema in schemas]
-    if found not in allowed:
+    kept = [name.startswith(KEPT_PREFIX) and kind in KEPT_TYPES for name, kind in found]
+    own = found[: kept.index(True)] if True in kept else found
+    if own not in allowed or not all(kept[len(own) :]):
         expected = allowed[0]
         shown = [", ".join(f"{name}: {kind}" for name, kind in them) for them in (expected, found)]
         raise CorruptDatasetError(f"expected the columns {shown[0]}; it has {shown[1]}")
@@ -115,7 +128,7 @@ def _open(data: bytes) -> pq.ParquetFile:
 
 def _convert(batch: pa.RecordBatch, first: int) -> DocumentRows:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if column.null_count and name != "place":
+        if column.null_count and name != "place" and not name.startswith(KEPT_PREFIX):
             raise CorruptDatasetError(f"{column.null_count} nulls in {name} from row {first} on")
     split = batch.column("split")
     if len(split.dictionary) > len(SPLITS):
@@ -137,4 +150,9 @@ def _convert(batch: pa.RecordBatch, first: int) -> DocumentRows:
         np.asarray(batch.column("tokens")).astype(np.int64),
         sources,
         places,
+        {
+            name.removeprefix(KEPT_PREFIX): column
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            if name.startswith(KEPT_PREFIX)
+        },
     )

@@ -52,7 +52,7 @@ def listed_record(data: bytes, manifest: Manifest, part: int, *, where: str) -> 
             f"{listed.size} with {HASH} {listed.xxh128}."
         )
     record = record_of(data, where=where)
-    if differences := record.spec.differences(manifest.spec):
+    if differences := record.spec.differences(manifest.spec_of(part)):
         told = "; ".join(differences).replace("the output has", "the record has")
         told = told.replace("this run asks for", "the manifest")
         raise CorruptDatasetError(f"{where} and {MANIFEST} contradict each other: {told}.")

@@ -19,6 +19,9 @@ MOST_BAD_LISTED = 100  # of a part: who has more needs another look at the file
 NOT_CHECKED: Literal["not checked"] = "not checked"
 
 
+LOCAL_VERSION = "xxh128:"  # begins the version of a file on disk
+
+
 class SourceIdentity(Brief):
     """Which bytes a part was made from.
 
@@ -144,6 +147,7 @@ class PartSummary(LeftOut):
     text_bytes: Count
     duplicate_documents: Count = 0
     duplicate_tokens: Count = 0
+    unchosen_documents: Count = 0
 
     @property
     def not_checked(self) -> int:
@@ -195,6 +199,8 @@ class PartRecord(PartCounts):
         duplicate_documents: rows that were left out as copies of earlier documents.
         duplicate_tokens: their tokens, with one end-of-text id each.
         duplicates: the list of them, where copies are looked for.
+        unchosen_documents: of a subset, rows that are documents of the whole dataset alone; nothing
+            tells the bytes of the texts of the others, so `text_bytes` is 0.
     """
 
     format: Literal[1, "1.1"] = 1
@@ -202,6 +208,7 @@ class PartRecord(PartCounts):
     duplicate_documents: Count = 0
     duplicate_tokens: Count = 0
     duplicates: FileRecord | None = None
+    unchosen_documents: Count = 0
 
     @model_validator(mode="after")
     def _of_its_version(self) -> Self:
@@ -228,8 +235,10 @@ class PartRecord(PartCounts):
         kept = sum(split.documents for split in self.splits.values())
         skipped = self.null_documents + self.empty_documents + self.bad_documents
         skipped += sum(self.dropped_documents.values())
-        if kept + skipped + self.duplicate_documents != self.rows:
-            left_out = skipped + self.duplicate_documents
+        if self.unchosen_documents and self.spec.subset is None:
+            raise ValueError(f"{self.unchosen_documents} documents were not chosen, of no subset")
+        left_out = skipped + self.duplicate_documents + self.unchosen_documents
+        if kept + left_out != self.rows:
             raise ValueError(f"{self.rows} rows, but {kept} documents kept and {left_out} skipped")
         if self.bad_documents and self.spec.on_bad_document == "fail":
             raise ValueError(f"{self.bad_documents} bad documents, which were to fail the file")
@@ -313,4 +322,5 @@ class PartRecord(PartCounts):
             text_bytes=self.text_bytes,
             duplicate_documents=self.duplicate_documents,
             duplicate_tokens=self.duplicate_tokens,
+            unchosen_documents=self.unchosen_documents,
         )

@@ -18,7 +18,7 @@ from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.plain_faults import plain_faults
 
-FORMAT: Final = FormatVersion(1, 1)  # the newest that is read here
+FORMAT: Final = FormatVersion(1, 2)  # the newest that is read here
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -62,14 +62,15 @@ class Brief(Value):
         )
 
 
-def require_version(value: Brief, *, newer: bool) -> None:
+def require_version(value: Brief, *, newer: bool, newest: bool = False) -> None:
     """Have a file say the lowest version of the format that has all it uses.
 
     Args:
         value: what the file holds, with a field `format`.
         newer: whether it uses what came after the first version.
+        newest: whether it uses what came after version 1.1.
     """
-    value.__dict__["format"] = "1.1" if newer else 1
+    value.__dict__["format"] = "1.2" if newest else "1.1" if newer else 1
 
 
 class FileRecord(Value):

@@ -11,7 +11,16 @@ from streaming_ext.dataset.schema import Brief, Count, Value
 from streaming_ext.dataset.shard import TokenDtype, token_dtype
 from streaming_ext.dataset.shuffled.keys import ShuffleUnit
 from streaming_ext.errors import ConfigMismatchError
-from streaming_ext.text.documents.options import SEPARATOR, FormatName, OnBadDocument, ReadOptions
+from streaming_ext.text.documents.options import (
+    SEPARATOR,
+    FormatName,
+    IdOptions,
+    IdType,
+    OnBadDocument,
+    ReadOptions,
+    RowsOf,
+    TokenSetName,
+)
 from streaming_ext.text.filters.filters import NAMES as FILTERS
 from streaming_ext.text.filters.filters import NO_FILTERS, Filters
 from streaming_ext.units import size_text
@@ -29,6 +38,33 @@ class TokenizerIdentity(Value):
     fingerprint: str
 
 
+class ImportedIds(Value):
+    """How ids came into a dataset that was made of ids, without tokenizing; see `IdOptions`.
+
+    Attributes:
+        holdout_by: what of a document is hashed for the holdout: its ids, each as four bytes.
+    """
+
+    set_format: TokenSetName
+    dtype: IdType | None = None
+    rows: RowsOf = "samples"
+    holdout_by: Literal["ids"] = "ids"
+
+
+class SubsetRule(Brief):
+    """Which documents of another dataset a subset holds.
+
+    Attributes:
+        of: content hash of that dataset's manifest.
+        documents: how many.
+        seed: of the draw; None for the first ones.
+    """
+
+    of: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    documents: Annotated[int, Field(gt=0)]
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+
+
 class DatasetSpec(Brief):
     """Everything but the sources that decides the bytes of a dataset.
 
@@ -43,6 +79,10 @@ class DatasetSpec(Brief):
         shuffle_seed: of that permutation.
         deduplicate: which texts are copies; of copies the first stays. None keeps all.
         unicode: version of Unicode by which texts are normalized before they are compared.
+        keep_columns: of the sources, whose values the lists of documents hold.
+        imported: how ids were read, where the sources hold ids and no text; then `text_column`
+            tells nothing.
+        subset: which documents of all these are there; None for all.
     """
 
     text_column: str | Annotated[tuple[str, ...], Field(min_length=2)]
@@ -61,6 +101,9 @@ class DatasetSpec(Brief):
     shuffle_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     deduplicate: Comparison | None = None
     unicode: str | None = None
+    keep_columns: tuple[str, ...] = ()
+    imported: ImportedIds | None = None
+    subset: SubsetRule | None = None
 
     @field_validator("output_format")
     @classmethod
@@ -97,6 +140,15 @@ class DatasetSpec(Brief):
             source_format=self.source_format,
             on_bad_document=self.on_bad_document,
             filters=self.filters,
+            kept=self.keep_columns,
+            ids=None if self.imported is None else self._id_options(self.imported),
+        )
+
+    def _id_options(self, imported: ImportedIds) -> IdOptions:
+        return IdOptions(
+            eot_id=self.tokenizer.eot_id,
+            vocab_size=self.tokenizer.vocab_size,
+            **imported.model_dump(exclude={"holdout_by"}),
         )
 
     @property
@@ -122,9 +174,13 @@ class DatasetSpec(Brief):
         """
 
         def flat(spec: DatasetSpec) -> dict[str, Any]:
-            names = set(type(spec).model_fields) - {"tokenizer", "filters"}
+            names = set(type(spec).model_fields) - {"tokenizer", "filters", "imported"}
             values = {name: getattr(spec, name) for name in sorted(names)}
             values |= {f"filters.{name}": getattr(spec.filters, name) for name in FILTERS}
+            values |= {
+                f"imported.{name}": getattr(spec.imported, name, None)
+                for name in ImportedIds.model_fields
+            }
             values["shard_size"] = size_text(spec.shard_size)
             return values | {f"tokenizer.{k}": v for k, v in spec.tokenizer.model_dump().items()}
 

@@ -1,9 +1,5 @@
 """What a loader's workers send: some steps each, through slots of shared memory."""
 
-import multiprocessing
-import os
-import threading
-import time
 from collections.abc import Iterator
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -41,7 +37,7 @@ class Messages(IterableDataset[Message]):
                       for stage, size in zip(stages, together, strict=True)]  # fmt: skip
         self.slots = Slots(
             workers=num_workers, each=slots, inherited=inherited,
-            messages=[(size * stage.batch_size, stage.length * width)
+            messages=[(size * stage.batch_size, stage.length * reader.token_bytes)
                       for stage, size in zip(stages, together, strict=True)],
         )  # fmt: skip
 
@@ -54,21 +50,3 @@ class Messages(IterableDataset[Message]):
         batches = self._reader.batches(self._cursor, blocks, gathered=None)
         for number, batch in enumerate(batches):
             yield self.slots.write(batch, worker=info.id, number=number)
-
-
-def end_with_parent(_: int) -> None:
-    """End this forked worker when its parent is gone.
-
-    Torch looks too, but where the parent dies before a worker first looks, it takes whoever
-    inherited the worker for its parent, and the worker stays for ever.
-    """
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch(pid: int | None) -> None:
-        while os.getppid() == pid:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, args=(parent.pid,), daemon=True).start()

@@ -13,8 +13,11 @@ the documents:
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from streaming_ext.sampler.order import Ints
+
+Flags = npt.NDArray[np.bool_]
 
 _FIELDS: Final = 4
 
@@ -78,6 +81,13 @@ def best_fit(counts: Ints, length: int) -> Moves:
 def rows_of(moves: Moves, length: int) -> tuple[Ints, int]:
     """Number the rows in the order in which they were begun.
 
+    Rows that have one room are taken in the order in which they came to have it, so the n-th that
+    is taken is the n-th that came:
+
+        move 1 puts two new rows at places 0 and 1, which have a room of 3 left
+        move 2 takes one row with a room of 3 to place 2: that of place 0
+        move 3 takes one row with a room of 3 to place 3: that of place 1
+
     Args:
         moves: of `best_fit`.
         length: tokens a row.
@@ -86,34 +96,30 @@ def rows_of(moves: Moves, length: int) -> tuple[Ints, int]:
         the row of each place that moves take, one move after another: (sum of moves.rows,); and
         the number of rows.
     """
-    firsts = np.cumsum(moves.rows) - moves.rows
-    rows = np.empty(int(moves.rows.sum()), np.int64)
-    new = 0
-    # Of each queue the pieces that were put there: the next to be taken stands at its beginning.
-    queues: dict[int, list[tuple[int, int]]] = {}
-    for size, each, count, room, first in zip(
-        moves.lengths.tolist(), moves.times.tolist(), moves.rows.tolist(), moves.rooms.tolist(),
-        firsts.tolist(), strict=True,
-    ):  # fmt: skip
-        if room == length:
-            rows[first : first + count] = np.arange(new, new + count)
-            new += count
-        else:
-            _take(queues[room], rows, first, count)
-        left = room - each * size
-        if left:
-            queues.setdefault(left, []).append((first, count))
-    return rows, new
+    count = int(moves.rows.sum())
+    begun = moves.rooms == length
+    left = moves.rooms - moves.times * moves.lengths
+    came, came_first = _by_room(moves, left, left > 0, length)
+    taken, taken_first = _by_room(moves, moves.rooms, ~begun, length)
+    room = np.repeat(np.arange(length + 1), np.diff(taken_first))
+    # The place that each place was taken from; of new rows themselves.
+    before = np.arange(count)
+    before[taken] = came[np.arange(len(taken)) + (came_first - taken_first)[room]]
+    while not np.array_equal(further := before[before], before):
+        before = further
+    new = np.repeat(begun, moves.rows)
+    number = np.cumsum(new) - 1
+    return number[before], int(np.count_nonzero(new))
 
 
-def _take(queue: list[tuple[int, int]], rows: Ints, first: int, count: int) -> None:
-    """Move the rows at the front of a queue to places from `first` on."""
-    while count:
-        begin, there = queue[0]
-        some = min(there, count)
-        rows[first : first + some] = rows[begin : begin + some]
-        first, count = first + some, count - some
-        if some == there:
-            queue.pop(0)
-        else:
-            queue[0] = (begin + some, there - some)
+def _by_room(moves: Moves, rooms: Ints, chosen: Flags, length: int) -> tuple[Ints, Ints]:
+    """The places of some moves, by a room of each and in their order; where each room begins."""
+    order = np.argsort(rooms, kind="stable")
+    order = order[chosen[order]]
+    rows = moves.rows[order]
+    firsts = (np.cumsum(moves.rows) - moves.rows)[order]
+    behind = np.cumsum(rows)
+    places = np.arange(rows.sum()) + np.repeat(firsts - behind + rows, rows)
+    first = np.searchsorted(rooms[order], np.arange(length + 2))
+    result: Ints = np.append(0, behind)[first]
+    return places, result

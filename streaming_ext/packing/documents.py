@@ -1,9 +1,9 @@
 """The documents of a split in the order of its token stream: where each begins, and its length."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
+Found = TypeVar("Found")
 _AT_ONCE: Final = 8  # parts that are fetched ahead of their use
 
 
@@ -36,6 +37,10 @@ def count_documents(cache: ShardCache) -> int:
     Raises:
         UsageError: the dataset does not know its documents.
     """
+    if cache.of_text:
+        from streaming_ext.from_text.text_documents import count_in
+
+        return count_in(cache)
     manifest, split = _known(cache)
     return manifest.splits[split].documents
 
@@ -47,25 +52,52 @@ def documents_of(cache: ShardCache) -> Iterator[Documents]:
         UsageError: the dataset does not know its documents.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    manifest, split = _known(cache)
+    if cache.of_text:
+        from streaming_ext.from_text.text_documents import ends_in
+
+        for first_token, behind in ends_in(cache):
+            lengths = np.diff(behind, prepend=0)
+            yield Documents(first_token + behind - lengths, lengths)
+        return
+    manifest, _ = _known(cache)
+
+    def read(split: Split, part: int) -> Ints:
+        return _lengths(cache, manifest, split, part)
+
+    for begin, end, lengths in each_part(cache, read):
+        behind = begin + np.cumsum(lengths)
+        if not len(lengths) or not 0 <= end - behind[-1] < cache.index.sample_tokens:
+            raise CorruptDatasetError(
+                f"{cache.source.url}: the documents of a part have {int(lengths.sum())} "
+                f"tokens, its shards {end - begin}. Run `shardmill verify` on it."
+            )
+        yield Documents(behind - lengths, lengths)
+
+
+def each_part(
+    cache: ShardCache, read: Callable[[Split, int], Found]
+) -> Iterator[tuple[int, int, Found]]:
+    """What is read of each part that has shards, some ahead of their use, in order.
+
+    Args:
+        cache: of a split of a dataset that has a manifest.
+        read: told the split and the number of a part; called in threads.
+
+    Yields:
+        the first token of the part in the split's stream, the one behind it, and what was read.
+    """
+    split = next(split for split in SPLITS if split == cache.index.split)
     starts = cache.index.token_starts
     numbers = np.array([int(name.partition("/")[0]) for name in cache.index.raw_names], np.int64)
     parts, first = np.unique(numbers, return_index=True)  # of those that have shards
     ends = np.append(starts[first[1:]], starts[-1])
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="shardmill-documents") as pool:
-        waiting: deque[Future[Ints]] = deque()
+        waiting: deque[Future[Found]] = deque()
         todo = iter(parts.tolist())
         for begin, end in zip(starts[first].tolist(), ends.tolist(), strict=True):
             while len(waiting) < _AT_ONCE and (part := next(todo, None)) is not None:
-                waiting.append(pool.submit(_lengths, cache, manifest, split, part))
-            lengths = waiting.popleft().result()
-            behind = begin + np.cumsum(lengths)
-            if not len(lengths) or not 0 <= end - behind[-1] < cache.index.sample_tokens:
-                raise CorruptDatasetError(
-                    f"{cache.source.url}: the documents of a part have {int(lengths.sum())} "
-                    f"tokens, its shards {end - begin}. Run `shardmill verify` on it."
-                )
-            yield Documents(behind - lengths, lengths)
+                waiting.append(pool.submit(read, split, part))
+            yield begin, end, waiting.popleft().result()
 
 
 def _known(cache: ShardCache) -> tuple[Manifest, Split]:

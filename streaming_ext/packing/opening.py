@@ -1,44 +1,43 @@
 """Opening the packing plan of a split; where there is none, one process makes it for all."""
 
-import contextlib
-import fcntl
 import os
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.errors import (
-    CorruptDatasetError,
-    StorageError,
-    TransientStorageError,
-    UsageError,
-)
+from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.packing.documents import Documents, count_documents, documents_of
 from streaming_ext.packing.plan import MAX_ROW, VERSION, PackingPlan, write_plan
 from streaming_ext.packing.unit import RowPieces, pack_unit
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.cache import ShardCache
+from streaming_ext.shards.made_once import made_once
 
 UNIT_DOCUMENTS: Final = 1 << 18  # packed among themselves
 UNIT_TOKENS: Final = 1 << 30  # or fewer documents, where they are long
 _KEY: Final = 17  # of the permutations: the plan of given lengths is always the same
-_PATIENCE: Final = 3600.0  # seconds to wait for the process that makes a plan
-_PAUSE: Final = 0.05
 
 
-def open_plan(cache: ShardCache, length: int, *, left_out: Documents | None = None) -> PackingPlan:
+def open_plan(
+    cache: ShardCache,
+    length: int,
+    *,
+    left_out: Documents | None = None,
+    multiple: int = 1,
+    maps: bool = True,
+) -> PackingPlan:
     """The plan of a split for rows of `length` tokens.
 
     Args:
         cache: of the split.
         length: tokens a row.
         left_out: documents that no row holds.
+        multiple: of tokens that each piece takes in its row.
+        maps: whether the plan is mapped; else it is read into memory.
 
     Raises:
         UsageError: the dataset does not know its documents, or rows are too long.
@@ -51,26 +50,19 @@ def open_plan(cache: ShardCache, length: int, *, left_out: Documents | None = No
     name = f"{index.split or 'shards'}-{index.index_hash[:16]}.best_fit-{VERSION}-{length}"
     if left_out is not None and len(left_out.starts):
         name += f"-without-{content_hash(np.sort(left_out.starts).tobytes())[:16]}"
+    if multiple > 1:
+        name += f"-of-{multiple}"
     name += ".plan"
-    path = cache.beside / name
-    try:
-        with contextlib.suppress(FileNotFoundError, CorruptDatasetError):  # made below
-            return PackingPlan(path, length=length)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(path):
-            with contextlib.suppress(FileNotFoundError, CorruptDatasetError):  # by another process
-                return PackingPlan(path, length=length)
-            _make(cache, path, length, left_out)
-        return PackingPlan(path, length=length)
-    except OSError as error:
-        raise StorageError(
-            f"The packing plan cannot be kept as {path}: {error}. Give local= a folder on a local "
-            "disk that this user may write, and remote= the dataset."
-        ) from error
+    return made_once(
+        cache.beside / name,
+        what="The packing plan",
+        opened=lambda path: PackingPlan(path, length=length, maps=maps),
+        make=lambda file: _make(cache, file, length, left_out, multiple),
+    )
 
 
 def plan_units(
-    documents: Iterable[Documents], *, count: int, tokens: int, length: int
+    documents: Iterable[Documents], *, count: int, tokens: int, length: int, multiple: int = 1
 ) -> Iterator[tuple[int, RowPieces]]:
     """First token and rows of each unit.
 
@@ -79,12 +71,15 @@ def plan_units(
         count: how many there are.
         tokens: that they have together, about.
         length: of a row.
+        multiple: see `open_plan`.
     """
     threads = min(4, os.cpu_count() or 1)
     waiting: deque[tuple[int, Future[RowPieces]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="shardmill-packing") as pool:
         for number, unit in enumerate(_cut(documents, count=count, tokens=tokens)):
-            rows = pool.submit(pack_unit, *unit, length=length, key=_KEY + number)
+            rows = pool.submit(
+                pack_unit, *unit, length=length, key=_KEY + number, multiple=multiple
+            )  # fmt: skip
             waiting.append((int(unit.starts[0]), rows))
             if len(waiting) > threads:
                 origin, done = waiting.popleft()
@@ -124,21 +119,15 @@ def _joined(pieces: list[Documents]) -> Documents:
     )
 
 
-def _make(cache: ShardCache, path: Path, length: int, left_out: Documents | None) -> None:
-    for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
-        leftover.unlink(missing_ok=True)
-    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
+def _make(
+    cache: ShardCache, file: BinaryIO, length: int, left_out: Documents | None, multiple: int
+) -> None:
     documents, count = documents_of(cache), count_documents(cache)
     if left_out is not None:
         documents, count = _without(documents, left_out.starts), count - len(left_out.starts)
-    tokens = int(cache.index.token_starts[-1])
-    try:
-        with temporary.open("wb") as file:
-            units = plan_units(documents, count=count, tokens=tokens, length=length)
-            write_plan(file, units, length=length)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    units = plan_units(documents, count=count, tokens=int(cache.index.token_starts[-1]),
+                       length=length, multiple=multiple)  # fmt: skip
+    write_plan(file, units, length=length)
 
 
 def _without(documents: Iterable[Documents], starts: Ints) -> Iterator[Documents]:
@@ -146,24 +135,3 @@ def _without(documents: Iterable[Documents], starts: Ints) -> Iterator[Documents
     for some in documents:
         kept = ~np.isin(some.starts, starts)
         yield Documents(some.starts[kept], some.lengths[kept])
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Let one thread of one process make a plan; the kernel frees the lock of who was killed."""
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise TransientStorageError(
-                        f"Another process makes {path} for over {_PATIENCE:g} s. Is it stopped?"
-                    ) from None
-                time.sleep(_PAUSE)
-        yield
-    finally:
-        os.close(descriptor)

@@ -12,10 +12,10 @@ import numpy as np
 from streaming_ext.batches.masks import IGNORED, Boundaries
 from streaming_ext.batches.shard_source import ShardSource
 from streaming_ext.batches.token_reader import TokenReader
-from streaming_ext.batches.token_source import Flags, Tokens
+from streaming_ext.batches.token_source import Flags, Spans, Tokens
 from streaming_ext.packing.pieces_of_rows import PiecesOfRows
 from streaming_ext.packing.plan import PackingPlan
-from streaming_ext.packing.unit import RowPieces
+from streaming_ext.packing.unit import RowPieces, rounded_up
 from streaming_ext.sampler.order import Ints
 
 
@@ -29,6 +29,7 @@ class PackedSource(ShardSource):
         *,
         eot_id: int,
         cache_limit: int | None,
+        multiple: int = 1,
     ) -> None:
         """Take over the plans.
 
@@ -37,8 +38,10 @@ class PackedSource(ShardSource):
             plans: one a stream.
             eot_id: what fills up a row.
             cache_limit: see `ShardSource`.
+            multiple: of tokens that each piece takes in its row.
         """
         super().__init__(reader, cache_limit=cache_limit)
+        self.multiple = multiple
         self.plans = tuple(plans)
         self._eot = eot_id
 
@@ -52,7 +55,7 @@ class PackedSource(ShardSource):
     def locate(self, streams: Ints, sequences: Ints, length: int) -> "PackedRows":
         """Look up the pieces of rows; a row below zero is looked up as row 0."""
         return PackedRows(self.reader, self._pieces(streams, np.maximum(sequences, 0)), length,
-                          self._eot)  # fmt: skip
+                          self._eot, self.multiple)  # fmt: skip
 
     def pieces_of(self, stream: int, sequence: int, length: int) -> list[tuple[int, int]]:
         """Of each document one."""
@@ -95,21 +98,36 @@ class PackedSource(ShardSource):
 class PackedRows:
     """Rows whose pieces are known; see `TokenRows`."""
 
-    def __init__(self, reader: TokenReader, told: RowPieces, length: int, eot_id: int) -> None:
+    def __init__(
+        self, reader: TokenReader, told: RowPieces, length: int, eot_id: int, multiple: int
+    ) -> None:
         self._reader = reader
         self._told = told
         self._length = length
         self._eot = eot_id
-        self._pieces = PiecesOfRows(reader, told, length=length)
-        ends = np.cumsum(told.lengths)
-        # Tokens of each row: (rows,)
-        self._filled: Ints = np.diff(np.append(0, ends)[told.firsts])
-        padding = length - self._filled
-        self._padding_firsts: Ints = np.concatenate([[0], np.cumsum(padding)])
-        # Each place of padding, the rows laid end to end; of each row those between two firsts.
-        self._padding: Ints = np.repeat(
-            np.arange(len(padding)) * length + self._filled - self._padding_firsts[:-1], padding
-        )
+        self._rooms = rounded_up(told.lengths, multiple)
+        self._pieces = PiecesOfRows(reader, told, length=length, rooms=self._rooms)
+        ends = np.append(0, np.cumsum(self._rooms))
+        # Tokens of each row that its pieces take: (rows,)
+        self._filled: Ints = np.diff(ends[told.firsts])
+        # Padding stands in gaps behind pieces; the last of each row has the rest of it, too.
+        # Which piece each is behind, its size, and where it begins, the rows end to end: (gaps,)
+        row = np.flatnonzero(self._filled < length)
+        self._gapped: Ints = told.firsts[1:][row] - 1
+        self._gap_sizes: Ints = length - self._filled[row]
+        self._gap_begins: Ints = row * length + self._filled[row]
+        if multiple > 1:
+            gaps = self._rooms - told.lengths
+            gaps[self._gapped] += self._gap_sizes
+            self._gapped = np.flatnonzero(gaps)
+            self._gap_sizes = gaps[self._gapped]
+            row = np.searchsorted(told.firsts, self._gapped, side="right") - 1
+            begins = ends[self._gapped] - ends[told.firsts[row]] + row * length
+            self._gap_begins = begins + told.lengths[self._gapped]
+        # Each place of padding; of each row those between two firsts.
+        behind = np.append(0, np.cumsum(self._gap_sizes))
+        self._padding_firsts: Ints = behind[np.searchsorted(row, np.arange(len(told.firsts)))]
+        self._padding: Ints = np.repeat(self._gap_begins - behind[:-1], self._gap_sizes)
         self._padding += np.arange(len(self._padding))
         last = told.firsts[1:] - 1
         self._last_lengths = told.lengths[last]
@@ -156,7 +174,7 @@ class PackedRows:
         owner = np.repeat(number, counts)
         inside = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
         piece = firsts[owner] + inside
-        before = np.cumsum(told.lengths[piece]) - told.lengths[piece]
+        before = np.cumsum(self._rooms[piece]) - self._rooms[piece]
         before -= np.repeat(np.cumsum(filled) - filled, counts)  # within its row
         edges[begin[owner] + inside] = origin[owner] + before
         edges[(begin + counts)[padded]] = (origin + filled)[padded]
@@ -164,7 +182,7 @@ class PackedRows:
         edge_steps = np.append(0, behind[closes])
         lengths = np.diff(edges, append=np.int32(0))
         numbers = np.arange(len(edges)) - np.repeat(begin, slots)
-        ignored, ignored_steps = self._ignored(filled, real & padded, a_step)
+        ignored, ignored_steps = self._ignored(rows, real, a_step)
         return Boundaries(
             edges=edges,
             edge_steps=edge_steps,
@@ -176,21 +194,40 @@ class PackedRows:
             last_targets=self._last_targets(rows) if targets else np.empty(0, np.int64),
         )
 
-    def _ignored(self, filled: Ints, padded: Flags, a_step: int) -> tuple[Ints, Ints]:
+    def _ignored(self, rows: slice, real: Flags, a_step: int) -> tuple[Ints, Ints]:
         """Padding, and the token before it, which has nothing to predict, by their steps."""
-        length = self._length
-        row = np.flatnonzero(padded)
-        counts = length - filled[row] + 1
-        owner = np.repeat(row, counts)
-        column = filled[owner] - 1 + np.arange(len(owner))
-        column -= np.repeat(np.cumsum(counts) - counts, counts)
-        steps = np.searchsorted(owner, np.arange(0, len(padded) + 1, a_step))
-        return owner % a_step * length + column, steps
+        length, firsts = self._length, self._told.firsts
+        low, high = np.searchsorted(self._gapped, [firsts[rows.start], firsts[rows.stop]])
+        begins = self._gap_begins[low:high] - rows.start * length
+        counts = self._gap_sizes[low:high] + 1
+        kept = real[(begins - 1) // length]
+        begins, counts = begins[kept], counts[kept]
+        places = np.repeat(begins - 1 - np.cumsum(counts) + counts, counts)
+        places += np.arange(len(places))
+        size = a_step * length
+        steps = np.searchsorted(places, np.arange(0, len(real) * length + 1, size))
+        return places % size, steps
 
     def _last_targets(self, rows: slice) -> Ints:
         """What follows each row in its document; nothing does where that ends."""
         after = self._reader.after(self._last, rows, self._last_lengths[rows])
         return np.where(self._goes_on[rows] & (after >= 0), after, IGNORED)
+
+    def spans(self, rows: slice) -> Spans:
+        """As the plan says."""
+        firsts = self._told.firsts[rows.start : rows.stop + 1]
+        some = slice(firsts[0], firsts[-1])
+        starts, rooms = self._told.starts[some], self._told.lengths[some].copy()
+        low, high = np.searchsorted(self._gapped, [some.start, some.stop])
+        rooms[self._gapped[low:high] - some.start] += self._gap_sizes[low:high]
+        streams, origins = self._reader.streams_of(starts)
+        return Spans(
+            streams=streams[firsts[:-1] - firsts[0]],
+            rows=np.repeat(np.arange(len(firsts) - 1), np.diff(firsts)),
+            starts=starts - origins,
+            lengths=self._told.lengths[some],
+            rooms=rooms,
+        )
 
     def uses(self) -> tuple[Ints, Ints]:
         """Row and shard of each piece."""

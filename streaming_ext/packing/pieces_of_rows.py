@@ -1,9 +1,15 @@
 """Rows that are put together from pieces of the token stream: where these lie, and their copying.
 
-Pieces have any length, and numpy copies many runs at once only where all have one. So a piece is
-covered by runs of one width, the last of them moved back so that none goes beyond the piece:
+Numpy copies many runs at once only where all have one length, and pieces have any. So a row is read
+in granules of 64 tokens, each from where its first token lies; what a granule holds behind the end
+of a piece is wrong, and is put right by what is copied after it:
 
-    a piece of 1,300 tokens as runs of 512: [0, 512), [512, 1024), [788, 1300)
+    a row of 192 tokens, pieces of 100 and 92 tokens
+    granules [0, 64) and [64, 128) from the first piece, right as far as 100; [128, 192) from
+    the second; then the first 64 tokens of the second piece to [100, 164)
+
+Pieces of less than a granule are copied token by token, and so is what a granule at the end of
+a shard cannot be read at once for.
 """
 
 from dataclasses import dataclass
@@ -16,24 +22,27 @@ from streaming_ext.packing.unit import RowPieces
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.windows import windows
 
-_WIDTHS: Final = (512, 128, 32)  # what is shorter is copied token by token
+_GRANULE: Final = 64  # tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Runs:
-    """Runs of one width, row by row.
+class _Copies:
+    """What is copied over granules, row by row.
 
     Attributes:
-        width: tokens of each.
-        firsts: first run of each row, then the number of runs: (rows + 1,).
-        addresses: of the first token of each in the arena, in bytes: (runs,).
-        places: where it goes, in tokens, the rows laid end to end: (runs,).
+        firsts: first of each row, then their number: (rows + 1,).
+        addresses: of the first token of each in the arena, in bytes: (copies,).
+        places: where it goes, in tokens, the granules of all rows end to end: (copies,).
+        lengths: tokens of each: (copies,).
     """
 
-    width: int
     firsts: Ints
     addresses: Ints
     places: Ints
+    lengths: Ints
+
+    def of_rows(self, rows: slice) -> slice:
+        return slice(self.firsts[rows.start], self.firsts[rows.stop])
 
 
 class PiecesOfRows:
@@ -45,22 +54,25 @@ class PiecesOfRows:
         firsts: first piece of each row, then the number of pieces: (rows + 1,).
     """
 
-    def __init__(self, reader: TokenReader, told: RowPieces, *, length: int) -> None:
+    def __init__(self, reader: TokenReader, told: RowPieces, *, length: int, rooms: Ints) -> None:
         """Find the pieces in the shards.
 
         Args:
             reader: of the shards.
-            told: the pieces, whose starts count in the reader's space of tokens.
+            told: the pieces, whose starts count in the reader's space of tokens; one a row at
+                least.
             length: tokens a row.
+            rooms: tokens that each piece takes in its row: (pieces,).
         """
         self._reader = reader
         self._length = length
+        self._granules_a_row = -(-length // _GRANULE)
         count = len(told.firsts) - 1
         rows = np.repeat(np.arange(count), np.diff(told.firsts))
-        ends = np.cumsum(told.lengths)
-        begins = ends - told.lengths  # all pieces laid end to end
+        ends = np.cumsum(rooms)
+        begins = ends - rooms  # all pieces laid end to end
         row_begins = np.append(begins, ends[-1:])[told.firsts[:-1]]
-        places = begins - row_begins[rows] + rows * length
+        places = begins - row_begins[rows] + rows * (self._granules_a_row * _GRANULE)
         starts, lengths = told.starts, told.lengths
         located = reader.locate(starts, lengths)
         if located.last is not located.first:
@@ -74,44 +86,59 @@ class PiecesOfRows:
         self.shards, self.rows = located.first, rows
         self.firsts: Ints = np.searchsorted(rows, np.arange(count + 1))
         self._addresses, self._places, self._lengths = located.addresses, places, lengths
-        self._small = lengths < _WIDTHS[-1]
-        self._runs = [self._runs_of(width, below)
-                      for width, below in zip(_WIDTHS, (None, *_WIDTHS), strict=False)]  # fmt: skip
+        self._find_copies(count)
+
+    def _find_copies(self, count: int) -> None:
+        """Lay out the granules of all rows, and what is copied over them."""
+        size = self._reader.dtype.itemsize
+        granules = count * self._granules_a_row
+        # Those that begin in each piece, or in the padding behind it: (pieces,)
+        counts = np.diff(-(-self._places // _GRANULE), append=granules)
+        wanted = np.repeat(self._addresses - self._places * size, counts)
+        wanted += np.arange(0, granules * _GRANULE * size, _GRANULE * size)
+        last = np.repeat(self._reader.last_run(self.shards, _GRANULE), counts)
+        self._granules = np.minimum(wanted, last)
+        # Granules that were moved back, so far as their piece goes.
+        moved = np.flatnonzero(self._granules < wanted)
+        piece = np.searchsorted(self._places, moved * _GRANULE, side="right") - 1
+        inside = moved * _GRANULE - self._places[piece]
+        unread = np.flatnonzero(inside < self._lengths[piece])
+        short = np.flatnonzero(self._lengths < _GRANULE)
+        self._singles = self._copies(
+            np.concatenate([piece[unread], short]),
+            np.concatenate([inside[unread], np.zeros_like(short)]),
+        )
+        heads = np.flatnonzero((self._lengths >= _GRANULE) & (self._places % _GRANULE != 0))
+        self._heads = self._copies(heads, np.zeros_like(heads))
+
+    def _copies(self, pieces: Ints, inside: Ints) -> _Copies:
+        """Copies of pieces from `inside` of each on."""
+        order = np.argsort(pieces, kind="stable")
+        pieces, inside = pieces[order], inside[order]
+        return _Copies(
+            firsts=np.searchsorted(pieces, self.firsts),
+            addresses=self._addresses[pieces] + inside * self._reader.dtype.itemsize,
+            places=self._places[pieces] + inside,
+            lengths=self._lengths[pieces] - inside,
+        )
 
     def copy(self, rows: slice) -> Tokens:
         """The tokens of some rows, any where no piece lies: (rows, length)."""
-        count = rows.stop - rows.start
-        tokens = np.empty((count, self._length), self._reader.dtype)
-        flat, origin = tokens.reshape(-1), rows.start * self._length
-        for runs in self._runs:
-            some = slice(runs.firsts[rows.start], runs.firsts[rows.stop])
-            if some.start < some.stop:
-                found = self._reader.runs(runs.addresses[some], runs.width)
-                windows(flat, runs.width)[runs.places[some] - origin] = found
-        some = slice(self.firsts[rows.start], self.firsts[rows.stop])
-        small = np.flatnonzero(self._small[some]) + some.start
-        if small.size:
-            lengths = self._lengths[small]
+        reader, first = self._reader, rows.start * self._granules_a_row
+        granules = self._granules[first : rows.stop * self._granules_a_row]
+        tokens: Tokens = reader.runs(granules, _GRANULE).view(reader.dtype)
+        origin = first * _GRANULE
+        some = self._heads.of_rows(rows)
+        if some.start < some.stop:
+            found = reader.runs(self._heads.addresses[some], _GRANULE)
+            windows(tokens, _GRANULE)[self._heads.places[some] - origin] = found
+        some = self._singles.of_rows(rows)
+        if some.start < some.stop:
+            lengths = self._singles.lengths[some]
             inside = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            addresses = np.repeat(self._addresses[small], lengths)
-            addresses += inside * self._reader.dtype.itemsize
-            places = np.repeat(self._places[small] - origin, lengths) + inside
-            windows(flat, 1)[places] = self._reader.runs(addresses, 1)
-        return tokens
-
-    def _runs_of(self, width: int, below: int | None) -> _Runs:
-        """The runs that cover all pieces of at least `width` tokens, and fewer than `below`."""
-        chosen = self._lengths >= width
-        if below is not None:
-            chosen &= self._lengths < below
-        counts = np.where(chosen, -(-self._lengths // width), 0)
-        behind = np.concatenate([[0], np.cumsum(counts)])
-        piece = np.repeat(np.arange(len(counts)), counts)
-        inside = (np.arange(len(piece)) - behind[piece]) * width
-        inside = np.minimum(inside, self._lengths[piece] - width)
-        return _Runs(
-            width=width,
-            firsts=behind[self.firsts],
-            addresses=self._addresses[piece] + inside * self._reader.dtype.itemsize,
-            places=self._places[piece] + inside,
-        )
+            addresses = np.repeat(self._singles.addresses[some], lengths)
+            addresses += inside * reader.dtype.itemsize
+            places = np.repeat(self._singles.places[some] - origin, lengths) + inside
+            windows(tokens, 1)[places] = reader.runs(addresses, 1)
+        tokens = tokens.reshape(rows.stop - rows.start, -1)
+        return np.ascontiguousarray(tokens[:, : self._length])

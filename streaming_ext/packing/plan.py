@@ -12,7 +12,6 @@ a unit is verified by each process on its first use:
 """
 
 import json
-import mmap
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ import xxhash
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.packing.unit import RowPieces
 from streaming_ext.sampler.order import Ints
+from streaming_ext.shards.content import content_of
 
 VERSION: Final = 1
 MAX_ROW: Final = 1 << 30  # tokens; two bits of a length are marks
@@ -111,8 +111,13 @@ class PackingPlan:
         pieces: how many the rows hold together.
     """
 
-    def __init__(self, path: Path, *, length: int) -> None:
+    def __init__(self, path: Path, *, length: int, maps: bool = True) -> None:
         """Open a file.
+
+        Args:
+            path: of the file.
+            length: tokens a row.
+            maps: whether it is mapped; else it is read into memory.
 
         Raises:
             FileNotFoundError: there is none.
@@ -120,6 +125,7 @@ class PackingPlan:
         """
         self.path = path
         self.length = length
+        self._maps = maps
         self._sections = self._map()
         rows = np.array([section.rows for section in self._sections], np.int64)
         self.bounds: Ints = np.concatenate([[0], np.cumsum(rows)])
@@ -138,7 +144,7 @@ class PackingPlan:
             size = os.fstat(descriptor).st_size
             if size < _TAIL:
                 raise self._damaged(f"{size} bytes")
-            mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+            mapped = content_of(descriptor, size, maps=self._maps)
         finally:
             os.close(descriptor)
         count = int.from_bytes(mapped[-_TAIL:-16], "little")
@@ -161,11 +167,11 @@ class PackingPlan:
 
     def __getstate__(self) -> dict[str, object]:
         """Another process maps the file itself."""
-        return {"path": self.path, "length": self.length}
+        return {"path": self.path, "length": self.length, "maps": self._maps}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Open it anew."""
-        self.__init__(state["path"], length=state["length"])  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]
 
     def look_up(self, rows: Ints) -> RowPieces:
         """The pieces of some rows: (rows,).

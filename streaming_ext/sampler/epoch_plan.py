@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streaming_ext.errors import UsageError
+from streaming_ext.sampler.batching import Batching
+from streaming_ext.sampler.grown.grown_pass import Earlier, GrownOrders, Growth
 from streaming_ext.sampler.many_orders import ManyOrders
 from streaming_ext.sampler.mixing import Mixing
-from streaming_ext.sampler.mixture import WINDOW_ROWS, Mixture
+from streaming_ext.sampler.mixture import Mixture
 from streaming_ext.sampler.order import Ints, OrderSpec, StreamOrder
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.stages import Stage, StepSizes
@@ -23,12 +25,14 @@ class Cursor:
         place: places of the epoch that lie behind.
         before: draws of each stream before this epoch.
         tokens: of training before this epoch, of all streams it ever had.
+        grown: of a dataset that was extended during this pass.
     """
 
     epoch: int
     place: int
     before: tuple[int, ...]
     tokens: int = 0
+    grown: Growth | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,10 +57,11 @@ class EpochPlan:
         slices: RankSlices,
         drop_last: bool,
         left_out: list[Ints] | None = None,
-        batching: str = "random",
+        batching: Batching = Batching(),  # noqa: B008 - it is frozen
         length: int = 1,
         sizes: StepSizes | None = None,
         mixing: Mixing | None = None,
+        earlier: Sequence[Earlier] = (),
     ) -> None:
         """Put the parts together.
 
@@ -67,11 +72,11 @@ class EpochPlan:
             slices: of every step, one a rank; with `sizes`, of those of the first size.
             drop_last: leave out the last short step of an epoch, or fill it with sequence -1.
             left_out: see `StreamOrder`, one a stream.
-            batching: `per_stream` for steps of one stream, `stratified` for steps that each hold
-                the proportions, `random` for windows of a hundred rows that do.
+            batching: how several streams share a step.
             length: tokens a place.
             sizes: of the steps, where they change.
             mixing: proportions of the streams, where they change or have limits.
+            earlier: older generations of the one stream, where a state of theirs may go on.
 
         Raises:
             UsageError: there is nothing to read, or less than `mixing` asks for.
@@ -87,6 +92,7 @@ class EpochPlan:
                         left_out=None if left_out is None else left_out[number])
             for number, each in enumerate(bounds)
         ]  # fmt: skip
+        self.grown = GrownOrders(spec, self._orders[0], bounds[0], earlier)
         self._many = ManyOrders(self._orders)
         self._seed, self._shuffle, self._lanes = spec.seed, spec.shuffle, spec.lanes
         self._mixture: Mixture | None = None
@@ -97,8 +103,7 @@ class EpochPlan:
                 raise UsageError(f"Stream {number} holds less than one sequence.")
         self.sizes = tuple(order.size for order in self._orders)
         if len(bounds) > 1:
-            rows = {"per_stream": slices.global_batch, "stratified": 1}
-            self.row = rows.get(batching, spec.lanes)
+            self.row = batching.row(global_batch=slices.global_batch, lanes=spec.lanes)
             choose = self._whole_rows(choose, batching)
         self.epoch_size = sum(choose)
         self.filled = self.epoch_size  # places of an epoch that hold a sequence
@@ -111,23 +116,18 @@ class EpochPlan:
                 f"{slices.global_batch}. Lower batch_size, or raise epoch_size."
             )
 
-    def _whole_rows(self, choose: Sequence[int], batching: str) -> list[int]:
+    def _whole_rows(self, choose: Sequence[int], batching: Batching) -> list[int]:
         """What each stream gives an epoch, in whole rows; where that is fixed, deal them out."""
         if self.mixing is not None:
             return [sum(choose) // self.row * self.row]
         rows = tuple(count // self.row for count in choose)
         if 0 in rows:
-            least = {"per_stream": f"one global batch of {self.row}", "stratified": "one"}.get(
-                batching, f"one for each of the {self.row} canonical nodes"
-            )
-            instead = {"per_stream": "lower batch_size", "stratified": "raise epoch_size"}.get(
-                batching, "lower num_canonical_nodes"
-            )
+            least, instead = batching.least(self.row)
             raise UsageError(
                 f"A stream gives {min(choose)} sequences an epoch, less than {least}. Raise "
                 f"its share, or {instead}."
             )
-        window = self.slices.global_batch if batching == "stratified" else WINDOW_ROWS
+        window = batching.window(global_batch=self.slices.global_batch)
         self._mixture = Mixture(rows, lanes=self.row, seed=self._seed, shuffle=self._shuffle,
                                 window=window)  # fmt: skip
         return [count * self.row for count in rows]
@@ -148,7 +148,7 @@ class EpochPlan:
     def start(self, epoch: int) -> Cursor:
         """The beginning of an epoch in a run that changed nothing on the way."""
         if self.mixing is None:
-            return Cursor(epoch=epoch, place=0, tokens=epoch * self.epoch_size * self.length,
+            return Cursor(epoch=epoch, place=0, tokens=epoch * self.tokens_of(self.epoch_size),
                           before=tuple(epoch * count for count in self.choose))  # fmt: skip
         cursor = Cursor(epoch=0, place=0, before=(0,) * len(self.sizes))
         for _ in range(epoch):
@@ -159,7 +159,8 @@ class EpochPlan:
         """The beginning of the epoch after the cursor's."""
         before = tuple(a + b for a, b in zip(cursor.before, self.chosen(cursor), strict=True))
         return Cursor(epoch=cursor.epoch + 1, place=0, before=before,
-                      tokens=cursor.tokens + self.epoch_size * self.length)  # fmt: skip
+                      grown=self.grown.still(cursor.grown, before[0]),
+                      tokens=cursor.tokens + self.tokens_of(self.epoch_size))  # fmt: skip
 
     def chosen(self, cursor: Cursor) -> tuple[int, ...]:
         """Sequences of each stream in the cursor's epoch."""
@@ -211,7 +212,11 @@ class EpochPlan:
 
     def tokens_seen(self, cursor: Cursor) -> int:
         """Tokens of training up to a place, of all streams it ever had."""
-        return cursor.tokens + cursor.place * self.length
+        return cursor.tokens + self.tokens_of(cursor.place)
+
+    def tokens_of(self, places: int) -> int:
+        """Tokens of the first places of an epoch, over all ranks."""
+        return places * self.length
 
     def drawn(self, cursor: Cursor) -> tuple[int, ...]:
         """Draws of each stream up to a place."""
@@ -240,7 +245,9 @@ class EpochPlan:
         begin = replace(cursor, place=0)
         stages, mixture = self.stages(begin), self._mixture_of(begin)
         found = []
-        for draw, sequence in self._orders[stream].draws_of(sequences, draws):
+        drawn = (self.grown.draws_of(cursor.grown, sequences, draws) if cursor.grown
+                 else self._orders[stream].draws_of(sequences, draws))  # fmt: skip
+        for draw, sequence in drawn:
             place = draw - base
             if mixture is not None:
                 place = mixture.place_of(cursor.epoch, stream, place)
@@ -281,6 +288,15 @@ class EpochPlan:
         streams, sequences = self._of_slices(cursor, np.array([step]), stage, slices)
         return streams[0], sequences[0]
 
+    def at_places(self, cursor: Cursor, places: Ints) -> tuple[Ints, Ints]:
+        """Streams and sequences of some places of the cursor's epoch, of all ranks.
+
+        Args:
+            cursor: anywhere in the epoch.
+            places: (places,); those that hold no sequence are left out.
+        """
+        return self._look_up(cursor, places[places < self.filled])
+
     def _of_slices(
         self, cursor: Cursor, steps: Ints, stage: Stage, slices: RankSlices
     ) -> tuple[Ints, Ints]:
@@ -303,6 +319,8 @@ class EpochPlan:
         mixture = self._mixture_of(cursor)
         if mixture is None:
             draws = cursor.before[0] + places
+            if cursor.grown is not None:
+                return np.zeros_like(places), self.grown.sequences(cursor.grown, draws)
             return np.zeros_like(places), self._orders[0].sequences(draws)
         streams, draws = mixture.draws(cursor.epoch, places, cursor.before)
         return streams, self._many.sequences(streams, draws)

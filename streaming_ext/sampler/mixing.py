@@ -1,9 +1,11 @@
 """Proportions of streams that change with the tokens of training, and limits to their passes."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from math import lcm
 from typing import Any, Final
 
 from streaming_ext.errors import UsageError
@@ -37,7 +39,7 @@ class Mixing:
             )
         for share in self.shares:
             for point in share.points:
-                if not any(self._weights(point.start)):
+                if not any(each.at(point.start) for each in self.shares):
                     raise UsageError(
                         f"All streams have the proportion 0 at token {point.start:,}: raise one."
                     )
@@ -74,6 +76,7 @@ class Mixing:
         """
         count = len(self.shares)
         asked, given = [0] * count, [0] * count  # the first in parts of `_ONE`
+        weights = _Weights(self.shares)
         spans: list[tuple[int, ...]] = []
         at = 0
         for size, middle in self._even_spans(tokens, rows, row_tokens):
@@ -81,7 +84,7 @@ class Mixing:
             while at < stop:
                 left = [None if limit is None else limit - own
                         for limit, own in zip(room, given, strict=True)]  # fmt: skip
-                shares = self._shares(middle, left, here=tokens + at * row_tokens)
+                shares = self._shares(weights.at(middle), left, here=tokens + at * row_tokens)
                 whole = _deal(stop - at, shares, asked, given)
                 span = dealt(whole, _fitting(whole, left))
                 asked = [a + sum(span) * share for a, share in zip(asked, shares, strict=True)]
@@ -90,20 +93,16 @@ class Mixing:
                 at += sum(span)
         return spans
 
-    def _shares(self, tokens: int, left: Sequence[int | None], *, here: int) -> list[int]:
-        """The shares of streams at some tokens, in parts of `_ONE`, when they have rows left."""
-        weights = self._weights(tokens)
+    def _shares(self, weights: list[int], left: Sequence[int | None], *, here: int) -> list[int]:
+        """The shares of streams of some weights, in parts of `_ONE`, when they have rows left."""
         over = [number for number, rows in enumerate(left)
                 if rows is not None and rows <= 0 and weights[number]]  # fmt: skip
         for number in over:
-            weights[number] = Fraction(0)
+            weights[number] = 0
         if over and (self.at_limit == "error" or not any(weights)):
             raise self._used_up(over, here)
         total = sum(weights)
-        return [max(1, int(weight * _ONE / total)) if weight else 0 for weight in weights]
-
-    def _weights(self, tokens: int) -> list[Fraction]:
-        return [share.at(tokens) for share in self.shares]
+        return [max(1, weight * _ONE // total) if weight else 0 for weight in weights]
 
     def _even_spans(self, tokens: int, rows: int, row_tokens: int) -> Iterator[tuple[int, int]]:
         """Runs of rows of one mixture: how many rows, and the token whose proportions they have."""
@@ -131,6 +130,28 @@ class Mixing:
                if self.at_limit == "error"
                else ", and no other is left. Lower epoch_size, or raise max_repeats.")
         )  # fmt: skip
+
+
+class _Weights:
+    """Proportions as whole numbers over one denominator: a hundred fractions take milliseconds."""
+
+    def __init__(self, shares: Sequence[Schedule]) -> None:
+        self._shares = shares
+        points = {point.start for share in shares for point in share.points}
+        self._points = sorted(points)
+        # By the number of the stretch between two points: at 0 tokens, and growth a token.
+        self._lines: dict[int, list[tuple[int, int]]] = {}
+
+    def at(self, tokens: int) -> list[int]:
+        """The weight of each stream at a number of tokens."""
+        stretch = bisect_right(self._points, tokens)
+        lines = self._lines.get(stretch)
+        if lines is None:
+            told = [share.line(tokens) for share in self._shares]
+            whole = lcm(*(part.denominator for line in told for part in line))
+            lines = [(int(first * whole), int(growth * whole)) for first, growth in told]
+            self._lines[stretch] = lines
+        return [first + growth * tokens for first, growth in lines]
 
 
 def _deal(

@@ -159,9 +159,11 @@ class Mixture:
         streams = np.repeat(np.arange(len(each)), each)
         if self._shuffle:
             streams = streams[permutation(len(streams), key_of(self._seed, 2, epoch, window))]
+        # By stream, and those of one in their order: each stream's rows go up with the place.
+        by_stream = np.argsort(streams, kind="stable")
         rows = np.empty_like(streams)
-        for stream, (start, count) in enumerate(zip(before, each.tolist(), strict=True)):
-            rows[streams == stream] = start + np.arange(count)
+        firsts = np.cumsum(each) - each
+        rows[by_stream] = np.repeat(np.array(before) - firsts, each) + np.arange(len(streams))
         for old in list(self._windows.copy())[:-1024]:  # another thread may look ahead meanwhile
             self._windows.pop(old, None)
         self._windows[epoch, window] = (streams, rows)

@@ -4,16 +4,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from streaming_ext.errors import UsageError
+from streaming_ext.sampler.batching import Batching
 from streaming_ext.sampler.order import OrderSpec
 from streaming_ext.sampler.schedule import Schedule
 from streaming_ext.sampler.stages import StepSizes
 
 DEFAULT_LANES = 8
 DEFAULT_WINDOW = 1 << 18
-BATCHINGS = ("random", "stratified", "per_stream")
 PACKINGS = ("best_fit",)
 _LEAST = {"batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
-          "num_canonical_nodes": 1, "max_repeated_ngram": 1}  # fmt: skip
+          "num_canonical_nodes": 1, "max_repeated_ngram": 1,
+          "document_multiple": 1}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +31,7 @@ class OrderSettings:
     drop_last: bool | None
     batching_method: str = "random"
     packing: str | None = None
+    document_multiple: int | None = None
     exclude: str | None = None
     max_repeated_ngram: int | None = None
     global_batch: int | str | None = None
@@ -44,17 +46,16 @@ class OrderSettings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UsageError(f"`{name}` must be at least {least}, got {value}.")
-        if self.batching_method not in BATCHINGS:
-            raise UsageError(
-                f"`batching_method` must be {' or '.join(map(repr, BATCHINGS))}, got "
-                f"{self.batching_method!r}: `random` mixes streams within a step, `stratified` "
-                "does so in the proportions of the epoch, `per_stream` "
-                "fills each step from one."
-            )
+        Batching.parse(self.batching_method)
         if self.packing not in (None, *PACKINGS):
             raise UsageError(
                 f"`packing` must be {' or '.join(map(repr, PACKINGS))}, or None for sequences cut "
                 f"out of one stream; got {self.packing!r}."
+            )
+
+        if self.document_multiple is not None and self.packing is None:
+            raise UsageError(
+                "`document_multiple` is of documents that are packed: give packing='best_fit'."
             )
 
     def sizes(self, *, own_length: int, num_ranks: int) -> "Sizes":
@@ -80,8 +81,12 @@ class OrderSettings:
             self._require_change(lengths=not length.constant)
         first, _ = steps.at(0)
         named = self.batch_size is not None or self.global_batch is not None
+        batching = Batching.parse(self.batching_method).on_ranks(
+            batch_size=first // num_ranks, num_ranks=num_ranks
+        )
         return Sizes(steps=steps, batch_size=first // num_ranks, named=named,
-                     largest=batch.largest // num_ranks)  # fmt: skip
+                     largest=batch.largest // num_ranks, batching=batching,
+                     lanes=batching.lanes(self.lanes))  # fmt: skip
 
     def _require_change(self, *, lengths: bool) -> None:
         what = "sequence_length" if lengths else "global_batch"
@@ -103,6 +108,12 @@ class OrderSettings:
             )
 
     @property
+    def longest(self) -> int | None:
+        """Tokens of the longest sequences, None where the user named none."""
+        asked = self.sequence_length
+        return None if asked is None else Schedule.whole(asked, name="sequence_length").largest
+
+    @property
     def lanes(self) -> int:
         """Canonical nodes, also where none were named."""
         return self.num_canonical_nodes or (DEFAULT_LANES if self.shuffle else 1)
@@ -118,25 +129,26 @@ class OrderSettings:
         return OrderSpec(shuffle=self.shuffle, seed=self.shuffle_seed, lanes=self.lanes,
                          window=self.shuffle_block_size)  # fmt: skip
 
-    def identity(self, sequence_length: int | str) -> dict[str, Any]:
-        """What a state names of them, for sequences of a known length."""
+    def identity(self, sizes: "Sizes") -> dict[str, Any]:
+        """What a state names of them, for steps of known sizes."""
         identity = {
             "split": self.split,
-            "sequence_length": sequence_length,
+            "sequence_length": sizes.named_length,
             "shuffle": self.shuffle,
             "shuffle_seed": self.shuffle_seed,
             "shuffle_block_size": self.shuffle_block_size,
         }
         # What is not asked for is not named: such a state is what earlier versions saved.
-        asked = {name: getattr(self, name) for name in ("packing", "exclude", "max_repeated_ngram")}
+        asked = {name: getattr(self, name) for name in ("packing", "document_multiple", "exclude",
+                                                         "max_repeated_ngram")}  # fmt: skip
         if self.batching_method != "random":
-            asked["batching_method"] = self.batching_method
+            asked["batching_method"] = str(sizes.batching)
         return identity | {name: value for name, value in asked.items() if value is not None}
 
-    def of_group(self, sequence_length: int | str) -> dict[str, Any]:
+    def of_group(self, sizes: "Sizes") -> dict[str, Any]:
         """What all nodes of a group must have alike."""
         return {
-            **self.identity(sequence_length),
+            **self.identity(sizes),
             "batch_size": self.batch_size or self.global_batch,
             "drop_last": self.drops_last,
             "num_canonical_nodes": self.lanes,
@@ -152,12 +164,16 @@ class Sizes:
         batch_size: sequences a rank in the first step.
         largest: the most sequences a rank and step.
         named: whether the user named a batch.
+        batching: how several streams share a step.
+        lanes: by which ranks take the sequences of a step.
     """
 
     steps: StepSizes
     batch_size: int
     largest: int
     named: bool
+    batching: Batching
+    lanes: int
 
     @property
     def length(self) -> int:

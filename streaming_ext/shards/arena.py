@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from streaming_ext.errors import StorageError
 from streaming_ext.sampler.order import Ints
+from streaming_ext.shards.content import NO_MAPS
 from streaming_ext.shards.windows import windows
 
 _MAP_FIXED: Final = 0x10  # the same on Linux and macOS; the `mmap` module does not name it
@@ -35,8 +36,7 @@ def _map(address: int | None, size: int, protection: int, flags: int, descriptor
     if mapped is None or mapped == _FAILED:
         error = ctypes.get_errno()
         raise StorageError(
-            f"The system refused to map {size} bytes: {os.strerror(error)}. "
-            "Look at `ulimit -v` and at vm.max_map_count."
+            f"The system refused to map {size} bytes: {os.strerror(error)}. {NO_MAPS}"
         )
     return int(mapped)
 
@@ -44,16 +44,21 @@ def _map(address: int | None, size: int, protection: int, flags: int, descriptor
 class Arena:
     """A reserved range of addresses with one slot a file.
 
-    A slot that holds no file has no memory: reading it ends the process. Callers map first.
+    A slot that holds no file has no memory: reading it ends the process. Callers map first. Behind
+    a file there are zeros, to the end of its last page.
+
+    Attributes:
+        offsets: first byte of each slot: (files,).
+        ends: the byte behind its last page: (files,).
     """
 
     def __init__(self, sizes: Ints) -> None:
         """Reserve a slot for each of `sizes`, in bytes: shape (files,)."""
         page = mmap.PAGESIZE
         self._slot_bytes = -(-sizes // page) * page
-        ends = np.cumsum(self._slot_bytes)
-        self.offsets: Ints = ends - self._slot_bytes
-        self._bytes = int(ends[-1]) if len(ends) else page
+        self.ends: Ints = np.cumsum(self._slot_bytes)
+        self.offsets: Ints = self.ends - self._slot_bytes
+        self._bytes = int(self.ends[-1]) if len(self.ends) else page
         self._address = _map(None, self._bytes, 0, _RESERVED, -1)
         # Not at the end of the process: threads that read ahead may still be in the middle.
         weakref.finalize(self, _libc.munmap, self._address, self._bytes).atexit = False

@@ -37,6 +37,8 @@ class ShardCache:
     `evictable` says whether the files may be removed: never those of the dataset itself.
     """
 
+    of_text = False  # whether its shards are made of text here
+
     _held_lock: tuple[int, FolderLock | None]  # of which process
     _came: float  # when the last shard did, on the monotonic clock
     _gave_up: TransientStorageError | None  # of a download since then

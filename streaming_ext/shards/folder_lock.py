@@ -99,6 +99,25 @@ class FolderLock:
         finally:
             thread_lock.release()
 
+    @contextlib.contextmanager
+    def at_once(self, byte: int) -> Iterator[bool]:
+        """Whether nobody holds a byte alone; if so, it is held alone until the block ends."""
+        with self._guard:
+            thread_lock = self._threads[byte]
+        if not thread_lock.acquire(blocking=False):
+            yield False
+            return
+        try:
+            if not self._try(fcntl.LOCK_EX, byte):
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, byte)
+        finally:
+            thread_lock.release()
+
     def share(self, byte: int) -> None:
         """Hold a byte together with others, until as many calls of `unshare`."""
         while True:
@@ -147,12 +166,12 @@ _known: dict[str, FolderLock] = {}
 _guard = threading.Lock()
 
 
-def folder_lock(folder: Path, cache: "ShardCache") -> FolderLock:
+def folder_lock(folder: Path, cache: "ShardCache | None" = None) -> FolderLock:
     """The lock of a folder in this process.
 
     Args:
         folder: made where it is missing.
-        cache: that asks.
+        cache: that asks; None where no shards are read there.
 
     Raises:
         StorageError: it cannot be made.
@@ -162,7 +181,8 @@ def folder_lock(folder: Path, cache: "ShardCache") -> FolderLock:
         lock = _known.get(name)
         if lock is None or not lock.is_current:
             lock = _known[name] = FolderLock(folder)
-        lock.add(cache)
+        if cache is not None:
+            lock.add(cache)
         return lock
 
 

@@ -19,6 +19,7 @@ from streaming_ext.errors import CorruptDatasetError
 from streaming_ext.sampler.order import Ints
 from streaming_ext.shards.arena import Arena
 from streaming_ext.shards.cache import ShardCache
+from streaming_ext.shards.file_arena import FileArena, no_more_files, open_files_for
 from streaming_ext.shards.single_flight import SingleFlight
 
 Bytes = npt.NDArray[np.uint8]
@@ -54,6 +55,7 @@ class MappedShards:
         *,
         most: int,
         watcher: ShardWatcher | None,
+        maps: bool = True,
     ) -> None:
         """Reserve addresses; nothing is opened.
 
@@ -61,23 +63,24 @@ class MappedShards:
             caches: of the streams.
             most: shards that may be open, held ones aside.
             watcher: told of what is opened and closed.
+            maps: whether files are mapped; else they are read by position.
         """
-        self._most = most
         self._watcher = watcher
         counts = [len(cache.index.samples) for cache in caches]
         # First shard of each stream, then the end: (streams + 1,)
         firsts: Ints = np.concatenate([[0], np.cumsum(counts)])
         self._numbers = _Numbers(tuple(caches), firsts)
         self.raw_sizes: Ints = np.concatenate([cache.index.raw_sizes for cache in caches])
+        self._most = most if maps else open_files_for(self, min(most, len(self.raw_sizes)))
         self.limited = any(cache.is_limited for cache in caches)
         # Else no shard is ever closed, and none needs to be held: a third of a plain batch's time.
-        self._closes = self.limited or watcher is not None or len(self.raw_sizes) > most
+        self._closes = self.limited or watcher is not None or len(self.raw_sizes) > self._most
         self._guard = threading.Lock()
         self._opening = SingleFlight()
         self.ready = np.zeros(len(self.raw_sizes), bool)
         self._holders = np.zeros(len(self.raw_sizes), np.int32)
         self._order: dict[int, None] = {}  # of their opening
-        self.arena = Arena(self.raw_sizes)
+        self.arena = Arena(self.raw_sizes) if maps else FileArena(self.raw_sizes)
         # What dies with open shards must not keep them in the cache.
         weakref.finalize(self, _unuse, os.getpid(), self._order, self._numbers).atexit = False
         for number, cache in enumerate(caches):
@@ -99,7 +102,8 @@ class MappedShards:
         with self._guard:
             np.add.at(self._holders, shards, _ONE)
         try:
-            if self._open_missing(shards):
+            # What is held may have been opened ahead of it: then there is a surplus all the same.
+            if self._open_missing(shards) or len(self._order) > self._most:
                 self._close_surplus()
             yield
         finally:
@@ -178,6 +182,8 @@ class MappedShards:
         except FileNotFoundError:  # removed by somebody else since it was fetched
             return _VANISHED
         except OSError as error:
+            if (full := no_more_files(error)) is not None:  # which says nothing of the shard
+                raise full from error
             return f"it cannot be opened: {error}"
         try:
             if (found := os.fstat(descriptor).st_size) != size:

@@ -6,6 +6,7 @@ from typing import Any
 
 from streaming_ext.dataset.index import TokenIndex, read_index
 from streaming_ext.errors import UsageError
+from streaming_ext.from_text.text_stream import TextStream
 from streaming_ext.shards.cache import ShardCache
 from streaming_ext.shards.remote import Remote
 from streaming_ext.streams import TokenStream
@@ -20,8 +21,9 @@ def open_streams(
     timeout: float,
     options: Mapping[str, Any],
     token_dtype: str | None = None,
+    sequence_length: int | None = None,
 ) -> list[ShardCache]:
-    """Read the index of every stream.
+    """Read the index of every stream; of text that was not counted yet, count it.
 
     Args:
         streams: the datasets.
@@ -31,16 +33,26 @@ def open_streams(
         timeout: seconds for one file.
         options: handed to fsspec.
         token_dtype: type of an id, where a set stores them as bytes.
+        sequence_length: tokens of a row, the longest; None where the user named none.
 
     Raises:
         UsageError: a stream has no place, its cache is too small, or tokenizers differ.
     """
     share = None if limit is None else limit // len(streams)
-    caches = []
+    caches: list[ShardCache] = []
     for stream in streams:
+        if isinstance(stream, TextStream):
+            from streaming_ext.from_text.opening import open_text
+
+            text = open_text(stream, split=stream.split or split, limit=share, timeout=timeout,
+                             sequence_length=sequence_length)  # fmt: skip
+            _require_room(text.index, share)
+            caches.append(text)
+            continue
         url, local = _places(stream)
         source = Remote(url=url, options=options, retries=retries, timeout=timeout)
-        index = read_index(source, stream.split or split, token_dtype=token_dtype)
+        index = read_index(source, stream.split or split, token_dtype=token_dtype,
+                           generation=stream.generation)  # fmt: skip
         _require_room(index, share)
         caches.append(ShardCache(index, source, local=local, limit=share))
     _require_one_tokenizer([cache.index for cache in caches])
@@ -72,9 +84,9 @@ def _require_room(index: TokenIndex, limit: int | None) -> None:
 def _require_one_tokenizer(indexes: list[TokenIndex]) -> None:
     """Refuse streams whose ids mean different tokens."""
     found = {
-        index.manifest.spec.tokenizer.fingerprint: index.manifest.spec.tokenizer.name
+        index.tokenizer.fingerprint: index.tokenizer.name
         for index in indexes
-        if index.manifest is not None
+        if index.tokenizer is not None
     }
     if len(found) > 1:
         raise UsageError(

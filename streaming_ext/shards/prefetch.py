@@ -46,6 +46,7 @@ class Prefetcher:
         *,
         ahead: int,
         limit: int | None,
+        most: int,
         now: Callable[[], int],
     ) -> None:
         """Start.
@@ -55,12 +56,14 @@ class Prefetcher:
             upcoming: pairs of step and shard, by step.
             ahead: steps to run ahead of training.
             limit: bytes of shards that are opened ahead of their use, at most.
+            most: shards that are opened ahead of their use, at most.
             now: the step that training is at.
         """
         self._reader = reader
         self._upcoming = upcoming
         self._ahead = ahead
         self._limit = limit
+        self._most = most
         self._now = now
         self._guard = threading.Lock()
         self._waiting: list[tuple[int, int]] = []  # step and bytes of shards opened ahead
@@ -90,6 +93,8 @@ class Prefetcher:
                 if pair is None:
                     return
                 step, shard = pair
+                if step < self._now():  # that step has opened it, and others may need the room
+                    continue
                 if not self._may_open(step, int(self._reader.raw_sizes[shard])):
                     return
                 self._reader.open(shard)
@@ -103,7 +108,10 @@ class Prefetcher:
             with self._guard:
                 self._waiting = [entry for entry in self._waiting if entry[0] > now]
                 held = sum(entry[1] for entry in self._waiting)
-                fits = self._limit is None or not self._waiting or held + size <= self._limit
+                fits = not self._waiting or (
+                    len(self._waiting) < self._most
+                    and (self._limit is None or held + size <= self._limit)
+                )
                 if step <= now + self._ahead and fits:
                     self._waiting.append((step, size))
                     return True

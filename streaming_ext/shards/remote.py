@@ -17,11 +17,11 @@ from streaming_ext.errors import (
     StorageError,
     TransientStorageError,
 )
-from streaming_ext.storage.client import ObjectClient, split_url
+from streaming_ext.storage.client import split_url
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
 from streaming_ext.storage.faults import client_errors, explained, is_missing
 from streaming_ext.storage.patience import Retry, insist, timeout_seconds
-from streaming_ext.storage.process_clients import client_of_process
+from streaming_ext.storage.process_clients import client_of_process, object_client
 from streaming_ext.storage.secrets import require_no_secret
 
 Result = TypeVar("Result")
@@ -179,15 +179,9 @@ class Remote:
         url, options = _account_of(self.url, self.options)
         scheme, bucket, prefix = split_url(url)
 
-        def make() -> ObjectClient:
-            made = ObjectClient(
-                scheme=scheme, bucket=bucket, retry=self._retry, timeout=self._silence,
-                options=options,
-            )  # fmt: skip
-            _ = made.filesystem
-            return made
-
-        client = client_of_process((scheme, bucket, self._silence, self.retries), options, make)
+        client = object_client(
+            scheme, bucket, retry=self._retry, timeout=self._silence, options=options
+        )
         try:
             return client.read_at_most(
                 f"{prefix}/{name}" if prefix else name, limit + 1,

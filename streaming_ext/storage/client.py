@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any, TypeVar
 
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
@@ -44,15 +45,21 @@ class ObjectClient:
     retry: Retry = field(default_factory=Retry.usual)
     timeout: float = field(default_factory=timeout_seconds)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _making: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @property
     def dialect(self) -> Dialect:
         """How this store is spoken to."""
         return dialect_of(self.scheme)
 
-    @cached_property
+    @property
     def filesystem(self) -> Any:
-        """The fsspec file system, made on first use."""
+        """The fsspec file system, made on first use; one for all threads."""
+        with self._making:
+            return self._filesystem
+
+    @cached_property
+    def _filesystem(self) -> Any:
         dialect = self.dialect
         try:
             return dialect.open(self.scheme, self.timeout, self.options)
@@ -186,6 +193,22 @@ class ObjectClient:
             what,
             lambda fs: self.dialect.put(fs, self.bucket, key, data, new=new),
             size=len(data),
+        )
+
+    def copy(self, place: str, key: str, *, size: int, what: str) -> bool:
+        """Have the store copy an object by itself; returns whether it can.
+
+        Args:
+            place: bucket and key of the object.
+            key: of the copy, in this bucket.
+            size: of the object, in bytes.
+            what: names the request in messages.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        return self.ask(
+            what, lambda fs: self.dialect.copy(fs, place, self.bucket, key, size), size=size
         )
 
     def remove(self, key: str, *, what: str) -> None:

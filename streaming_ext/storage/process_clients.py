@@ -3,7 +3,11 @@
 import os
 import threading
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
+
+from streaming_ext.storage.client import ObjectClient
+from streaming_ext.storage.patience import Retry, timeout_seconds
 
 Client = TypeVar("Client")
 
@@ -45,3 +49,23 @@ def client_of_process(
     settings = sorted(pair for pair in os.environ.items() if pair[0].startswith(_SETTINGS))
     client: Client = _clients[-1].of(repr((place, sorted(options.items()), settings)), make)
     return client
+
+
+def object_client(
+    scheme: str,
+    bucket: str,
+    *,
+    retry: Retry | None = None,
+    timeout: float | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> ObjectClient:
+    """This process's client for a bucket; see `ObjectClient`, also for what is not given."""
+    retry = retry or Retry.usual()
+    timeout = timeout_seconds() if timeout is None else timeout
+
+    def make() -> ObjectClient:
+        return ObjectClient(
+            scheme=scheme, bucket=bucket, retry=retry, timeout=timeout, options=options
+        )
+
+    return client_of_process((scheme, bucket, retry, timeout), options, make)

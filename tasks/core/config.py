@@ -18,7 +18,12 @@ from pydantic import (
 
 from streaming_ext.dataset.compression import Compression
 from streaming_ext.dataset.deduplicated.duplicates import Comparison
-from streaming_ext.dataset.formats import MAX_SHARD_BYTES
+from streaming_ext.dataset.formats import (
+    DEFAULT_FORMAT,
+    FORMATS,
+    MAX_SHARD_BYTES,
+    USUAL_COMPRESSION,
+)
 from streaming_ext.dataset.shuffled.keys import ShuffleUnit
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
@@ -33,18 +38,72 @@ Columns = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
 ]
+
+
+def _named(given: Any) -> Any:
+    """Names that stand in a list, or in texts with commas between."""
+    texts = (given,) if isinstance(given, str) else given
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        return given
+    return tuple(name.strip() for text in texts for name in text.split(","))
+
+
+KeptColumns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_named)]
 _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
 
 
-class ShardConfig(BaseModel):
+class CheckedConfig(BaseModel):
+    """What all configurations of a run refuse, in whatever fields they have."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_secret(cls, given: Any) -> Any:
+        """Refuse a URL that holds a secret before anything keeps or repeats it."""
+        if not isinstance(given, Mapping):
+            require_no_secrets(given, "config")
+            return given
+        for name, value in given.items():
+            require_no_secrets(name, "config")
+            # Of other kinds and names too: what is wrong with a value is told with the value.
+            require_no_secrets(value, str(name))
+        return given
+
+    @field_validator("compression", check_fields=False)
+    @classmethod
+    def _known_compression(cls, text: str | None) -> str | None:
+        if text is None:
+            return None
+        try:
+            Compression.parse(text)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        return text
+
+    @field_validator("output_format", check_fields=False)
+    @classmethod
+    def _known_format(cls, name: str) -> str:
+        if name not in FORMATS:
+            raise ValueError(f"must be {' or '.join(FORMATS)}")
+        return name
+
+    @field_validator("min_part_size", check_fields=False)
+    @classmethod
+    def _below_part_size(cls, size: ByteSize, info: ValidationInfo) -> ByteSize:
+        most = info.data.get("part_size")
+        if most is not None and size > most:
+            raise ValueError(f"must be at most --part-size {size_text(most)}")
+        return size
+
+
+class ShardConfig(CheckedConfig):
     """What to shard, into what, and with which means.
 
     Only the sources, the two sizes of parts, `nodes` with `node_rank`, and what `spec` takes decide
     the bytes of the dataset (with `shuffle`, the sizes of parts do not); `workers`, `scratch`,
     `engine`, `executor` and `partitions` never do.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sources: Annotated[
         tuple[str, ...],
@@ -122,6 +181,13 @@ class ShardConfig(BaseModel):
     max_tokens: Annotated[int | None, Field(gt=0, description="Drop documents of more tokens.")] = (
         None
     )
+    keep_columns: Annotated[
+        KeptColumns,
+        Field(
+            description="Columns, or paths such as meta.url, whose values are stored with the list "
+            "of documents: language,url. Texts, numbers, True and False.",
+        ),
+    ] = ()
     sequence_length: Annotated[int, Field(gt=0, le=2**24, description="Tokens a sample.")] = 2048
     holdout_fraction: Annotated[
         float, Field(ge=0, lt=1, description="Share of the documents kept out of training.")
@@ -133,9 +199,20 @@ class ShardConfig(BaseModel):
         ByteSize,
         Field(ge=1024, le=MAX_SHARD_BYTES, description="Upper bound of an uncompressed shard."),
     ] = ByteSize(64 * 2**20)
+    output_format: Annotated[
+        str,
+        Field(
+            description=f"How rows lie in shards: {', '.join(FORMATS)}; docs/formats.md tells of "
+            "each."
+        ),
+    ] = DEFAULT_FORMAT
     compression: Annotated[
-        str, Field(description="Codec and level of the shards: zstd:1, gz:6, bz2, none.")
-    ] = "zstd:1"
+        str | None,
+        Field(
+            description="Codec and level of the shards: zstd:1, gz:6, bz2, none; default: zstd:1, "
+            "and none for webdataset."
+        ),
+    ] = None
     shuffle: Annotated[
         ShuffleUnit | None,
         Field(
@@ -220,35 +297,12 @@ class ShardConfig(BaseModel):
         ),
     ] = 16
 
-    @model_validator(mode="before")
+    @field_validator("keep_columns")
     @classmethod
-    def _no_secret(cls, given: Any) -> Any:
-        """Refuse a URL that holds a secret before anything keeps or repeats it."""
-        if not isinstance(given, Mapping):
-            require_no_secrets(given, "config")
-            return given
-        for name, value in given.items():
-            require_no_secrets(name, "config")
-            # Of other kinds and names too: what is wrong with a value is told with the value.
-            require_no_secrets(value, str(name))
-        return given
-
-    @field_validator("compression")
-    @classmethod
-    def _known_compression(cls, text: str) -> str:
-        try:
-            Compression.parse(text)
-        except UsageError as error:
-            raise ValueError(str(error)) from error
-        return text
-
-    @field_validator("min_part_size")
-    @classmethod
-    def _below_part_size(cls, size: ByteSize, info: ValidationInfo) -> ByteSize:
-        most = info.data.get("part_size")
-        if most is not None and size > most:
-            raise ValueError(f"must be at most --part-size {size_text(most)}")
-        return size
+    def _named_once(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := [name for name in columns if columns.count(name) > 1]:
+            raise ValueError(f"{twice[0]!r} stands there twice")
+        return columns
 
     @field_validator("node_rank")
     @classmethod
@@ -278,6 +332,11 @@ class ShardConfig(BaseModel):
         return self
 
     @property
+    def light(self) -> bool:
+        """Whether workers do without the engines that tokenize."""
+        return False
+
+    @property
     def filters(self) -> Filters:
         """Which documents stay."""
         return Filters(**{name: getattr(self, name) for name in FILTERS})
@@ -291,6 +350,7 @@ class ShardConfig(BaseModel):
             source_format=self.format,
             on_bad_document=self.on_bad_document,
             filters=self.filters,
+            kept=self.keep_columns,
         )
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
@@ -307,11 +367,13 @@ class ShardConfig(BaseModel):
             source_format=read.source_format,
             on_bad_document=read.on_bad_document,
             filters=read.filters,
+            keep_columns=read.kept,
             sequence_length=self.sequence_length,
             holdout_fraction=self.holdout_fraction,
             holdout_seed=self.holdout_seed,
             shard_size=int(self.shard_size),
-            compression=self.compression,
+            compression=self.compression or USUAL_COMPRESSION.get(self.output_format, "none"),
+            output_format=self.output_format,
             tokenizer=tokenizer,
             shuffle=self.shuffle,
             shuffle_seed=self.shuffle_seed if self.shuffle else 0,

@@ -26,7 +26,7 @@ from tasks.core.cluster.messages import (
 )
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import Failure
+from tasks.core.workers.messages import Failure
 from tasks.hosts.guest import UNFIT, CannotTakePartError, Guest, refusing
 from tasks.running.prefect_api import asked_once
 

@@ -4,11 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import httpx
-from prefect.settings import (
-    PREFECT_API_REQUEST_TIMEOUT,
-    PREFECT_CLIENT_MAX_RETRIES,
-    temporary_settings,
-)
+
+from tasks.running.prefect_settings import changed_settings
 
 ANSWER_SECONDS = 5.0  # for clients that are made meanwhile: a server that hangs holds nobody up
 
@@ -16,6 +13,6 @@ ANSWER_SECONDS = 5.0  # for clients that are made meanwhile: a server that hangs
 @contextmanager
 def asked_once() -> Iterator[None]:
     """Ask once and go on where there is no answer: Prefect's client asks for a minute."""
-    settings = {PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: ANSWER_SECONDS}
-    with temporary_settings(settings), suppress(httpx.HTTPError):
+    settings = {"client.max_retries": 0, "api.request_timeout": ANSWER_SECONDS}
+    with changed_settings(settings), suppress(httpx.HTTPError):
         yield

@@ -2,20 +2,49 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from streaming_ext.errors import StoppedError
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources.fetch import remove_fetched
-from tasks.core.planning.part import Part
-from tasks.core.planning.run_plan import RunPlan
+from tasks.core.planning.run_plan import PartsPlan, RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import FetchedPart, JobProgress
+from tasks.core.workers.jobs import FetchedPart
+from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.pool import WorkerPool
 from tasks.running.room import Room
 
 # Tokenizing takes most of a part's time, putting it in place the rest: for the progress bar.
 _TOKENIZE_SHARE = 0.95
 LOOK_AHEAD_BYTES = 8 * 2**30  # of source files on scratch that no worker has begun
+
+
+class InHand(Protocol):
+    """The means of a run that works through parts on this host, whatever it makes of them."""
+
+    @property
+    def plan(self) -> PartsPlan:
+        """What is to be done."""
+        ...
+
+    @property
+    def storage(self) -> Storage:
+        """Where it goes."""
+        ...
+
+    @property
+    def progress(self) -> RunProgress:
+        """What people watch."""
+        ...
+
+    def require_going(self) -> None:
+        """Make sure that the run goes on; see `Run`."""
+        ...
+
+    def forget(self, part: Part) -> None:
+        """Nothing of a part is needed any more: it is done, or has failed."""
+        ...
 
 
 class Planned:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 
 from tests.command_line import assert_same_dataset
-from tests.servers.prefect_worker import HOSTS, PARENTS, ROOT
+from tests.servers import shared
+from tests.servers.prefect_server import start_prefect_server
+from tests.servers.prefect_worker import ROOT
 from tests.test_readme import blocks
 
 
@@ -27,10 +28,10 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def shell(environment: dict[str, str], api_url: str, home: Path) -> dict[str, str]:
+def shell(environment: dict[str, str], home: Path) -> dict[str, str]:
     """The user's shell, after the server was started as the README shows."""
-    for pool in (PARENTS, HOSTS):  # of other tests
-        httpx.delete(f"{api_url}/work_pools/{pool}", timeout=30)
+    # One of its own: on that of all tests others have the same work pools, at the same time.
+    api_url = shared.server("prefect of the README", start_prefect_server)
     return {
         **environment,
         "HOME": str(home),

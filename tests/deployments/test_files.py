@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.shard_dataset import require_absolute
+from flows.flow_body import require_absolute
 from streaming_ext.errors import UsageError
 from tasks.core.config import ShardConfig
 from tests.servers.prefect_worker import HOSTS, PARENTS, ROOT
@@ -32,11 +32,23 @@ def test_a_deployment_names_a_flow_and_what_it_takes(deployment: dict[str, Any])
     if flow.name == "shard-partition":
         assert deployment["work_pool"]["name"] == HOSTS
         return
-    assert flow.name == "shard-dataset"
     assert deployment["work_pool"]["name"] == PARENTS
-    config = ShardConfig.model_validate(deployment["parameters"]["config"])
+    config = flow.validate_parameters(deployment["parameters"])["config"]
+    if flow.name != "shard-dataset":
+        return
     names = {f"prefect://shard-partition/{other['name']}" for other in DEPLOYMENTS}
     assert config.executor in {"here", *names}
+
+
+def test_each_flow_that_people_run_is_deployed() -> None:
+    names = set()
+    for deployment in DEPLOYMENTS:
+        module, _, name = deployment["entrypoint"].rpartition(".")
+        names.add(getattr(importlib.import_module(module), name).name)
+    assert names == {
+        "shard-dataset", "shard-partition", "extend-dataset", "export-dataset", "import-dataset",
+        "copy-dataset", "merge-datasets", "subset-dataset",
+    }  # fmt: skip
 
 
 def test_a_run_of_all_of_fineweb_says_that_it_needs_an_output(

@@ -14,9 +14,9 @@ from tests.command_line import (
     PATIENCE_SECONDS,
     CommandLine,
     assert_same_dataset,
+    holds,
     output_of,
     wait_for,
-    workers_of,
 )
 from tests.conftest import NUM_FILES
 
@@ -92,7 +92,14 @@ class TestUsage:
         assert spelled_out in ended.stdout
         assert not set(ended.stdout + ended.stderr) & set("\x1b\x07")
         name = {"flow_runs": {"name": {"any_": [f"shard {output.parent}/out{spelled_out}"]}}}
-        assert len(httpx.post(f"{api_url}/flow_runs/filter", json=name).json()) == 1
+        assert (
+            len(
+                httpx.post(
+                    f"{api_url}/flow_runs/filter", json=name, timeout=PATIENCE_SECONDS
+                ).json()
+            )
+            == 1
+        )
 
     def test_config_file(self, served: CommandLine, tmp_path: Path) -> None:
         config = tmp_path / "config.yaml"
@@ -203,7 +210,7 @@ class TestAgainstAnExistingOutput:
         output = tmp_path / "out"
         first = slow.start(*slow.shard_arguments(output, engine="reference"))
         try:
-            wait_for(lambda: workers_of(first.pid))
+            wait_for(lambda: holds(first, output))
             first.send_signal(signal.SIGSTOP)  # for ever at work
             refused(slow.shard(output), "Another run is writing", str(output))
         finally:

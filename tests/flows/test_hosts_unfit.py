@@ -80,10 +80,12 @@ def test_a_host_whose_scratch_fills_amid_the_work(
     """It gives up, with its name; another one does what it had."""
     output = tmp_path / "out"
     hosts.stop("one")
-    scratch = tmp_path / ".out.scratch"
+    scratch = tmp_path / "scratch"
     scratch.mkdir()
     hosts.start("full", prefix=full(scratch))
-    run = hosts.run("shard-dataset/demo", parameters(served, output))
+    asked = parameters(served, output)
+    asked["config"]["scratch"] = str(scratch)
+    run = hosts.run("shard-dataset/demo", asked)
 
     def refused() -> list[str]:
         found = hosts.partitions(run)

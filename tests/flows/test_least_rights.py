@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset
+from tests.command_line import PATIENCE_SECONDS, CommandLine, assert_same_dataset
 from tests.servers.swift import (
     NOBODY,
     SwiftServer,
@@ -30,7 +30,7 @@ def grant(server: SwiftServer, bucket: str, *rights: str) -> None:
     partition = digest[0] >> 4  # the rings have 2^4 of them
     place = f"http://127.0.0.1:{server._ports['container']}/d1/{partition}/{account}/{bucket}"
     told = {"X-Timestamp": f"{time.time():.5f}"} | dict.fromkeys(rights, NOBODY[0])
-    changed = httpx.post(place, headers=told)
+    changed = httpx.post(place, headers=told, timeout=PATIENCE_SECONDS)
     assert changed.is_success, changed.text
 
 

@@ -23,7 +23,7 @@ from tests.command_line import (
     workers_of,
 )
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
-from tests.servers.swift import SwiftServer, aws_environment, download_all, s3_client
+from tests.servers.swift import SwiftServer, aws_environment, download_all, is_held, s3_client
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_killed_again_and_again(
     kept: set[str] = set()
     for _ in range(3):
         run = slow_remote.start(*arguments)
-        wait_for(lambda run=run: workers_of(run.pid) or run.poll() is not None)
+        wait_for(lambda run=run: is_held(s3.url, bucket) or run.poll() is not None)
         time.sleep(rng.uniform(1.0, 4.0))
         os.killpg(run.pid, signal.SIGKILL)
         run.communicate()
@@ -192,7 +192,6 @@ def test_ctrl_c_ends_at_once_and_lets_go(
 ) -> None:
     command = behind(proxy, slow_remote)
     run = command.start(*command.shard_arguments(f"s3://{bucket}/out", shard_size="64KiB"))
-    wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
     wait_for(lambda: proxy.bytes_up > 200_000 or run.poll() is not None)
     began = time.monotonic()
     os.killpg(run.pid, signal.SIGINT)
@@ -207,11 +206,13 @@ def test_ctrl_c_ends_at_once_and_lets_go(
     client.close()
 
 
-def test_two_runs_at_once_on_one_output(slow_remote: CommandLine, bucket: str) -> None:
+def test_two_runs_at_once_on_one_output(
+    slow_remote: CommandLine, s3: SwiftServer, bucket: str
+) -> None:
     arguments = slow_remote.shard_arguments(f"s3://{bucket}/out", engine="reference")
     first = slow_remote.start(*arguments)
     try:
-        wait_for(lambda: workers_of(first.pid))
+        wait_for(lambda: is_held(s3.url, bucket))
         second = slow_remote.run(*arguments)
         assert second.returncode == 2
         assert "Another run is writing" in second.stderr

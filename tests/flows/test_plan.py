@@ -52,14 +52,15 @@ def test_wrong_usage(embedded: CommandLine, options: list[str], said: list[str])
 
 
 def test_the_commands_of_the_document(embedded: CommandLine, tmp_path: Path) -> None:
-    """With the session's sources and vocabulary in place of those that it names."""
+    """With the session's sources and vocabulary in place of those that it names, and their size."""
     commands = [line for block in blocks("docs/planning.md", "bash") for line in _lines(block)]
     assert len(commands) >= 3
     for command in commands:
         program, *words = command.split()
         assert program == "shardmill"
-        replaced = {"fineweb-edu": str(embedded.sources), "gpt2": str(embedded.tokenizer),
-                    "fineweb-edu/000_00000.parquet": str(embedded.sources)}  # fmt: skip
+        sources, tokenizer = str(embedded.sources), str(embedded.tokenizer)
+        replaced = {"fineweb-edu": sources, "fineweb-edu/000_00000.parquet": sources,
+                    "gpt2": tokenizer, "4TB": "4GB"}  # fmt: skip
         words = [replaced.get(word, word) for word in words]
         ended = embedded.run(*words, "--pattern", "gpt2", "--sequence-length", 128)
         assert ended.returncode == 0, ended.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.record import PartRecord
-from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.command_line import CommandLine, assert_same_dataset, holds, wait_for
 
 KILLS = 4
 
@@ -33,7 +33,7 @@ def test_killed_again_and_again(
     landed = 0
     for _ in range(KILLS):
         run = slow.start(*arguments)
-        wait_for(lambda run=run: workers_of(run.pid) or run.poll() is not None)
+        wait_for(lambda run=run: holds(run, output) or run.poll() is not None)
         time.sleep(rng.uniform(0.3, 2.0))
         os.killpg(run.pid, signal.SIGKILL)
         run.communicate()

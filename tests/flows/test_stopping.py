@@ -57,9 +57,11 @@ def start_and_wait_for_work(
 def flow_run(api_url: str, output: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The latest flow run on this output, and its task runs."""
     name = {"flow_runs": {"name": {"any_": [f"shard {output}"]}}, "sort": "START_TIME_DESC"}
-    run = httpx.post(f"{api_url}/flow_runs/filter", json=name).json()[0]
+    run = httpx.post(f"{api_url}/flow_runs/filter", json=name, timeout=PATIENCE_SECONDS).json()[0]
     of_run = {"flow_runs": {"id": {"any_": [run["id"]]}}}
-    return run, httpx.post(f"{api_url}/task_runs/filter", json=of_run).json()
+    return run, httpx.post(
+        f"{api_url}/task_runs/filter", json=of_run, timeout=PATIENCE_SECONDS
+    ).json()
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,9 @@ class Stop:
 def cancel_in_the_dashboard(_: "subprocess.Popen[str]", flow_run_url: str) -> None:
     """The request of the button, and of `prefect flow-run cancel`."""
     cancelling = {"state": {"type": "CANCELLING", "name": "Cancelling"}, "force": True}
-    httpx.post(f"{flow_run_url}/set_state", json=cancelling).raise_for_status()
+    httpx.post(
+        f"{flow_run_url}/set_state", json=cancelling, timeout=PATIENCE_SECONDS
+    ).raise_for_status()
 
 
 STOPS = {

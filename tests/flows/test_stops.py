@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +46,26 @@ def test_one_that_was_swallowed_comes_again(number: signal.Signals, name: str) -
     )
     assert ended.stdout.split() == ["swallowed", name, "once"], ended.stderr
     assert "Exception ignored" in ended.stderr
+
+
+# What Prefect holds for a server that is gone, it tries to send when the interpreter exits.
+LEAVING = """
+import atexit, sys
+import prefect
+from flows.cli import main
+atexit.register(print, "waited")
+sys.argv = ["shardmill", *sys.argv[1:]]
+main()
+"""
+
+
+def test_a_command_that_loaded_prefect_does_not_wait_for_the_interpreter_s_exit(
+    dataset: Path,
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", LEAVING, "inspect", str(dataset)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "tokens" in ended.stdout
+    assert "waited" not in ended.stdout

@@ -18,7 +18,6 @@ from tests.command_line import (
     assert_same_text,
     output_of,
     wait_for,
-    workers_of,
 )
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.swift import (
@@ -26,6 +25,7 @@ from tests.servers.swift import (
     SwiftServer,
     aws_environment,
     download_all,
+    is_held,
     make_bucket,
     s3_client,
 )
@@ -100,7 +100,11 @@ def restart(proxy: FaultProxy, s3: SwiftServer, rng: random.Random) -> int:
 
 
 @pytest.mark.parametrize(
-    "faults", [(slow_down, cut), (hang, restart)], ids=["on the way", "at the server"]
+    "faults",
+    [
+        pytest.param((slow_down, cut), id="on the way"),
+        pytest.param((hang, restart), id="at the server", marks=pytest.mark.soak),
+    ],
 )
 def test_faults_that_pass_leave_no_trace(
     remote: CommandLine,
@@ -115,7 +119,7 @@ def test_faults_that_pass_leave_no_trace(
     rng = random.Random(7)
     run = command.start(*command.shard_arguments(f"s3://{bucket}/out", shard_size="64KiB"))
     struck = dict.fromkeys(faults, 0)
-    wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
+    wait_for(lambda: is_held(s3.url, bucket) or run.poll() is not None)
     for fault in faults * 3:
         struck[fault] += fault(proxy, s3, rng)
         proxy.inflict(Faults())

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
-import httpx
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
@@ -26,7 +25,7 @@ from flows.terminal.run_progress import describe
 from streaming_ext.errors import ShardmillError
 from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of, wait_for
 from tests.flows.terminal.test_run_progress import snapshot
-from tests.servers.prefect_server import free_port
+from tests.servers.prefect_server import ask, free_port
 from tests.servers.scripted import Answer, scripted
 
 
@@ -42,9 +41,7 @@ class Worker:
         )["id"]
 
     def post(self, path: str, **body: Any) -> Any:
-        answer = httpx.post(f"{self.api}/{path}", json=body, timeout=60)
-        answer.raise_for_status()
-        return answer.json()
+        return ask("POST", f"{self.api}/{path}", **body)
 
     def run(self) -> str:
         """The run that was asked for, once it is there."""
@@ -117,10 +114,10 @@ def followed_run(api_url: str) -> Iterator[tuple[SyncPrefectClient, Submitted]]:
 
 
 def test_a_run_that_is_deleted_is_not_followed(
-    followed_run: tuple[SyncPrefectClient, Submitted],
+    followed_run: tuple[SyncPrefectClient, Submitted], api_url: str
 ) -> None:
     client, submitted = followed_run
-    client.delete_flow_run(submitted.run)
+    ask("DELETE", f"{api_url}/flow_runs/{submitted.run}")
     with pytest.raises(LostSightError, match="was deleted"):
         follow(client, submitted, FollowedRun(submitted.run))
 

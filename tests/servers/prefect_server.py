@@ -30,7 +30,7 @@ def ask(method: str, url: str, *, seconds: float = 240.0, **body: Any) -> Any:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            answer = httpx.request(method, url, json=body or None, timeout=30)
+            answer = httpx.request(method, url, json=body or None, timeout=90)
             if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
                 answer.raise_for_status()
                 return answer.json() if answer.content else None

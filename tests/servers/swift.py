@@ -212,6 +212,14 @@ def aws_environment(endpoint: str, credentials: tuple[str, str] = OWNER) -> dict
     }
 
 
+def is_held(url: str, bucket: str, folder: str = "out") -> bool:
+    """Whether a run has begun on a dataset in a bucket; its workers are started before."""
+    client = s3_client(url)
+    found = client.list_objects_v2(Bucket=bucket, Prefix=f"{folder}/runs/.lock")
+    client.close()
+    return bool(found["KeyCount"])
+
+
 def s3_client(endpoint: str, credentials: tuple[str, str] = OWNER) -> Any:
     """boto3's own client, which knows nothing of this project."""
     import boto3

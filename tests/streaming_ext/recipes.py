@@ -1,15 +1,27 @@
-"""The recipes of docs/training.md, as files."""
+"""The recipes of docs/training.md and docs/recipes.md, as files and as modules."""
 
+import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
 
 def recipe(name: str, folder: Path) -> Path:
     """Write a recipe of the documentation to a file."""
-    text = (ROOT / "docs/training.md").read_text()
+    text = "".join((ROOT / f"docs/{page}.md").read_text() for page in ("training", "recipes"))
     (block,) = re.findall(rf"```python\n(# recipe: {name}\n.*?)```", text, flags=re.DOTALL)
     path = folder / f"{name}_recipe.py"
     path.write_text(f"import tests.streaming_ext.vision\n{block}")
     return path
+
+
+def load_recipe(name: str, folder: Path) -> Any:
+    """A recipe as a module."""
+    spec = importlib.util.spec_from_file_location(name, recipe(name, folder))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -41,6 +41,21 @@ def test_the_parts_of_all_ranks_are_the_rows(open_raw, size, workers, packing) -
             assert parts[rank][step]["tokens"].is_contiguous()
 
 
+def test_parts_that_stand_together(open_raw) -> None:
+    settings = {"extras": PER_TOKEN[1:], "sequence_length": 12}  # no multiple of 2 * 4
+    whole = list(StreamingTokenLoader(open_raw(**settings)))
+    parts = [
+        list(StreamingTokenLoader(open_raw(**settings, cp_rank=rank, cp_size=4,
+                                           cp_layout="contiguous")))
+        for rank in range(4)
+    ]  # fmt: skip
+    for step, batch in enumerate(whole):
+        for name in PER_TOKEN:
+            own = [part[step][name] for part in parts]
+            assert torch.equal(torch.cat(own, dim=1), batch[name])
+            assert {each.shape[1] for each in own} == {3}
+
+
 def test_the_state_does_not_know_of_it(open_raw) -> None:
     here = StreamingTokenLoader(open_raw(cp_rank=1, cp_size=2))
     next(iter(here))
@@ -53,6 +68,8 @@ def test_the_state_does_not_know_of_it(open_raw) -> None:
     ({"cp_rank": 0}, "give both or neither"),
     ({"cp_rank": 2, "cp_size": 2}, r"`cp_rank` must be in \[0, 2\), got 2"),
     ({"cp_rank": 0, "cp_size": 0}, r"must be in \[0, 0\)"),
+    ({"cp_rank": 0, "cp_size": 2, "cp_layout": "ring"}, "`cp_layout` must be one of 'balanced', "),
+    ({"cp_rank": 0, "cp_size": 3, "cp_layout": "contiguous"}, "a multiple of 3"),
     ({"cp_rank": 0, "cp_size": 3}, "`sequence_length` is 8: .* a multiple of 6"),
     ({"cp_rank": 0, "cp_size": 2, "dp_rank": None, "dp_world_size": None}, "replication=2"),
 ])  # fmt: skip
@@ -114,6 +131,60 @@ def test_its_steps_are_the_same_on_any_ranks_and_resumed_anywhere(streams) -> No
         assert [sorted(step) for step in rest] == steps[done:]
     with pytest.raises(ConfigMismatchError, match="batching_method: the state has 'per_stream'"):
         StreamingTokenLoader(opened(streams, batching_method="random")).load_state_dict(states[0])
+
+
+def test_each_rank_has_a_stream_and_steps_are_the_same_resumed_on_other_ranks(streams) -> None:
+    def loader(rank: int, ranks: int, method: str) -> StreamingTokenLoader:
+        changes = {"batch_size": 12 // ranks, "dp_rank": rank, "dp_world_size": ranks,
+                   "batching_method": method}  # fmt: skip
+        return StreamingTokenLoader(opened(streams, **changes))
+
+    of_ranks, states = [], []
+    for rank in range(4):
+        one = loader(rank, 4, "device_per_stream")
+        batches = []
+        for batch in one:
+            batches.append(batch)
+            if rank == 0:
+                states.append(one.state_dict())
+        of_ranks.append(batches)
+    assert states[0]["order"]["batching_method"] == "device_per_stream:3"
+    steps = []
+    for batches in zip(*of_ranks, strict=True):
+        for batch in batches:
+            assert len(set(batch["stream_ids"].tolist())) == 1
+        steps.append(sorted(pair for batch in batches for pair in pairs_of(batch)))
+    seen = [pair for step in steps for pair in step]
+    assert len(seen) == len(set(seen)) == one.dataset.plan.epoch_size // 12 * 12
+    assert len({tuple(sorted({stream for stream, _ in step})) for step in steps}) > 3
+    for done, ranks in ((1, 1), (20, 2), (50, 12)):
+        rest: list[list[tuple[int, int]]] = [[] for _ in steps[done:]]
+        for rank in range(ranks):
+            other = loader(rank, ranks, "device_per_stream:3")
+            other.load_state_dict(states[done - 1])
+            rest = [a + pairs_of(b) for a, b in zip(rest, other, strict=True)]
+        assert [sorted(step) for step in rest] == steps[done:]
+    with pytest.raises(ConfigMismatchError, match="the state has 'device_per_stream:3'"):
+        loader(0, 2, "device_per_stream").load_state_dict(states[0])
+
+
+def pairs_of(batch: dict[str, Any]) -> list[tuple[int, int]]:
+    """Stream and sequence of each row."""
+    return list(zip(batch["stream_ids"].tolist(), batch["sequence_ids"].tolist(), strict=True))
+
+
+@pytest.mark.parametrize(("method", "sizes", "told"), [
+    ("device_per_stream:4", {"batch_size": 6}, "one must divide the other"),
+    ("device_per_stream:12", {"batch_size": 6}, "12 must divide it"),
+    ("device_per_stream", {"batch_size": 1000}, "less than one batch of a rank, 1000"),
+    ("device_per_stream:0", {}, "must be 'random' or"),
+    ("device_per_stream:", {}, "must be 'random' or"),
+    ("per_stream:4", {}, "must be 'random' or"),
+    ("device_per_stream", {"batch_size": None, "global_batch": "0:6 999:12"}, "steps of one size"),
+])  # fmt: skip
+def test_batches_of_a_rank_that_do_not_fit(streams, method, sizes, told) -> None:
+    with pytest.raises(UsageError, match=told):
+        opened(streams, batching_method=method, **sizes)
 
 
 def test_a_stream_of_less_than_a_step(streams) -> None:

@@ -1,5 +1,6 @@
 """Steps that are skipped, documents that are excluded, rows that are filtered."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,11 @@ from hypothesis import strategies as st
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.loading.masked_rows import Masked
 from streaming_ext.sampler.order import OrderSpec, StreamOrder, kept_bounds
 from streaming_ext.trace import trace_step, write_traces
 from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
+from tests.streaming_ext.processes import in_processes, join_group
 
 Open = Callable[..., StreamingTokenDataset]
 
@@ -224,4 +227,52 @@ def test_rows_that_repeat_do_not_count(tmp_path, workers, packing) -> None:
             assert bool((targets == -100).all()) == bad
             flagged += bad
     assert 2 <= flagged <= 4
+    assert "masked" not in batch
+    assert loader.masked() == Masked(rows=flagged, tokens=flagged * 64)
     assert loader.state_dict()["order"]["max_repeated_ngram"] == 8
+
+
+def masked_so_far(rank: int, root: Path, folder: Path, states: list[dict[str, Any]]) -> Any:
+    """What both of two ranks masked, and the state of each, some steps behind the last state."""
+    join_group(folder / f"store-{len(states)}", rank, 2)
+    loader = StreamingTokenLoader(
+        StreamingTokenDataset(
+            local=root, batch_size=1, sequence_length=64, max_repeated_ngram=8, shuffle=True,
+            num_canonical_nodes=1, dp_rank=rank, dp_world_size=2,
+        )
+    )  # fmt: skip
+    for state in states[-1:]:
+        loader.load_state_dict(state)
+    for _, batch in zip(range(4), loader, strict=False):
+        assert "masked" not in batch
+    told = loader.masked()
+    assert loader.masked() == told  # nothing twice
+    return told, loader.state_dict()
+
+
+def test_what_was_masked_is_counted_over_ranks_and_resumes(tmp_path) -> None:
+    documents = [[5, 6, 7] * 20 if n % 5 == 2 else ids for n, ids in enumerate(some_documents(60))]
+    root = build(tmp_path / "d", numbered_parts(documents, holdout_every=1000)).root
+    how: dict[str, Any] = {"local": root, "sequence_length": 64, "max_repeated_ngram": 8,
+                           "shuffle": True, "num_canonical_nodes": 1, "dp_rank": 0}  # fmt: skip
+    plain = StreamingTokenLoader(StreamingTokenDataset(**how, batch_size=2, dp_world_size=1))
+    batches = list(itertools.islice(plain, 8))
+    want = [sum(int((~batch["real"]).sum()) for batch in batches[:end]) for end in (4, 8)]
+    assert 0 < want[0] < want[1]
+    states: list[dict[str, Any]] = []
+    for rows in want:  # two ranks, and two others that go on behind them
+        found = in_processes(2, masked_so_far, root, tmp_path, states)
+        assert [told for told, _ in found] == [Masked(rows=rows, tokens=rows * 64)] * 2
+        states.append(found[0][1])
+    assert states[-1]["masked"] == {"rows": want[1], "tokens": want[1] * 64}
+    other = StreamingTokenLoader(StreamingTokenDataset(**how, batch_size=2, dp_world_size=1))
+    other.load_state_dict(states[0])
+    for _, _batch in zip(range(4), other, strict=False):
+        pass
+    assert other.state_dict()["masked"]["rows"] == other.masked().rows == want[1]
+    with pytest.raises(UsageError, match=r"call torch.distributed.init_process_group first"):
+        StreamingTokenLoader(StreamingTokenDataset(**how, batch_size=1, dp_world_size=2)).masked()
+    with pytest.raises(UsageError, match="Nothing is masked without max_repeated_ngram="):
+        StreamingTokenLoader(
+            StreamingTokenDataset(local=root, batch_size=1, dp_rank=0, dp_world_size=1)
+        ).masked()

@@ -146,7 +146,7 @@ def test_after_twenty_kills_it_opens_again_and_nothing_is_left(
     script, cache, temporary = tmp_path / "train.py", tmp_path / "cache", tmp_path / "tmp"
     script.write_text(textwrap.dedent(JOBS))
     temporary.mkdir()
-    shared = _shared_memory()
+    ours: set[int] = set()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
     command = [sys.executable, str(script), str(packed.root), str(cache), "3kb"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -158,33 +158,33 @@ def test_after_twenty_kills_it_opens_again_and_nothing_is_left(
                 time.sleep(0.02 * number)
             else:  # also on a busy machine some are killed in the middle of reading
                 wait_for(lambda: any(cache.rglob("*.mds")))
+            ours.update(_running(str(script)))
             os.kill(job, signal.SIGKILL)
             assert int(jobs.stdout.readline()) == -signal.SIGKILL
     assert jobs.returncode == 0
-    deadline = time.monotonic() + 20  # workers see that their parent is gone
-    while _running(str(script)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not _running(str(script))
+    wait_for(lambda: not _running(str(script)))  # workers see that their parent is gone
     assert list(cache.rglob("*.mds"))
     expected = [b["tokens"].tolist() for b in StreamingTokenLoader(open_raw(batch_size=2))]
     dataset = open_raw(remote=str(packed.root), local=cache, batch_size=2)
     assert [batch["tokens"].tolist() for batch in StreamingTokenLoader(dataset)] == expected
-    assert not _shared_memory() - shared
+    assert not ours & _owners_of_shared_memory()
     assert not list(temporary.iterdir())
     assert not list(cache.rglob("*.tmp"))
 
 
-def _shared_memory() -> set[str]:
-    """Names that torch has in shared memory; others may run their own jobs beside this test."""
-    return {path.name for path in Path("/dev/shm").glob("torch_*")}  # noqa: S108
+def _owners_of_shared_memory() -> set[int]:
+    """Processes that torch named its files in shared memory after; others have theirs there too."""
+    return {int(path.name.split("_")[1]) for path in Path("/dev/shm").glob("torch_*")}  # noqa: S108
 
 
-def _running(name: str) -> bool:
+def _running(name: str) -> set[int]:
+    """Processes whose command line holds `name`."""
+    found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 if name in (entry / "cmdline").read_text():
-                    return True
+                    found.add(int(entry.name))
             except OSError:
                 continue
-    return False
+    return found

@@ -17,7 +17,7 @@ from streaming_ext.text.tokenizer.tokenizer import open_saved
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-NEWER = ["1.2", "1.3", "1.10", "2.0", 2]
+NEWER = ["1.3", "1.4", "1.10", "2.0", 2]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ class TestNewer:
             from_json(model, data, where=f"out/{name}")
         assert str(caught.value) == (
             f"out/{name} was made by a newer shardmill (format 1.3), this one reads up to format "
-            "1.1. Update shardmill here."
+            "1.2. Update shardmill here."
         )
         assert not isinstance(caught.value, CorruptDatasetError)
 

@@ -1,6 +1,5 @@
 """Real groups of processes: who reads what, and one perplexity on any number of them."""
 
-import importlib.util
 import itertools
 import math
 import os
@@ -14,7 +13,7 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.errors import UsageError
 from tests.streaming_ext.build import Built
 from tests.streaming_ext.processes import in_processes, join_group
-from tests.streaming_ext.recipes import recipe
+from tests.streaming_ext.recipes import load_recipe
 
 Steps = list[list[int]]
 
@@ -82,16 +81,6 @@ def test_a_launcher_that_tells_no_rank(
         steps_of(raw.root, 8)
 
 
-def load(name: str, folder: Path) -> Any:
-    """A recipe as a module."""
-    spec = importlib.util.spec_from_file_location(name, recipe(name, folder))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def evaluate(rank: int, size: int, root: Path, store: Path, model: Any, recipe: Any) -> Any:
     join_group(store, rank, size)
     return recipe.perplexity(model, str(root), 3)
@@ -99,8 +88,8 @@ def evaluate(rank: int, size: int, root: Path, store: Path, model: Any, recipe: 
 
 def test_perplexity_is_the_same_on_any_number_of_ranks(raw: Built, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = load("torchrun", tmp_path).TinyGPT().double()
-    evaluation = load("evaluation", tmp_path)
+    model = load_recipe("torchrun", tmp_path).TinyGPT().double()
+    evaluation = load_recipe("evaluation", tmp_path)
     found = {}
     for size in (1, 2, 3, 8):
         store = tmp_path / f"store {size}"

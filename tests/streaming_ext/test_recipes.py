@@ -92,6 +92,7 @@ class TestTrainers:
         rest = seen(script, raw.root, tmp_path, 90, 1, tmp_path / "10.ckpt")
         assert rest == undisturbed[10:]
 
+    @pytest.mark.soak  # most of its half minute is its library's start, on each of three ranks
     def test_transformers(self, raw: Built, undisturbed: list[list[int]], tmp_path: Path) -> None:
         script = recipe("transformers", tmp_path)
         two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

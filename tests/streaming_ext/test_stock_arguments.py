@@ -24,7 +24,7 @@ def test_others_are_python_s_own_error(open_raw: Callable[..., StreamingTokenDat
         open_raw(bach_size=3)
 
 
-@pytest.mark.parametrize("name", ["device_per_stream", None])
+@pytest.mark.parametrize("name", ["per_device", None])
 def test_other_ways_to_make_batches(open_raw, name) -> None:
     with pytest.raises(UsageError, match="`batching_method` must be 'random' or 'stratified' or"):
         open_raw(batching_method=name)

@@ -6,10 +6,11 @@ from streaming_ext.dataset.formats.contract import ShardFormat
 from streaming_ext.dataset.formats.mds import MdsFormat
 from streaming_ext.dataset.formats.mds_index import MAX_SHARD_BYTES
 from streaming_ext.dataset.formats.mds_index import read_table as foreign_table
+from streaming_ext.dataset.formats.webdataset import WebdatasetFormat
 from streaming_ext.dataset.shard import TokenDtype
 
-__all__ = ["DEFAULT_FORMAT", "FORMATS", "MAX_SHARD_BYTES", "ShardFormat", "foreign_table",
-           "shard_format"]  # fmt: skip
+__all__ = ["DEFAULT_FORMAT", "FORMATS", "MAX_SHARD_BYTES", "USUAL_COMPRESSION", "ShardFormat",
+           "foreign_table", "shard_format"]  # fmt: skip
 
 DEFAULT_FORMAT = "mds"
 
@@ -20,7 +21,9 @@ class _Make(Protocol):
     ) -> ShardFormat: ...
 
 
-FORMATS: dict[str, _Make] = {DEFAULT_FORMAT: MdsFormat}
+FORMATS: dict[str, _Make] = {DEFAULT_FORMAT: MdsFormat, "webdataset": WebdatasetFormat}
+# What shards are compressed with unless something else is asked for.
+USUAL_COMPRESSION: dict[str, str] = {DEFAULT_FORMAT: "zstd:1"}
 
 
 def shard_format(

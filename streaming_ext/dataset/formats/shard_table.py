@@ -112,16 +112,24 @@ class ShardTable:
         return self.raw_sizes - self.samples * self.sample_bytes
 
     def bounds(self, sequence_length: int) -> Ints:
-        """First sequence of each unit of the order, then their number: (units + 1,).
+        """First sequence of each unit of the order, then their number; see `units_of_order`."""
+        return units_of_order(self.token_starts, sequence_length)
 
-        Sequence i holds the tokens [i L, (i + 1) L) of the split laid end to end; what is less
-        than one sequence at the very end is left out. A sequence belongs to the unit in which it
-        starts. A unit is one shard; where sequences cross the border of shards it is a run of
-        them, so that a reader of some units needs few shards beyond its own.
-        """
-        starts = self.token_starts
-        step = 1 if not (starts[:-1] % sequence_length).any() else CROSSING_RUN
-        edges = starts[: len(self.samples) : step]
-        count = int(starts[-1]) // sequence_length
-        first = np.minimum(-(-edges // sequence_length), count)
-        return np.concatenate([first, [count]])
+
+def units_of_order(starts: Ints, sequence_length: int) -> Ints:
+    """First sequence of each unit of the order, then their number: (units + 1,).
+
+    Sequence i holds the tokens [i L, (i + 1) L) of the split laid end to end; what is less than one
+    sequence at the very end is left out. A sequence belongs to the unit in which it starts. A unit
+    is one shard; where sequences cross the border of shards it is a run of them, so that a reader
+    of some units needs few shards beyond its own.
+
+    Args:
+        starts: first token of each shard, then the end: (shards + 1,).
+        sequence_length: L, in tokens.
+    """
+    step = 1 if not (starts[:-1] % sequence_length).any() else CROSSING_RUN
+    edges = starts[:-1:step]
+    count = int(starts[-1]) // sequence_length
+    first = np.minimum(-(-edges // sequence_length), count)
+    return np.concatenate([first, [count]])

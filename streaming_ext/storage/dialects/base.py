@@ -103,6 +103,10 @@ class Dialect(Protocol):
         """Put an object in one step; where `new`, only if there is none."""
         ...
 
+    async def copy(self, fs: Any, place: str, bucket: str, key: str, size: int) -> bool:
+        """Have the store copy an object, named as BUCKET/KEY; returns whether it can."""
+        ...
+
     async def remove(self, fs: Any, bucket: str, key: str) -> None:
         """Remove an object."""
         ...

@@ -4,24 +4,29 @@ import asyncio
 import base64
 import os
 import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.base import ObjectInfo, OpenUpload, require_no_page
+from streaming_ext.storage.dialects.s3_threads import (
+    BOTO_NAMES,
+    MORE,
+    InThreads,
+    in_a_thread,
+    require_span,
+)
 from streaming_ext.storage.digests import KINDS, Digest
+from streaming_ext.storage.faults import client_errors
 
 # Up to twice this an object goes in one request: nothing is left behind, whatever happens.
 PIECE_BYTES = 64 * 2**20
+_MOST_PIECES = 10_000  # of an upload, says S3
+_PIECES_AT_ONCE = 4
+_MOST_COPIED = 5 * 10**9  # bytes of an object, says S3
 _LARGE = 2**20  # from here on a byte costs more than a request
-_BOTO_NAMES = {
-    "key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token",
-    "endpoint_url": "endpoint_url", "use_ssl": "use_ssl",
-}  # fmt: skip
-_MORE = "client_kwargs"
 NO_MD5 = "SHARDMILL_ETAG_IS_NO_MD5"  # "1" for a store whose ETags look like one
 # Of an object that was put in pieces it has their number, and is the MD5 of their MD5s.
 _MD5 = re.compile(r"(?P<value>[0-9a-f]{32})(-(?P<count>[1-9]\d{0,4}))?")
@@ -30,66 +35,49 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _LISTINGS = {"list_objects_v2", "list_multipart_uploads"}
 
 
-class _InThreads:
-    """botocore's own client, for large reads: half the CPU time of the event loop's."""
+async def _put_pieces(fs: Any, bucket: str, key: str, data: bytes, piece: int) -> None:
+    """A multipart upload, given up where a piece fails or nobody waits for it any more."""
+    begun = await _call(fs, "create_multipart_upload", Bucket=bucket, Key=key)
+    upload = {"Bucket": bucket, "Key": key, "UploadId": begun["UploadId"]}
+    room = asyncio.Semaphore(_PIECES_AT_ONCE)
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = options
-        self._lock = threading.Lock()
-        self._made: Any = None
+    under_way: list[asyncio.Future[bytes]] = []
 
-    def read(self, bucket: str, key: str, options: dict[str, str], span: tuple[int, int]) -> bytes:
-        """GetObject."""
-        with self._lock:
-            if self._made is None:
-                self._made = self._make()
-        try:
-            answer = self._made.get_object(Bucket=bucket, Key=key, **options)
-        except ValueError as error:  # half a date, say
-            raise ConnectionError(f"the answer was cut in its head: {error}") from error
-        if "ContentLength" not in answer:  # http.client takes such a one for whole and empty
-            raise ConnectionError("the answer was cut in its head")
-        # As a context manager it would give urllib3's stream, whose errors are not botocore's.
-        with closing(answer["Body"]) as body:
-            _require_span(answer, span)
-            data: bytes = body.read()
-        return data
-
-    def _make(self) -> Any:
-        from botocore import UNSIGNED  # type: ignore[import-untyped]
-        from botocore.config import Config  # type: ignore[import-untyped]
-        from botocore.session import Session  # type: ignore[import-untyped]
-
-        options = dict(self._options)
-        config = Config(**options.pop("config_kwargs"))
-        if options.pop("anon", False):
-            config = config.merge(Config(signature_version=UNSIGNED))
-        session = Session(profile=options.pop("profile", None))
-        settings = {_BOTO_NAMES[name]: value for name, value in options.items() if name != _MORE}
-        return session.create_client("s3", config=config, **settings, **options.get(_MORE, {}))
-
-
-async def _in_a_thread(work: Callable[[], bytes]) -> bytes:
-    """Run blocking work in a thread that nobody waits for at exit, as an executor's would be."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[bytes] = loop.create_future()
-
-    def tell(result: bytes | None, error: BaseException | None) -> None:
-        if not done.done():  # given up meanwhile
-            done.set_exception(error) if result is None and error else done.set_result(
-                result or b""
+    async def put(number: int, start: int) -> dict[str, Any]:
+        async with room:
+            sent = asyncio.ensure_future(
+                in_a_thread(
+                    # of a file that is mapped, a slice is a copy: made when its turn comes
+                    lambda: fs.in_threads.put_piece(
+                        data[start : start + piece], PartNumber=number, **upload
+                    )
+                )
             )
+            under_way.append(sent)
+            etag = await asyncio.shield(sent)  # nothing ends a request but its own time-out
+        return {"PartNumber": number, "ETag": etag.decode()}
 
-    def run() -> None:
+    async def give_up() -> None:
+        with suppress(*client_errors()):
+            await _call(fs, "abort_multipart_upload", **upload)
+
+    starts = enumerate(range(0, len(data), piece), start=1)
+    pieces = [asyncio.ensure_future(put(number, start)) for number, start in starts]
+    try:
+        parts = await asyncio.gather(*pieces)
+        await _call(fs, "complete_multipart_upload", MultipartUpload={"Parts": parts}, **upload)
+    except BaseException as error:
+        for each in pieces:
+            each.cancel()
         try:
-            outcome: tuple[bytes | None, BaseException | None] = work(), None
-        except Exception as error:  # noqa: BLE001 - raised again where it is waited for
-            outcome = None, error
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(tell, *outcome)
-
-    threading.Thread(target=run, daemon=True, name="shardmill-s3").start()
-    return await done
+            if isinstance(error, Exception):  # else the time is over
+                await asyncio.gather(*under_way, return_exceptions=True)
+        finally:
+            await asyncio.shield(give_up())
+        raise
+    finally:
+        for sent in under_way:  # whose errors nobody asks for otherwise
+            sent.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def _call(fs: Any, method: str, **options: Any) -> Any:
@@ -102,7 +90,7 @@ async def _call(fs: Any, method: str, **options: Any) -> Any:
 
 def _require_endpoint(options: Mapping[str, Any]) -> None:
     """Look at the address of another server, for which botocore has no word of its own."""
-    given = options.get("endpoint_url") or options.get(_MORE, {}).get("endpoint_url")
+    given = options.get("endpoint_url") or options.get(MORE, {}).get("endpoint_url")
     name = "endpoint_url of storage_options"
     if given is None:
         name = next((name for name in _ENDPOINTS if os.environ.get(name)), "")
@@ -115,17 +103,6 @@ def _require_endpoint(options: Mapping[str, Any]) -> None:
         raise UsageError(
             f"{name} is {shown!r}; expected http://HOST:PORT or https://HOST, with its scheme."
         )
-
-
-def _require_span(answer: Mapping[str, Any], span: tuple[int, int] | None) -> None:
-    """Make sure that the range that came is the one that was asked for.
-
-    Raises:
-        ConnectionError: it is another one.
-    """
-    came = answer.get("ContentRange")
-    if span is not None and came is not None and not came.startswith(f"bytes {span[0]}-"):
-        raise ConnectionError(f"asked for the bytes from {span[0]} on, the answer holds {came}")
 
 
 def _of_etag(head: Mapping[str, Any]) -> Digest | None:
@@ -161,8 +138,8 @@ class S3:
         fs = fsspec.filesystem(scheme, **{**settings, **options})
         fs.retries = 1
         # Other options say what s3fs alone knows how to do.
-        known = {*_BOTO_NAMES, _MORE, "config_kwargs", "profile", "anon"}
-        fs.in_threads = _InThreads(options) if options.keys() <= known else None
+        known = {*BOTO_NAMES, MORE, "config_kwargs", "profile", "anon"}
+        fs.in_threads = InThreads(options) if options.keys() <= known else None
         fs.connecting = asyncio.Lock()
         return fs
 
@@ -193,10 +170,10 @@ class S3:
         if version is not None:
             options["IfMatch"] = f'"{version.removeprefix("etag:")}"'
         if span is not None and span[1] - span[0] >= _LARGE and fs.in_threads is not None:
-            return await _in_a_thread(lambda: fs.in_threads.read(bucket, key, options, span))
+            return await in_a_thread(lambda: fs.in_threads.read(bucket, key, options, span))
         answer = await _call(fs, "get_object", Bucket=bucket, Key=key, **options)
         async with answer["Body"] as body:
-            _require_span(answer, span)
+            require_span(answer, span)
             return bytes(await body.read())
 
     async def digest(self, fs: Any, bucket: str, key: str) -> Digest | None:
@@ -223,7 +200,25 @@ class S3:
     async def put(self, fs: Any, bucket: str, key: str, data: bytes, *, new: bool) -> None:
         """PutObject, or a multipart upload of pieces; with `If-None-Match: *`."""
         options = {"mode": "create"} if new else {}
-        await fs._pipe_file(f"{bucket}/{key}", data, chunksize=PIECE_BYTES, **options)
+        piece = max(PIECE_BYTES, -(-len(data) // _MOST_PIECES))
+        if new or len(data) < _LARGE or fs.in_threads is None:
+            await fs._pipe_file(f"{bucket}/{key}", data, chunksize=piece, **options)
+        elif len(data) < 2 * piece:
+            await in_a_thread(lambda: fs.in_threads.put(bucket, key, data))
+        else:
+            await _put_pieces(fs, bucket, key, data, piece)
+
+    async def copy(self, fs: Any, place: str, bucket: str, key: str, size: int) -> bool:
+        """CopyObject, which takes what one PutObject does."""
+        if size > _MOST_COPIED:
+            return False
+        source, _, name = place.partition("/")
+        answer = await _call(
+            fs, "copy_object", Bucket=bucket, Key=key, CopySource={"Bucket": source, "Key": name}
+        )
+        if "CopyObjectResult" not in answer:
+            raise ConnectionError("the answer was cut in its head")
+        return True
 
     async def remove(self, fs: Any, bucket: str, key: str) -> None:
         """DeleteObject."""

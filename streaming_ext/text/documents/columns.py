@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.errors import UsageError
+from streaming_ext.text.documents.kept_values import asked_of, option_of
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.filters.condition import Kind, comparable, fits
 
@@ -62,11 +63,10 @@ def find_compared(schema: pa.Schema, compared: Mapping[str, Kind], *, where: str
         if kind is None:
             names = ", ".join(name for name, _ in _leaves(schema))
             raise UsageError(f"{where} has no column {column!r}; its columns are {names}. "
-                             "Mend --where.")  # fmt: skip
+                             f"Mend {option_of(wanted)}.")  # fmt: skip
         if not fits(wanted, kind):
             raise UsageError(
-                f"{where}: column {column!r} is of type {kind}, and --where compares it with a "
-                f"{wanted}."
+                f"{where}: column {column!r} is of type {kind}, and {asked_of(wanted)}."
             )
         paths.append(path)
     return paths

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_ext.errors import SourceError
+from streaming_ext.text.documents.kept_values import MAX_VALUE_BYTES, stored, too_long
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
@@ -83,9 +84,12 @@ class DocumentRows:
             self.refuse(bad[0])
         true = self._where(compared)
         columns, more = self._checked(columns)
+        values, unfit = self._kept(compared)
+        more = more + unfit
         texts = join(columns, self.options.separator)
         first, before = self.row, self._fraction
-        bad = sorted([*bad, *more, *self._too_long(texts)], key=lambda one: one.row)
+        bad = sorted({one.row: one for one in (*bad, *more, *self._too_long(texts))}.values(),
+                     key=lambda one: one.row)  # fmt: skip
         if more or len(bad) > len(more):
             texts = _without(texts, [one.row - self.row for one in bad])
         bad_rows = [one.row - first for one in bad]
@@ -102,10 +106,13 @@ class DocumentRows:
             if stay is not None:
                 rows, own_places = rows[stay], own_places[stay]
                 piece = piece.filter(pa.array(stay))
+            own_values = [column.slice(start, end - start) for column in values]
+            if stay is not None:
+                own_values = [column.filter(pa.array(stay)) for column in own_values]
             share = before + (fraction - before) * end / len(texts)
             yield DocumentBatch(
                 rows, piece, end - start, fraction if end == len(texts) else share, tuple(own_bad),
-                dropped, own_places,
+                dropped, own_places, tuple(own_values),
             )  # fmt: skip
         self.row, self._fraction = first + len(texts), fraction
 
@@ -113,14 +120,44 @@ class DocumentRows:
         """The next rows, of which it is known beforehand that the condition drops them all."""
         rows, texts = np.empty(0, np.int64), pa.array([], pa.large_string())
         self.row, self._fraction = self.row + count, fraction
-        return DocumentBatch(rows, texts, count, fraction, (), {"where": count})
+        nothing = tuple(pa.nulls(0) for _ in self.options.kept)
+        return DocumentBatch(
+            rows, texts, count, fraction, (), {"where": count}, values=nothing
+        )  # fmt: skip
+
+    def _kept(self, compared: Sequence[pa.Array]) -> tuple[list[pa.Array], list[BadDocument]]:
+        """The columns that are kept, and rows where one holds what is too long to be kept.
+
+        Raises:
+            SourceError: a text is no UTF-8, or there is such a row and it is not to be left out.
+        """
+        by_name = dict(zip(self.options.compared, compared, strict=True))
+        values: list[pa.Array] = []
+        bad: dict[int, BadDocument] = {}
+        for name in self.options.kept:
+            try:
+                by_name[name].validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise SourceError(
+                    f"{self.where}: column {name!r} holds no valid UTF-8 from {self._place(0)} on. "
+                    "Leave it out of --keep-columns, or mend the file."
+                ) from error
+            column = stored(by_name[name])
+            values.append(column)
+            for row in too_long(column):
+                reason = f"{name!r} is longer than the {MAX_VALUE_BYTES} bytes that are kept of it"
+                bad.setdefault(row, BadDocument(self.row + row, self._place(row), reason))
+        found = sorted(bad.values(), key=lambda one: one.row)
+        if found:
+            self.refuse(found[0])
+        return values, found
 
     def _where(self, compared: Sequence[pa.Array]) -> Flags | None:
         """Where the condition is true; None where there is none."""
         condition = self.options.filters.condition
         if condition is None:
             return None
-        by_name = dict(zip(condition.columns, compared, strict=True))
+        by_name = dict(zip(self.options.compared, compared, strict=True))
         return np.asarray(condition.apply(by_name.__getitem__).fill_null(False))
 
     def _filtered(

@@ -9,6 +9,7 @@ from streaming_ext.text.documents.parquet.parquet import ParquetFormat
 from streaming_ext.text.documents.plain_text import PlainTextFormat
 from streaming_ext.text.documents.source_format import SourceFormat
 from streaming_ext.text.documents.webdataset.webdataset import WebDatasetFormat
+from streaming_ext.text.token_sets.formats import token_set_format
 
 FORMATS: list[SourceFormat] = [
     ParquetFormat(), JsonLinesFormat(), JsonFormat(), CborFormat(), ArrowFormat(),
@@ -21,6 +22,8 @@ def format_of(name: str, options: ReadOptions | None = None) -> SourceFormat:
 
     The first one where that tells nothing.
     """
+    if options is not None and options.ids is not None:
+        return token_set_format(options.ids.set_format)
     named = None if options is None else options.source_format
     for one in FORMATS:
         if one.name == named:

@@ -16,6 +16,7 @@ from streaming_ext.text.documents.compression import (
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.json.values import TOO_LONG
+from streaming_ext.text.documents.kept_values import option_of
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
@@ -86,8 +87,9 @@ class PlainTextFormat(SourceFormat):
 
 def _require_no_condition(options: ReadOptions, where: str) -> None:
     if options.compared:
+        asked = " and ".join(dict.fromkeys(map(option_of, options.compared.values())))
         raise UsageError(
-            f"{where}: plain text has no columns, and --where names {', '.join(options.compared)}."
+            f"{where}: plain text has no columns, and {asked} names {', '.join(options.compared)}."
         )
 
 

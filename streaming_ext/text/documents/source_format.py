@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,10 @@ MAX_BATCH_ROWS = 2**16
 MAX_TEXT_BYTES = 2**28  # of one document: far above any that people write
 LENGTH_BYTES = 4  # that a text is taken to need in a file beside its own bytes
 
+MAX_RECORDS = 1024  # that `SourceFormat.records` gives at once
+
 Span = tuple[int, int]  # [start, end)
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class DocumentBatch:
         dropped: how many each filter dropped, by its name.
         places: what names each text in its file however that is cut, int64 (num_texts,); None
             where the format cannot be cut, and `rows` are that.
+        values: of each column that is kept, in the order of `ReadOptions.kept`: (num_texts,) each.
     """
 
     rows: npt.NDArray[np.int64]
@@ -63,6 +67,7 @@ class DocumentBatch:
     bad: tuple[BadDocument, ...] = ()
     dropped: Mapping[FilterName, int] = field(default_factory=dict)
     places: npt.NDArray[np.int64] | None = None
+    values: tuple[pa.Array, ...] = ()
 
     @property
     def named_by(self) -> npt.NDArray[np.int64]:
@@ -136,6 +141,8 @@ class SourceFormat(ABC):
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     sample_suffix: ClassVar[str] = ""  # behind names of what `write` makes, if of another format
+    has_records: ClassVar[bool] = False  # a document has fields beside its text: `records`
+    cuts_records: ClassVar[bool] = False  # `records` takes a span
 
     @abstractmethod
     def read(
@@ -163,9 +170,42 @@ class SourceFormat(ABC):
             UsageError: the file holds no such text.
         """
 
+    def records(
+        self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
+    ) -> Iterator[list[Record]]:
+        """The documents of a file in order, with all their fields, at most `MAX_RECORDS` at once.
+
+        Args:
+            path: where all of its bytes lie, or those of the piece.
+            options: what to do with a bad one.
+            name: what messages call the file.
+            span: of the piece that is read, as for `read`.
+
+        Raises:
+            SourceError: the file is damaged; the message names the place.
+        """
+        raise UsageError(f"{name}: a document of the format {self.name} is its text alone.")
+
     def is_in_folder(self, name: str) -> bool:
         """Whether a file of this name, below a folder that is a source, is one of its sources."""
         return name.endswith(self.suffixes)
+
+    def beside(self, path: Path) -> tuple[Path, ...]:
+        """Further files that reading one on this machine takes: they pin its content with it."""
+        return ()
+
+    def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
+        """What other files on this machine hold of a file's documents: it pins the file with it.
+
+        Args:
+            path: of the file.
+            options: which text is read.
+            span: of the piece that is read; all of the file where there is none.
+
+        Raises:
+            SourceError: a file is damaged or gone.
+        """
+        return b""
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """Whether `read` takes a span of this file: it can be entered anywhere. Reads little.

@@ -24,6 +24,14 @@ def text_buffers(
     return data, offsets
 
 
+def num_text_bytes(texts: pa.LargeStringArray) -> int:
+    """UTF-8 bytes of all texts; 0 where ids of tokens stand in their place, as binaries."""
+    if pa.types.is_large_binary(texts.type):
+        return 0
+    _, offsets = text_buffers(texts)
+    return int(offsets[-1] - offsets[0])
+
+
 def text_of_bytes(data: bytes) -> pa.LargeStringArray:
     """An array of one text, without copying it."""
     offsets = pa.py_buffer(np.array([0, len(data)], np.int64))

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from streaming_ext.errors import UsageError
 
-Kind = Literal["text", "number", "boolean", "any"]
+# What a column holds: `any` asks for nothing but null or not, `value` for any of the three before.
+Kind = Literal["text", "number", "boolean", "any", "value"]
 Value = str | int | float | bool
 
 MAX_LENGTH: Final = 10_000  # characters
@@ -212,6 +213,9 @@ def fits(kind: Kind, column: pa.DataType) -> bool:
     types = pa.types
     if types.is_dictionary(column):
         return fits(kind, column.value_type)
+    if kind == "value":
+        stored: tuple[Kind, ...] = ("text", "number", "boolean")
+        return types.is_null(column) or any(fits(each, column) for each in stored)
     known: dict[Kind, Any] = {
         "text": types.is_string(column) or types.is_large_string(column),
         "number": types.is_integer(column) or types.is_floating(column),

@@ -2,10 +2,11 @@
 
 from streaming_ext.text.sources.listing import list_sources
 from streaming_ext.text.sources.local import hash_file, identify
-from streaming_ext.text.sources.source_file import SourceFile, is_remote
+from streaming_ext.text.sources.source_file import SourceFile, by_numbers, is_remote
 
 __all__ = [
     "SourceFile",
+    "by_numbers",
     "hash_file",
     "identify",
     "is_remote",

@@ -55,7 +55,7 @@ def list_sources(
         if not matches:
             raise UsageError(f"{pattern}: {reason}")
         for source in matches:
-            _check_name(source)
+            check_name(source)
             found[source.url] = source
     if hub_config is not None and not used_config:
         raise UsageError(
@@ -65,8 +65,12 @@ def list_sources(
     return sorted(found.values())[:max_files]
 
 
-def _check_name(source: SourceFile) -> None:
-    """Refuse a name that would steer a terminal or a log, or lead out of where it was listed."""
+def check_name(source: SourceFile) -> None:
+    """Refuse a name that would steer a terminal or a log, or lead out of where it was listed.
+
+    Raises:
+        UsageError: it would.
+    """
     url = source.url
     if not url.isprintable() and any(
         unicodedata.category(character) in _STEERING for character in url

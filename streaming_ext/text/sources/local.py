@@ -8,7 +8,7 @@ from pathlib import Path
 import bracex
 import xxhash
 
-from streaming_ext.dataset.record import SourceIdentity
+from streaming_ext.dataset.record import LOCAL_VERSION, SourceIdentity
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.formats import format_of, has_known_suffix, known_suffixes
 from streaming_ext.text.documents.local_bytes import local_bytes
@@ -153,4 +153,11 @@ def identify(
         digest = hash_file(local)
     else:
         digest = _hash_piece(source, local, span, options)
-    return SourceIdentity(url=source.url, size=size, version=f"xxh128:{digest}")
+    reads = format_of(source.url, options)
+    further = [hash_file(file) for file in reads.beside(local)]
+    if options is not None and (outside := reads.outside(local, options, span)):
+        further.append(xxhash.xxh3_128_hexdigest(outside))
+    if further:
+        all_of_them = "".join([digest, *further])
+        digest = xxhash.xxh3_128(all_of_them.encode()).hexdigest()
+    return SourceIdentity(url=source.url, size=size, version=f"{LOCAL_VERSION}{digest}")

@@ -1,5 +1,6 @@
 """One source file, as it was listed."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,3 +41,9 @@ class SourceFile:
 def is_remote(url: str) -> bool:
     """Whether a source's URL is not a path of this machine."""
     return "://" in url
+
+
+def by_numbers(url: str) -> tuple[tuple[str | int, ...], str]:
+    """A key to sort names by, in which numbers count as such: `chunk-0-2` before `chunk-0-10`."""
+    pieces = re.split(r"(\d+)", url)
+    return tuple(int(piece) if piece.isdigit() else piece for piece in pieces), url

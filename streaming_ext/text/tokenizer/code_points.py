@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.text.tokenizer.fast_tokenizer import probe_for, splitters
+from streaming_ext.text.tokenizer.known_code_points import known_ranges
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
 _CACHE_VERSION = 1
@@ -166,26 +167,41 @@ class UnsafeCodePoints:
         return leads
 
 
-def find_unsafe_code_points(tokenizer: Tokenizer, cache_dir: Path | None) -> UnsafeCodePoints:
-    """Try all of Unicode on both engines; the result is kept in `cache_dir`, where given.
+def find_unsafe_code_points(tokenizer: Tokenizer, cache_dir: Path) -> UnsafeCodePoints:
+    """What both engines split differently; empty where the fast engine is not used anyway.
 
-    It depends on the pattern and the engines' versions alone: the probe has a vocabulary of its
-    own, in which every byte pair across an ASCII neighbour is a token, so that each place where
-    a text is split shows in the ids. Empty where the fast engine is not used anyway.
+    It depends on the pattern and the engines' versions alone. Where these are common, it is known;
+    otherwise all of Unicode is tried, once for a `cache_dir`, in which the result is kept.
     """
     splitting = splitters(tokenizer)
     if splitting is None:
         return UnsafeCodePoints()
-    parts = [_CACHE_VERSION, splitting, _TEMPLATES, _SCREEN]
-    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    path = cache_dir / f"code-points-{key[:32]}.json" if cache_dir else None
-    found = _read_cache(path, key) if path else None
+    key = key_of(splitting)
+    known = known_ranges(key)
+    if known is not None:
+        return UnsafeCodePoints.from_json(known)
+    path = cache_dir / f"code-points-{key[:32]}.json"
+    found = _read_cache(path, key)
     if found is None:
-        probe = probe_for(tokenizer, _pairs())
-        found = _probe(probe.reference, probe.fast.load)
-        if path:
-            _write_cache(path, key, found)
+        found = try_all_code_points(tokenizer)
+        _write_cache(path, key, found)
     return found
+
+
+def key_of(splitting: str) -> str:
+    """A name for what decides the result: what `splitters` says, and how it is found out."""
+    parts = [_CACHE_VERSION, splitting, _TEMPLATES, _SCREEN]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def try_all_code_points(tokenizer: Tokenizer) -> UnsafeCodePoints:
+    """Try all of Unicode on both engines of a tokenizer that has `splitters`.
+
+    The probe has a vocabulary of its own, in which every byte pair across an ASCII neighbour is a
+    token, so that each place where a text is split shows in the ids.
+    """
+    probe = probe_for(tokenizer, _pairs())
+    return _probe(probe.reference, probe.fast.load)
 
 
 def _pairs() -> list[bytes]:

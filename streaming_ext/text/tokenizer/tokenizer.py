@@ -143,6 +143,11 @@ def load_tokenizer(
     )
 
 
+def tokenizer_of_json(data: bytes, *, name: str, eot_token: str | None) -> Tokenizer:
+    """Load what a tokenizer.json holds; `name` is what messages call it."""
+    return _from_json(data, name, name, eot_token, None)
+
+
 def open_saved(folder: Path) -> Tokenizer:
     """Open what `Tokenizer.save` wrote, from disk alone, and check that it is what it was."""
     where = str(folder / SPEC_FILE)

@@ -18,12 +18,12 @@ from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import (
     StorageError,
 )
-from tasks.core.planning.part import Part
+from streaming_ext.text.parts.part import Part
 from tasks.core.planning.run_plan import StageName
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.shuffle.gathering import Gathering
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import Failure
+from tasks.core.workers.messages import Failure
 
 _UUID_LETTERS = 36
 

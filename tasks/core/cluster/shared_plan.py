@@ -13,6 +13,7 @@ from streaming_ext.errors import (
     NotADatasetError,
     TokenizerError,
 )
+from streaming_ext.text.parts.part import sizes_of
 from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points, write_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES, open_saved
@@ -20,7 +21,6 @@ from tasks.core.cluster.dealing import split_evenly
 from tasks.core.cluster.messages import SharedPlan, plan_path
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import put_tokenizer
-from tasks.core.planning.part import sizes_of
 from tasks.core.planning.run_plan import RunPlan, StageName
 from tasks.core.planning.there import without_lost_files
 from tasks.core.reading.records import read_records

@@ -1,17 +1,19 @@
 """Tokens of a part in the order of its source: what tokenizing leaves where nothing is shuffled.
 
 One run a part, of a block for each batch of documents: rows, lengths, sizes of texts and splits,
-then the ids. The second stage reads it from its begin to its end and leaves out copies.
+then the ids, then what `kept_in_runs` puts behind. The second stage reads it from its begin to its
+end and leaves out copies.
 """
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import xxhash
 
 from streaming_ext.dataset.schema import FileRecord
@@ -23,6 +25,7 @@ from tasks.core.deduplicate.left_out import CopiesLeftOut
 from tasks.core.outputs.contract import Memories
 from tasks.core.outputs.part_files import PartFiles
 from tasks.core.shuffle.ids_by_document import IdsByDocument
+from tasks.core.shuffle.kept_in_runs import packed, unpacked
 from tasks.core.shuffle.run_blocks import bytes_of_ranges, sound_blocks
 from tasks.core.shuffle.run_index import Range
 from tasks.core.shuffle.run_record import (
@@ -35,7 +38,8 @@ from tasks.core.shuffle.run_record import (
     told,
 )
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import GatherJob, JobProgress, TokenizedPart
+from tasks.core.workers.jobs import GatherJob, TokenizedPart
+from tasks.core.workers.messages import JobProgress
 
 _KINDS: Final = ("<i8", "<u4", "<u4", "u1")  # rows, lengths, sizes, splits
 DOCUMENT_BYTES: Final = 17  # of a document in a run, beside its ids
@@ -52,6 +56,7 @@ class KeptOrderRun:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.touch(exist_ok=False)
         self._dtype = np.dtype(spec.dtype).newbyteorder("<")
+        self._kept = spec.keep_columns
         self._whole = xxhash.xxh3_128()
         self._offsets, self._counts, self._digests = [0], list[int](), list[int]()
         self.counts: dict[bool, tuple[int, int]] = {False: (0, 0), True: (0, 0)}
@@ -64,6 +69,7 @@ class KeptOrderRun:
         lengths: Ints,
         sizes: Ints,
         in_holdout: npt.NDArray[np.bool_],
+        values: Sequence[pa.Array] = (),
     ) -> None:
         """Append documents; see `RunWriter.add` for the words."""
         if not len(rows):
@@ -75,7 +81,7 @@ class KeptOrderRun:
         block = xxhash.xxh3_64()
         size = 0
         ids = stream.astype(self._dtype, copy=False).view(np.uint8)
-        pieces: list[bytes | memoryview] = [*columns, ids.data]
+        pieces: list[bytes | memoryview] = [*columns, ids.data, packed(self._kept, values)]
         with self._file.open("ab", buffering=0) as out:
             for data in pieces:
                 out.write(data)
@@ -131,14 +137,17 @@ def put_together(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         files = PartFiles(folder, number, job.spec, {} if memories is None else memories)
-        for fraction, rows, lengths, sizes, in_holdout, ids in _blocks(storage, record):
+        for fraction, rows, lengths, sizes, in_holdout, ids, values in _blocks(storage, record):
             stay = copies.stay(np.full(len(rows), number), rows, lengths)
             stream = ids
             if not stay.all():
                 taken = IdsByDocument(ids, lengths).take(np.flatnonzero(stay))
                 stream = np.frombuffer(taken, ids.dtype, int((lengths[stay] + 1).sum()))
             if stay.any():
-                files.add(stream, rows[stay], lengths[stay], in_holdout[stay])
+                kept = [column.filter(pa.array(stay)) for column in values]
+                files.add(
+                    stream, rows[stay], lengths[stay], in_holdout[stay], values=kept
+                )  # fmt: skip
             text_bytes += int(sizes[stay].sum())
             tokens += len(stream)
             report(JobProgress(fraction=fraction, text_bytes=text_bytes, tokens=tokens))
@@ -182,8 +191,10 @@ def _record(storage: Storage, part: int) -> RunRecord:
 
 def _blocks(
     storage: Storage, record: RunRecord
-) -> Iterator[tuple[float, Ints, Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[Any]]]:
-    """Of each block: the share read with it, rows, lengths, sizes, splits, ids."""
+) -> Iterator[
+    tuple[float, Ints, Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[Any], list[pa.Array]]
+]:
+    """Of each block: the share read with it, rows, lengths, sizes, splits, ids, kept values."""
     (run,) = record.runs
     offsets, counts = heard(run.offsets, "<i8"), heard(run.counts, "<i8")
     digests, dtype = heard(run.digests, "<u8"), np.dtype(record.spec.dtype).newbyteorder("<")
@@ -199,7 +210,8 @@ def _blocks(
             digests=digests[first:last],
         )
         for found, data in bytes_of_ranges(storage, [some], run_path):
-            for count, own in sound_blocks(storage, found, data, run_path):
+            for count, block in sound_blocks(storage, found, data, run_path):
+                own, values = unpacked(record.spec.keep_columns, block)
                 columns = []
                 at = 0
                 for kind in _KINDS:
@@ -209,6 +221,6 @@ def _blocks(
                 rows, lengths, sizes, in_holdout = columns
                 yield (
                     int(offsets[last]) / max(int(offsets[-1]), 1),
-                    rows, lengths, sizes, in_holdout.astype(np.bool_), ids,
+                    rows, lengths, sizes, in_holdout.astype(np.bool_), ids, values,
                 )  # fmt: skip
         first = last

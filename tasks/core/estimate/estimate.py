@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.source_format import LENGTH_BYTES
+from streaming_ext.text.parts.cutting import cut_evenly
+from streaming_ext.text.parts.looking import can_be_cut
+from streaming_ext.text.parts.part import sizes_of as sizes_of_parts
 from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.estimate.config import EstimateConfig
@@ -21,9 +24,7 @@ from tasks.core.estimate.looking import Footer, Rows, look, read_rows, sizes_of
 from tasks.core.estimate.sampling import Cluster, Quantity, mean_ratio, ratio
 from tasks.core.estimate.shuffling import second_stage
 from tasks.core.estimate.timing import Timed, time_sample
-from tasks.core.planning.cutting import cut_evenly
-from tasks.core.planning.part import sizes_of as sizes_of_parts
-from tasks.core.planning.parts import can_be_cut, parts_of
+from tasks.core.planning.parts import parts_of
 from tasks.core.planning.sources import check_sources
 
 _ONE_GBIT = 125e6
@@ -291,12 +292,9 @@ def _shards(files: list[int], tokens: float, spec: DatasetSpec) -> int:
     """Files of shards: full ones, and a last one of each part and split."""
     a_shard = spec.shard_format.samples_per_shard * spec.sequence_length
     held_out = tokens * spec.holdout_fraction
-    total = 0
-    for of_split in (tokens - held_out, held_out):
-        if of_split:
-            a_byte = of_split / sum(files) / a_shard
-            total += int(np.ceil(np.array(files) * a_byte).sum())
-    return total
+    sizes = np.array(files, float)
+    splits = [of_split for of_split in (tokens - held_out, held_out) if of_split]
+    return sum(int(np.ceil(sizes * (each / sizes.sum() / a_shard)).sum()) for each in splits)
 
 
 class _Clusters:

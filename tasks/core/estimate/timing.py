@@ -19,12 +19,12 @@ from streaming_ext.dataset.provenance import read_provenance
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.filters.filters import NO_FILTERS
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.looking import Footer, Rows
-from tasks.core.planning.part import Part
 from tasks.core.storage import LocalStorage
 from tasks.core.workers.jobs import TokenizedPart, TokenizeJob, WriteJob, WrittenPart
 from tasks.core.workers.pool import WorkerPool
@@ -93,7 +93,9 @@ def time_sample(
               [piece.texts[len(piece.texts) // 2 :] for piece in sample]]  # fmt: skip
     # What is timed was chosen by the filters already, and has no columns but those of its text.
     # A second stage only puts off the packing, which is in the time so.
-    spec = spec.model_copy(update={"filters": NO_FILTERS, "shuffle": None, "deduplicate": None})
+    spec = spec.model_copy(
+        update={"filters": NO_FILTERS, "keep_columns": (), "shuffle": None, "deduplicate": None}
+    )
     source, options = like.source, spec.read_options
     reads = format_of(source.url, options)
     suffix = reads.sample_suffix

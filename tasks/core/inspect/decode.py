@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.dataset.extended.generations import index_file
 from streaming_ext.dataset.layout import Split, index_path
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.places import Place, PlacesOfPart, PlacesOfSources
@@ -17,8 +18,8 @@ from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.errors import CorruptDatasetError, UsageError, one_line
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, is_panic
-from tasks.core.inspect.inspect import damaged, open_dataset, read_listed, read_record
 from tasks.core.reading.dataset_files import DatasetFiles, open_tokenizer, read_tokens
+from tasks.core.reading.opened import damaged, open_dataset, read_listed, read_record
 from tasks.core.storage import Storage
 
 # Length in bytes of a character -> what its first byte may be.
@@ -91,15 +92,23 @@ class _Span:
     source: int = 0  # its number, in a shuffled dataset
 
 
-def decode_samples(storage: Storage, split: Split, samples: Sequence[int]) -> list[DecodedSample]:
+def decode_samples(
+    storage: Storage, split: Split, samples: Sequence[int], *, generation: str | None = None
+) -> list[DecodedSample]:
     """Decode samples of a split, in the order they are asked for; only their shards are read.
+
+    Args:
+        storage: where the dataset lies.
+        split: of it.
+        samples: their numbers.
+        generation: see `open_dataset`.
 
     Raises:
         UsageError: there is no such split or sample.
         NotADatasetError: there is no published dataset at this place.
         CorruptDatasetError: a file that is needed is missing or damaged.
     """
-    files, manifest = open_dataset(storage)
+    files, manifest = open_dataset(storage, generation=generation)
     if split not in manifest.splits:
         raise UsageError(f"{storage} has no split {split!r}; it has {', '.join(manifest.splits)}.")
     total = manifest.splits[split].samples
@@ -142,7 +151,7 @@ def _find(
     files: DatasetFiles, manifest: Manifest, split: Split, samples: Sequence[int]
 ) -> list[_Place]:
     """Where samples lie, by the merged index."""
-    index = manifest.splits[split].index
+    index = index_file(split, manifest.splits[split].index, files.sizes)
     try:
         table = manifest.spec.shard_format.table(read_listed(files, index), where=index.path)
         counts = table.samples.tolist()
@@ -209,7 +218,9 @@ def _spans(files: DatasetFiles, record: PartRecord, split: Split, sample: int) -
     length = record.spec.sequence_length
     first, after = sample * length, (sample + 1) * length
     spans: list[_Span] = []
-    data = read_listed(files, record.documents, limit=documents_limit(record.rows))
+    data = read_listed(
+        files, record.documents, limit=documents_limit(record.rows, len(record.spec.keep_columns))
+    )
     position = 0
     try:
         for documents in read_provenance(data):

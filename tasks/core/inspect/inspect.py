@@ -8,16 +8,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from streaming_ext.dataset.layout import MANIFEST, RUNS_FOLDER, Split
-from streaming_ext.dataset.manifest import Manifest, ShuffleSummary, SplitSummary
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.layout import RUNS_FOLDER, Split
+from streaming_ext.dataset.manifest import Generation, ShuffleSummary, SplitSummary
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
-from streaming_ext.dataset.reading import listed_record, manifest_of
 from streaming_ext.dataset.record import BadDocument, PartRecord
-from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.dataset.schema import to_json
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError
 from streaming_ext.text.filters.filters import FilterName
-from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
+from tasks.core.reading.dataset_files import DatasetFiles
+from tasks.core.reading.opened import damaged, open_dataset, read_listed, read_record
 from tasks.core.reporting.length_classes import Lengths
 from tasks.core.reporting.report import RunReport
 from tasks.core.storage import Storage
@@ -47,6 +48,9 @@ class DatasetDescription:
         parts: records of all parts, in order.
         runs: the latest runs, the last one first.
         shuffled: what a shuffled dataset was made of.
+        merged: datasets that it was merged of; 0 where it was made of sources.
+        manifest: content hash of the manifest.
+        generations: what it was before it was extended, the oldest first.
     """
 
     dataset: str
@@ -57,6 +61,9 @@ class DatasetDescription:
     parts: tuple[PartRecord, ...]
     runs: tuple[RunReport, ...]
     shuffled: ShuffleSummary | None = None
+    merged: int = 0
+    manifest: str = ""
+    generations: tuple[Generation, ...] = ()
 
     @property
     def files(self) -> int:
@@ -135,62 +142,40 @@ class DatasetDescription:
             "parts": [part.model_dump(mode="json") for part in self.parts],
             "runs": [run.model_dump(mode="json") for run in self.runs],
             **self._shuffled_facts(),
+            **({"merged": self.merged} if self.merged else {}),
+            "manifest": self.manifest,
+            **self._grown_facts(),
         }
+
+    def _grown_facts(self) -> dict[str, Any]:
+        older = [
+            {
+                "manifest": each.manifest.xxh128,
+                "parts": each.parts,
+                "documents": sum(split.documents for split in each.splits.values()),
+                "tokens": sum(split.tokens for split in each.splits.values()),
+            }
+            for each in self.generations
+        ]
+        return {"generations": older} if older else {}
 
     def _shuffled_facts(self) -> dict[str, Any]:
         found = self.shuffled
         return {} if found is None else {"shuffled": found.model_dump(mode="json")}
 
 
-def open_dataset(storage: Storage) -> tuple[DatasetFiles, Manifest]:
-    """The files of a published dataset, and its manifest.
-
-    Raises:
-        NotADatasetError: there is none at this place.
-        CorruptDatasetError: the manifest is damaged.
-    """
-    files = DatasetFiles(storage, storage.list())
-    return files, manifest_of(files.read_manifest(), where=f"{storage}/{MANIFEST}")
-
-
-def read_listed(files: DatasetFiles, file: FileRecord, *, limit: int = MAX_JSON_BYTES) -> bytes:
-    """A file as it is recorded.
-
-    Raises:
-        CorruptDatasetError: it is not that; names the file and what checks all.
-    """
-    try:
-        return files.read(file, limit=limit)
-    except CorruptDatasetError as error:
-        raise damaged(files, file.path, error) from None
-
-
-def damaged(files: DatasetFiles, path: str, error: Exception) -> CorruptDatasetError:
-    """An error that names the file, and what to do."""
-    return CorruptDatasetError(
-        f"{files.storage}/{path}: {error}. `shardmill verify {files.storage}` checks every file."
-    )
-
-
-def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecord:
-    """The record of a part, as the manifest lists it.
-
-    Raises:
-        CorruptDatasetError: it is missing or damaged.
-    """
-    file = manifest.parts[part].record
-    data, where = read_listed(files, file), f"{files.storage}/{file.path}"
-    return listed_record(data, manifest, part, where=where)
-
-
-def describe(storage: Storage) -> DatasetDescription:
+def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescription:
     """Read what a dataset says of itself, and the lengths of its documents; no shard is read.
+
+    Args:
+        storage: where the dataset lies.
+        generation: see `open_dataset`.
 
     Raises:
         NotADatasetError: there is no published dataset at this place.
         CorruptDatasetError: a file that is read is missing or damaged.
     """
-    files, manifest = open_dataset(storage)
+    files, manifest = open_dataset(storage, generation=generation)
     lengths = Lengths()
 
     def look_at(part: int) -> tuple[PartRecord, Lengths]:
@@ -218,12 +203,17 @@ def describe(storage: Storage) -> DatasetDescription:
         parts=tuple(records),
         runs=tuple(_read_runs(files)),
         shuffled=manifest.shuffled,
+        merged=len(manifest.merged),
+        manifest=content_hash(to_json(manifest)),
+        generations=manifest.generations,
     )
 
 
 def _lengths_of_part(files: DatasetFiles, record: PartRecord) -> Lengths:
     lengths = Lengths()
-    data = read_listed(files, record.documents, limit=documents_limit(record.rows))
+    data = read_listed(
+        files, record.documents, limit=documents_limit(record.rows, len(record.spec.keep_columns))
+    )
     try:
         for documents in read_provenance(data):
             lengths.add(documents.tokens)

@@ -2,5 +2,6 @@
 
 from tasks.core.outputs.contract import OpenSplit
 from tasks.core.outputs.mds import MdsSplitWriter
+from tasks.core.outputs.webdataset import WebdatasetSplitWriter
 
-OUTPUTS: dict[str, OpenSplit] = {"mds": MdsSplitWriter}
+OUTPUTS: dict[str, OpenSplit] = {"mds": MdsSplitWriter, "webdataset": WebdatasetSplitWriter}

@@ -1,6 +1,6 @@
 """The files of a part on scratch, under the names that they will have on the output."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path
-from streaming_ext.dataset.provenance import DOCUMENTS_SCHEMA, SHUFFLED_SCHEMA
+from streaming_ext.dataset.provenance import DOCUMENTS_SCHEMA, KEPT_PREFIX, SHUFFLED_SCHEMA
 from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import UsageError
+from streaming_ext.text.documents.kept_values import as_kind, common_type, joined
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.units import size_text
 from tasks.core.outputs import OUTPUTS
@@ -57,7 +58,7 @@ class PartFiles:
                 for split in spec.splits
             }
         schema = DOCUMENTS_SCHEMA if spec.shuffle is None else SHUFFLED_SCHEMA
-        self._documents = _DocumentsFile(folder / documents_path(part), schema)
+        self._documents = _DocumentsFile(folder / documents_path(part), schema, spec.keep_columns)
 
     def add(
         self,
@@ -66,6 +67,8 @@ class PartFiles:
         lengths: npt.NDArray[np.int64],
         in_holdout: npt.NDArray[np.bool_],
         origins: Origins | None = None,
+        *,
+        values: Sequence[pa.Array] = (),
     ) -> None:
         """Append documents.
 
@@ -75,6 +78,7 @@ class PartFiles:
             lengths: their tokens, without end-of-text ids, (documents,).
             in_holdout: (documents,).
             origins: of the documents of a shuffled dataset.
+            values: of each kept column: (documents,) each.
         """
         # ends: (documents,), where each document ends in the stream
         ends = np.cumsum(lengths + 1)
@@ -82,12 +86,32 @@ class PartFiles:
         # runs of documents of one split: each one's last document
         for last in np.flatnonzero(np.diff(in_holdout, append=~in_holdout[-1:])).tolist():
             end, after = int(ends[last]), last + 1
-            with self._enough_memory():
-                self._splits[SPLITS[int(in_holdout[last])]].add(
-                    stream[start:end], rows[first:after], lengths[first:after]
-                )
+            split = SPLITS[int(in_holdout[last])]
+            self.pack(split, stream[start:end], rows[first:after], lengths[first:after])
             start, first = end, after
-        self._documents.add(rows, lengths, in_holdout, origins)
+        self.list(rows, lengths, in_holdout, origins, values)
+
+    def pack(
+        self,
+        split: Split,
+        stream: npt.NDArray[Any],
+        rows: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+    ) -> None:
+        """Append documents of one split, which are to be listed too; see `add`."""
+        with self._enough_memory():
+            self._splits[split].add(stream, rows, lengths)
+
+    def list(
+        self,
+        rows: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        in_holdout: npt.NDArray[np.bool_],
+        origins: Origins | None = None,
+        values: Sequence[pa.Array] = (),
+    ) -> None:
+        """Say where documents come from, which are to be packed too; see `add`."""
+        self._documents.add(rows, lengths, in_holdout, origins, values)
 
     def finish(self) -> dict[Split, SplitPart]:
         """Write what is left, and say what each split holds."""
@@ -111,13 +135,23 @@ class PartFiles:
 
 
 class _DocumentsFile:
-    """Where each document came from, as a Parquet file."""
+    """Where each document came from, and what its kept columns hold, as a Parquet file.
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    A kept column has the type of all of its values, or of texts where it has none. Where a later
+    row group holds values of another type than those before it, the file is written again.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, kept: Sequence[str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._schema = schema
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+        self._kinds = dict.fromkeys(kept, pa.null())  # of the values so far
+        self._writer = None if kept else self._open(schema)
         self._pending: list[pa.RecordBatch] = []
+        self._values: list[Sequence[pa.Array]] = []  # (kept columns,) of each that is pending
+
+    def _open(self, schema: pa.Schema) -> pq.ParquetWriter:
+        return pq.ParquetWriter(self._path, schema, compression="zstd")
 
     def add(
         self,
@@ -125,6 +159,7 @@ class _DocumentsFile:
         lengths: npt.NDArray[np.int64],
         in_holdout: npt.NDArray[np.bool_],
         origins: Origins | None,
+        values: Sequence[pa.Array],
     ) -> None:
         names = np.array(SPLITS, dtype=object)[in_holdout.astype(np.int8)]
         columns = [
@@ -136,15 +171,61 @@ class _DocumentsFile:
             places = pa.array(origins.places, mask=origins.places == rows)
             columns = [pa.array(origins.sources.astype(np.int32)), places, *columns]
         self._pending.append(pa.record_batch(columns, schema=self._schema))
+        self._values.append(values)
         if sum(batch.num_rows for batch in self._pending) >= _DOCUMENTS_A_ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:
         table = pa.Table.from_batches(self._pending, self._schema).combine_chunks()
-        self._pending = []
+        columns = [
+            joined(name, [values[number] for values in self._values]) if self._values
+            else pa.nulls(0)
+            for number, name in enumerate(self._kinds)
+        ]  # fmt: skip
+        self._pending, self._values = [], []
+        before = self._written()
+        for name, column in zip(self._kinds, columns, strict=True):
+            self._kinds[name] = common_type(name, [self._kinds[name], column.type])
+        written = self._written()
+        if self._writer is None:
+            self._writer = self._open(written)
+        elif written != before:
+            self._writer = self._write_again(self._writer, written)
+        for name, column in zip(self._kinds, columns, strict=True):
+            field = written.field(f"{KEPT_PREFIX}{name}")
+            table = table.append_column(field, as_kind(name, column, field.type))
         if len(table):
             self._writer.write_table(table, row_group_size=len(table))
 
+    def _written(self) -> pa.Schema:
+        """What stands in the file, as far as is known."""
+        schema = self._schema
+        for name, kind in self._kinds.items():
+            kept = pa.large_string() if pa.types.is_null(kind) else kind
+            schema = schema.append(pa.field(f"{KEPT_PREFIX}{name}", kept))
+        return schema
+
+    def _write_again(self, writer: pq.ParquetWriter, schema: pa.Schema) -> pq.ParquetWriter:
+        """Give all row groups so far the types that the columns have by now."""
+        writer.close()
+        before = self._path.with_suffix(".before")
+        self._path.replace(before)
+        again = self._open(schema)
+        with pq.ParquetFile(before) as file:
+            for number in range(file.num_row_groups):
+                table = file.read_row_group(number, use_threads=False).combine_chunks()
+                for name in self._kinds:
+                    field = schema.field(f"{KEPT_PREFIX}{name}")
+                    index = table.schema.get_field_index(field.name)
+                    column = table.column(index).combine_chunks()
+                    if column.null_count == len(column):  # held as texts while nothing was known
+                        column = pa.nulls(len(column))
+                    table = table.set_column(index, field, as_kind(name, column, field.type))
+                again.write_table(table, row_group_size=len(table))
+        before.unlink()
+        return again
+
     def close(self) -> None:
         self._flush()
+        assert self._writer is not None  # noqa: S101  (opened with the first row group)
         self._writer.close()

@@ -39,15 +39,7 @@ def publish(
         StorageError: the output is full, gone or not writable, or lost what was put there.
     """
     tell("reading the records")
-    records = read_records(storage)
-    if missing := [part for part in range(len(plan.parts)) if part not in records]:
-        raise DatasetError(
-            f"{storage}: the records of parts {missing[:5]} are gone; something removed them "
-            "during the run. Run the same command again."
-        )
-    parts = [records[part] for part in range(len(plan.parts))]
-    for part in parts:  # whatever else wrote here meanwhile
-        part.spec.require_same(plan.spec, where=f"{storage}/{record_path(part.part)}")
+    parts = recorded_parts(plan, storage)
     tell("putting the indexes")
     splits = {
         split: _publish_split(split, parts, plan.spec, storage)
@@ -71,6 +63,34 @@ def publish(
         for path in storage.list(SHUFFLE_FOLDER):
             storage.remove(path)
     return manifest
+
+
+def recorded_parts(plan: RunPlan, storage: Storage) -> list[PartRecord]:
+    """The records of all parts of a run, read back from the output.
+
+    Raises:
+        DatasetError: one is gone.
+        ConfigMismatchError: one is of another configuration.
+    """
+    parts = all_recorded(storage, len(plan.parts))
+    for part in parts:  # whatever else wrote here meanwhile
+        part.spec.require_same(plan.spec, where=f"{storage}/{record_path(part.part)}")
+    return parts
+
+
+def all_recorded(storage: Storage, count: int) -> list[PartRecord]:
+    """The records of so many parts, read back from an output.
+
+    Raises:
+        DatasetError: one is gone.
+    """
+    records = read_records(storage)
+    if missing := [part for part in range(count) if part not in records]:
+        raise DatasetError(
+            f"{storage}: the records of parts {missing[:5]} are gone; something removed them "
+            "during the run. Run the same command again."
+        )
+    return [records[part] for part in range(count)]
 
 
 def merged_index(split: Split, parts: list[PartRecord], spec: DatasetSpec) -> bytes:

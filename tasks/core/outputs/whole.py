@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from streaming_ext.dataset.deduplicated.duplicates import duplicates_path
 from streaming_ext.dataset.layout import documents_path, record_path
-from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.manifest import Manifest, kept_indexes
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import StorageError, TransientStorageError
@@ -32,7 +32,17 @@ def beside_parts(manifest: Manifest) -> list[FileRecord]:
     """What a dataset holds beside its parts and their records: publishing makes all of it."""
     table = [] if manifest.shuffled is None else [manifest.shuffled.sources]
     indexes = [split.index for split in manifest.splits.values()]
-    return [*indexes, *manifest.tokenizer_files, *table]
+    return [*indexes, *manifest.tokenizer_files, *table, *of_generations(manifest)]
+
+
+def of_generations(manifest: Manifest) -> list[FileRecord]:
+    """What an extended dataset holds so that each of its generations can be read."""
+    if not manifest.generations:
+        return []
+    kept = kept_indexes(manifest.splits)
+    for each in manifest.generations:
+        kept += [each.manifest, *each.kept_indexes]
+    return list(dict.fromkeys(kept))  # an index may be that of several generations
 
 
 def require_all_there(manifest: Manifest, records: Iterable[PartRecord], storage: Storage) -> None:
@@ -43,6 +53,16 @@ def require_all_there(manifest: Manifest, records: Iterable[PartRecord], storage
             publishing is tried again.
         StorageError: it lost a file of a part.
     """
+    require_there(manifest, records, beside_parts(manifest), storage)
+
+
+def require_there(
+    manifest: Manifest,
+    records: Iterable[PartRecord],
+    beside: Iterable[FileRecord],
+    storage: Storage,
+) -> None:
+    """The same, of some of the files beside the parts."""
     sizes = storage.list()
     of_parts = [file for record in records for file in record.files()]
     of_parts += [part.record for part in manifest.parts]
@@ -52,7 +72,7 @@ def require_all_there(manifest: Manifest, records: Iterable[PartRecord], storage
             f"{'it' if len(lost) == 1 else 'them'} as written. The dataset is not published. "
             "Run the same command again: the parts that lack a file are made again."
         )
-    if lost := lost_files(sizes, beside_parts(manifest)):
+    if lost := lost_files(sizes, beside):
         raise TransientStorageError(
             f"{storage} said that it kept {_named(lost)}, and does not hold "
             f"{'it' if len(lost) == 1 else 'them'} as written. The dataset is not published. "

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from streaming_ext.dataset.layout import PARTS_FOLDER, SHUFFLE_FOLDER
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.layout import EXTENDING, MANIFEST, PARTS_FOLDER, SHUFFLE_FOLDER
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
@@ -13,18 +14,33 @@ from tasks.core.storage import Storage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _There:
+    """What tells whether another run wrote to the output.
+
+    Attributes:
+        records: names and sizes of them.
+        published: content hash of the manifest; an extension publishes what was recorded before.
+        extending: content hash of what says that an extension is under way.
+    """
+
+    records: tuple[tuple[str, int], ...]
+    published: str | None
+    extending: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
     """What a run found before it took the output.
 
     Attributes:
         plan: of what to do.
         tokenizer: the one that it names.
-        seen: names and sizes of the records that were there.
+        seen: what was there.
     """
 
     plan: RunPlan
     tokenizer: Tokenizer
-    seen: tuple[tuple[str, int], ...]
+    seen: _There
 
 
 def look(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]) -> Look:
@@ -33,7 +49,7 @@ def look(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...])
     Raises:
         ShardmillError: as `compare_with_output`.
     """
-    seen = _records_there(storage, two_stages=_two_stages(config))
+    seen = _there(storage, config)
     plan, tokenizer = compare_with_output(config, storage, sources)
     return Look(plan=plan, tokenizer=tokenizer, seen=seen)
 
@@ -47,10 +63,7 @@ def take_up(found: Look, storage: Storage, sources: tuple[SourceFile, ...]) -> R
         ShardmillError: as `look`.
         StorageError: scratch is not writable, or the output has no room for a shuffle.
     """
-    two_stages = _two_stages(found.plan.config)
-    if (
-        _records_there(storage, two_stages=two_stages) != found.seen
-    ):  # by a run that ended meanwhile
+    if _there(storage, found.plan.config) != found.seen:  # by a run that ended meanwhile
         found = look(found.plan.config, storage, sources)
     if found.plan.stage == "scatter" and not found.plan.published:
         require_room(found.plan, storage)
@@ -59,10 +72,18 @@ def take_up(found: Look, storage: Storage, sources: tuple[SourceFile, ...]) -> R
     return found.plan
 
 
-def _two_stages(config: ShardConfig) -> bool:
-    return config.shuffle is not None or config.deduplicate is not None
-
-
-def _records_there(storage: Storage, *, two_stages: bool) -> tuple[tuple[str, int], ...]:
+def _there(storage: Storage, config: ShardConfig) -> _There:
+    two_stages = config.shuffle is not None or config.deduplicate is not None
     runs = storage.list(SHUFFLE_FOLDER) if two_stages else {}
-    return tuple(storage.list(PARTS_FOLDER).items()) + tuple(runs.items())
+    return _There(
+        records=(*storage.list(PARTS_FOLDER).items(), *runs.items()),
+        published=_hash_of(storage, MANIFEST),
+        extending=_hash_of(storage, EXTENDING),
+    )
+
+
+def _hash_of(storage: Storage, path: str) -> str | None:
+    try:
+        return content_hash(storage.read(path))
+    except FileNotFoundError:
+        return None

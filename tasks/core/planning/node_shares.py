@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.manifest import NodeShare
 from streaming_ext.errors import ConfigMismatchError, UsageError
-from tasks.core.planning.part import Part, Piece, sizes_of
+from streaming_ext.text.parts.part import Part, Piece, sizes_of
 
 
 def deal(sizes: Sequence[int], nodes: int) -> list[list[int]]:

@@ -5,11 +5,11 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import (
     DOCUMENTS_FOLDER,
-    MANIFEST,
     PARTS_FOLDER,
     SHUFFLE_FOLDER,
     SPLITS,
@@ -22,20 +22,23 @@ from streaming_ext.errors import (
     ConfigMismatchError,
     ScratchError,
 )
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import local_name
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tasks.core.config import ShardConfig
+from tasks.core.extending.begun import begin
+from tasks.core.extending.config import ExtendRunConfig
+from tasks.core.extending.plan import plan_extension
 from tasks.core.outputs.whole import beside_parts, files_of_part, lost_files
 from tasks.core.planning.node_shares import own_share, require_same_share
-from tasks.core.planning.part import Part
 from tasks.core.planning.parts import parts_of
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.same_sources import require_same_sources
 from tasks.core.planning.shuffled import plan_first_stage, remove_unrecorded_runs
 from tasks.core.planning.surroundings import require_outside
-from tasks.core.planning.there import manifest_there, require_ours, without_lost_files
+from tasks.core.planning.there import manifest_there, require_ours, to_mend, without_lost_files
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.shuffle.gathering import Gathering
@@ -45,14 +48,19 @@ from tasks.core.storage.scratch import user_scratch
 _log = logging.getLogger(__name__)
 
 
-def scratch_folder(config: ShardConfig, storage: Storage) -> Path:
+class _HasScratch(Protocol):
+    @property
+    def scratch(self) -> str | None: ...
+
+
+def scratch_folder(config: _HasScratch, storage: Storage) -> Path:
     """Where work in progress goes: as configured, else where the storage says."""
     if config.scratch is None:
         return storage.scratch_parent / f".{storage.name}.scratch"
     return scratch_base(config, storage)
 
 
-def scratch_base(config: ShardConfig, storage: Storage) -> Path:
+def scratch_base(config: _HasScratch, storage: Storage) -> Path:
     """The folder on this host for work on this output: as configured, else a temporary one."""
     # Two outputs of one name may share the folder: what stands below it names the whole path.
     name = f"{storage.name}-{content_hash(str(storage).encode())[:8]}"
@@ -90,6 +98,8 @@ def compare_with_output(
     """
     require_outside(storage)
     scratch = scratch_folder(config, storage)
+    if isinstance(config, ExtendRunConfig):
+        return plan_extension(config, storage, sources, scratch)
     tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     parts, share = own_share(parts_of(sources, config), nodes=config.nodes, rank=config.node_rank)
@@ -114,6 +124,7 @@ def compare_with_output(
         scratch=scratch,
         earlier=tuple(PartCounts.of(record) for record in recorded.values()),
         share=share,
+        stage="shard" if spec.imported is None else "import",
     )
     return plan, tokenizer
 
@@ -122,7 +133,9 @@ def prepare(plan: RunPlan, storage: Storage, tokenizer: Tokenizer) -> None:
     """Remove what killed runs left, and put the tokenizer where all workers load it from."""
     storage.remove_incoming()
     recorded = set(range(len(plan.parts))) - set(plan.todo)
-    if plan.stage == "shard":
+    if plan.parent is not None:
+        begin(storage, plan.parent, recorded)
+    elif plan.is_one_stage:
         _remove_unrecorded(storage, recorded)
     elif plan.stage == "scatter":
         remove_unrecorded_runs(storage, recorded)
@@ -164,14 +177,18 @@ def _compare_with_output(
     for made in [manifest, *records.values()]:
         if made is not None:
             made.spec.require_same(spec, where=str(storage))
+    if manifest is not None:  # what lies behind its parts is of an extension under way
+        records = {part: made for part, made in records.items() if part < len(manifest.parts)}
     sizes = storage.list()
-    records = without_lost_files(storage, records, sizes, published=manifest is not None)
+    extended = manifest is not None and bool(manifest.generations)
+    records = without_lost_files(storage, records, sizes, published=manifest is not None,
+                                 extended=extended)  # fmt: skip
     if manifest is not None:
         require_same_share(manifest.share, share, where=str(storage))
         if lost := [part.part for part in manifest.parts if part.part not in records]:
             raise ConfigMismatchError(
-                f"{storage} is published, but the records of parts {lost[:5]} are gone. "
-                f"Remove {MANIFEST} to have them made again."
+                f"{storage} is published, but the records of parts {lost[:5]} are gone; "
+                f"{to_mend(extended=extended)}."
             )
         if len(parts) != len(manifest.parts):
             kind = "parts" if manifest.format != 1 or _has_pieces(parts) else "source files"
@@ -183,6 +200,13 @@ def _compare_with_output(
     if manifest is None:
         return records, False
     if lost_beside := lost_files(sizes, beside_parts(manifest)):
+        if manifest.generations:
+            raise ConfigMismatchError(
+                f"{storage} was extended, and lost {', '.join(lost_beside)}. This run would "
+                "publish it without its older generations: "
+                f"`shardmill extend {storage} SOURCE...` with the same sources makes again what "
+                "was lost."
+            )
         _log.warning("%s lost %s; it is published again.", storage, ", ".join(lost_beside))
     return records, not lost_beside
 

@@ -1,22 +1,65 @@
 """The plan of a run: all that it needs to know before its first job."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from streaming_ext.dataset.layout import TOKENIZER_FOLDER
-from streaming_ext.dataset.manifest import NodeShare
+from streaming_ext.dataset.manifest import Manifest, NodeShare
+from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.spec import DatasetSpec
+from streaming_ext.text.parts.part import Part
 from tasks.core.config import ShardConfig
-from tasks.core.planning.part import Part
 from tasks.core.reporting.report import PartCounts
 from tasks.core.shuffle.gathering import Gathering
 
 _DOWNLOADS = "sources"
 
 # What is done with each part: all at once; with a shuffle, sorted in the first stage and merged in
-# the second one.
-StageName = Literal["shard", "scatter", "gather"]
+# the second one. `import` is `shard` from ids; the others are of other flows.
+StageName = Literal["shard", "import", "scatter", "gather", "export", "copy", "merge", "subset"]
+
+
+class _HasWorkers(Protocol):
+    @property
+    def workers(self) -> int: ...
+
+
+class PartsPlan(Protocol):
+    """What working through parts takes of a plan, whatever is made of them."""
+
+    @property
+    def config(self) -> _HasWorkers:
+        """Says how many are worked on at once."""
+        ...
+
+    @property
+    def todo(self) -> Sequence[int]:
+        """Numbers of the parts that are to be done."""
+        ...
+
+    @property
+    def stage(self) -> StageName:
+        """Whose steps each of them goes through."""
+        ...
+
+    def part(self, number: int) -> Part:
+        """A part and what it is made of."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parent:
+    """The generation of a dataset that a run extends.
+
+    Attributes:
+        manifest: of it.
+        file: the manifest as it lies on the output.
+    """
+
+    manifest: Manifest
+    file: FileRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +75,7 @@ class RunPlan:
         stage: which one this is the plan of.
         first_sources: number of the source of each part's first piece, where there is a shuffle.
         gathering: what the parts of the second stage are gathered from.
+        parent: what is extended, where a published dataset is: its parts are the first ones.
     """
 
     config: ShardConfig
@@ -45,6 +89,12 @@ class RunPlan:
     stage: StageName = "shard"
     first_sources: tuple[int, ...] = ()
     gathering: Gathering | None = None
+    parent: Parent | None = None
+
+    @property
+    def is_one_stage(self) -> bool:
+        """Whether each part is packed as soon as its source is read."""
+        return self.stage in {"shard", "import"}
 
     @property
     def tokenizer_folder(self) -> Path:

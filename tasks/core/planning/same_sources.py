@@ -7,8 +7,8 @@ from pathlib import Path
 from streaming_ext.dataset.record import PartRecord, PieceRecord
 from streaming_ext.errors import ConfigMismatchError
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources import identify
-from tasks.core.planning.part import Part, Piece
 from tasks.core.planning.sources import shortened
 from tasks.core.shuffle.run_record import RunRecord
 from tasks.core.storage import Storage
@@ -21,10 +21,19 @@ def require_same_sources(
     records: Mapping[int, PartRecord | RunRecord],
     parts: Sequence[Part],
     options: ReadOptions,
+    *,
+    instead: str = "the old sources, or another --output",
 ) -> None:
     """Refuse to go on with a dataset that was begun from other sources, or cut another way.
 
     Local files are read and hashed.
+
+    Args:
+        storage: names the dataset in messages.
+        records: of the parts that are done.
+        parts: that are asked for, by number.
+        options: what is read of the sources.
+        instead: what to use where they differ.
 
     Raises:
         ConfigMismatchError: naming what differs.
@@ -60,7 +69,7 @@ def require_same_sources(
         raise ConfigMismatchError(
             f"{storage} was made from other sources:\n  "
             + "\n  ".join(shortened(differences))
-            + f"\nUse {advice}the old sources, or another --output."
+            + f"\nUse {advice}{instead}."
         )
 
 

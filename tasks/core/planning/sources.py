@@ -9,6 +9,7 @@ from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.sources import SourceFile, list_sources
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.config import ShardConfig
+from tasks.core.imports.sources import list_token_files
 
 _IO_THREADS = 8
 _LISTING_SECONDS = 60.0
@@ -45,11 +46,15 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
     listed, known = _listings.pop(key, (0.0, ()))
     if known and time.monotonic() - listed < _LISTING_SECONDS:
         return known, ()
-    sources = list_sources(
-        config.sources,
-        max_files=config.max_files,
-        hub_config=config.hub_config,
-        any_name=options.source_format is not None,
+    sources = (
+        list_sources(
+            config.sources,
+            max_files=config.max_files,
+            hub_config=config.hub_config,
+            any_name=options.source_format is not None,
+        )
+        if options.ids is None
+        else list_token_files(config.sources, options.ids.set_format)
     )
 
     def check(source: SourceFile) -> str | None:

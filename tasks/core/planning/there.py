@@ -78,6 +78,7 @@ def without_lost_files(
     sizes: Mapping[str, int],
     *,
     published: bool,
+    extended: bool = False,
 ) -> dict[int, Record]:
     """The records whose files are all there; the other parts are done again.
 
@@ -86,6 +87,7 @@ def without_lost_files(
         records: by part.
         sizes: path -> size in bytes, as the storage lists them.
         published: a lost file is an error then, since somebody may be reading the dataset.
+        extended: it has older generations, which go with its manifest.
     """
     whole = {}
     for part, record in records.items():
@@ -95,6 +97,16 @@ def without_lost_files(
         elif published:
             raise CorruptDatasetError(
                 f"{storage} is published, but {lost[0]} is missing or cut short. `shardmill verify "
-                f"{storage}` tells all; remove {MANIFEST} to have what is lost made again."
+                f"{storage}` tells all; {to_mend(extended=extended)}."
             )
     return whole
+
+
+def to_mend(*, extended: bool) -> str:
+    """What to do where a published dataset lost what a part of it needs."""
+    if extended:  # without its manifest, a run would make one generation of it
+        return (
+            "it was extended: put that back from a copy, or make a dataset of all its sources in "
+            "another folder"
+        )
+    return f"remove {MANIFEST} to have what is lost made again"

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from streaming_ext.dataset.compression import decompress
+from streaming_ext.dataset.extended.generations import chosen_generation
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER, Split
+from streaming_ext.dataset.reading import manifest_of
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shard import Shard, TokenArray
 from streaming_ext.dataset.spec import DatasetSpec
@@ -35,9 +37,20 @@ class DatasetFiles:
         sizes: path -> size in bytes, as `Storage.list` gives them.
     """
 
-    def __init__(self, storage: Storage, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, storage: Storage, sizes: Mapping[str, int], *, generation: str | None = None
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            storage: where they lie.
+            sizes: see above.
+            generation: of an extended dataset: how the hash of its manifest begins; None for the
+                newest.
+        """
         self.storage = storage
         self.sizes = sizes
+        self.generation = generation
         self._failed_in_a_row = 0
         self._down = ""  # what to say where it is given up
 
@@ -99,13 +112,19 @@ class DatasetFiles:
         return data
 
     def read_manifest(self) -> bytes:
-        """The bytes of the manifest.
+        """The bytes of the manifest, of the generation that is asked for.
 
         Raises:
             NotADatasetError: there is none; the message says what there is.
+            UsageError: there is no such generation.
         """
         if MANIFEST in self.sizes:
-            return self.read_small(MANIFEST)
+            data = self.read_small(MANIFEST)
+            if self.generation is None:
+                return data
+            newest = manifest_of(data, where=f"{self.storage}/{MANIFEST}")
+            older = chosen_generation(newest, data, self.generation, where=str(self.storage))
+            return data if older is None else self.read(older, limit=MAX_JSON_BYTES)
         records = sum(path.startswith(f"{PARTS_FOLDER}/") for path in self.sizes)
         if records:
             raise NotADatasetError(

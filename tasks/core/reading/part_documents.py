@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streaming_ext.dataset.record import BadDocument
 from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.kept_values import joined
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
@@ -116,13 +117,35 @@ class PartDocuments:
                 texts += batch.texts.nbytes
                 rows += batch.num_rows
                 if texts >= BATCH_BYTES or rows >= MAX_BATCH_ROWS:
-                    yield _joined(waiting, (done + batch.fraction * piece.size) / total)
+                    yield self._joined(waiting, (done + batch.fraction * piece.size) / total)
                     waiting, texts, rows = [], 0, 0
                 del batch
             row += self.rows[-1]
             done += piece.size
         if waiting:
-            yield _joined(waiting, 1.0)
+            yield self._joined(waiting, 1.0)
+
+    def _joined(self, batches: Sequence[DocumentBatch], fraction: float) -> DocumentBatch:
+        """Consecutive batches as one."""
+        dropped: Counter[FilterName] = Counter()
+        for batch in batches:
+            dropped.update(batch.dropped)
+        return DocumentBatch(
+            np.concatenate([batch.rows for batch in batches]),
+            pa.concat_arrays([batch.texts for batch in batches]),
+            sum(batch.num_rows for batch in batches),
+            min(1.0, fraction),
+            tuple(one for batch in batches for one in batch.bad),
+            dropped,
+            np.concatenate([batch.named_by for batch in batches]),
+            tuple(
+                joined(name, columns)
+                for name, columns in zip(
+                    self._options.kept, zip(*(batch.values for batch in batches), strict=True),
+                    strict=True,
+                )
+            ),
+        )  # fmt: skip
 
     def _read(self, piece: PieceHere, first_row: int) -> Iterator[DocumentBatch]:
         self._begin(piece)
@@ -141,19 +164,3 @@ def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
     """The same documents so many rows further on."""
     bad = tuple(replace(one, row=one.row + rows) for one in batch.bad)
     return replace(batch, rows=batch.rows + rows, bad=bad, places=batch.named_by)
-
-
-def _joined(batches: Sequence[DocumentBatch], fraction: float) -> DocumentBatch:
-    """Consecutive batches as one."""
-    dropped: Counter[FilterName] = Counter()
-    for batch in batches:
-        dropped.update(batch.dropped)
-    return DocumentBatch(
-        np.concatenate([batch.rows for batch in batches]),
-        pa.concat_arrays([batch.texts for batch in batches]),
-        sum(batch.num_rows for batch in batches),
-        min(1.0, fraction),
-        tuple(one for batch in batches for one in batch.bad),
-        dropped,
-        np.concatenate([batch.named_by for batch in batches]),
-    )

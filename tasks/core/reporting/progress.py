@@ -111,10 +111,10 @@ class RunProgress:
             self._results.clear()
             self._began = time.monotonic()
 
-    def end(self) -> None:
+    def end(self, done: str = "sharded") -> None:
         """All parts are done; the clock stands still."""
         with self._lock:
-            self._phase = "sharded; Prefect records the run"
+            self._phase = f"{done}; Prefect records the run"
             self._ended = time.monotonic()
 
     def stop(self, phase: str) -> None:

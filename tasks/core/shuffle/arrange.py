@@ -27,10 +27,10 @@ from streaming_ext.dataset.shuffled.keys import num_parts
 from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, Source, table_bytes
 from streaming_ext.errors import DatasetError
 from streaming_ext.text.filters.filters import FilterName
+from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources import SourceFile, identify, is_remote
 from tasks.core.deduplicate.compare import put_drops
 from tasks.core.outputs.whole import files_of_part, lost_files
-from tasks.core.planning.part import Part, Piece
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reading.records import read_all, read_records
 from tasks.core.shuffle.gathering import Gathering

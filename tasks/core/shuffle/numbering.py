@@ -7,7 +7,7 @@ A file that was cut is one source, whatever its pieces:
 
 from collections.abc import Sequence
 
-from tasks.core.planning.part import Part
+from streaming_ext.text.parts.part import Part
 
 
 def source_numbers(parts: Sequence[Part]) -> list[list[int]]:

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 
+import numpy as np
 import xxhash
 
 from streaming_ext.errors import CorruptDatasetError, StorageError
@@ -22,10 +24,12 @@ def bytes_of_ranges(
     Raises:
         StorageError: one cannot be read.
     """
-    at_once = _READS_AT_ONCE if storage.remote else 1
-    with ThreadPoolExecutor(at_once) as threads:
-        for first in range(0, len(ranges), at_once):
-            some = ranges[first : first + at_once]
+    if not storage.remote:
+        yield from ((found, _bytes_of(storage, path_of, found)) for found in ranges)
+        return
+    with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
+        for first in range(0, len(ranges), _READS_AT_ONCE):
+            some = ranges[first : first + _READS_AT_ONCE]
             yield from zip(
                 some, threads.map(partial(_bytes_of, storage, path_of), some), strict=True
             )
@@ -50,16 +54,33 @@ def sound_blocks(
     Raises:
         CorruptDatasetError: a block is damaged.
     """
-    view, origin = memoryview(data), int(found.offsets[0])
-    for block, count in enumerate(found.counts.tolist()):
-        if not count:
-            continue
-        begin, end = (int(offset) for offset in found.offsets[block : block + 2])
-        own = view[begin - origin : end - origin]
-        if xxhash.xxh3_64_intdigest(own) != int(found.digests[block]):
-            raise CorruptDatasetError(
-                f"{storage}/{path_of(found.part, found.run)} is damaged between the bytes {begin} "
-                f"and {end}. Remove the folder shuffle of the output and run the same command "
-                "again."
-            )
-        yield count, own
+    require_sound(storage, found, data, path_of)
+    view = memoryview(data)
+    edges = (found.offsets - found.offsets[0]).tolist()
+    for count, (begin, end) in zip(found.counts.tolist(), pairwise(edges), strict=True):
+        if count:
+            yield count, view[begin:end]
+
+
+def require_sound(storage: Storage, found: Range, data: bytes, path_of: PathOf) -> None:
+    """Compare each block of a range with its hash.
+
+    Raises:
+        CorruptDatasetError: one is damaged.
+    """
+    view, digest = memoryview(data), xxhash.xxh3_64_intdigest
+    filled = found.counts > 0
+    begins, ends = found.offsets[:-1][filled], found.offsets[1:][filled]
+    origin = int(found.offsets[0])
+    digests = (
+        digest(view[begin:end])
+        for begin, end in zip((begins - origin).tolist(), (ends - origin).tolist(), strict=True)
+    )
+    damaged = np.fromiter(digests, np.uint64, len(begins)) != found.digests[filled]
+    if damaged.any():
+        first = int(np.argmax(damaged))
+        raise CorruptDatasetError(
+            f"{storage}/{path_of(found.part, found.run)} is damaged between the bytes "
+            f"{begins[first]} and {ends[first]}. Remove the folder shuffle of the output and run "
+            "the same command again."
+        )

@@ -4,6 +4,8 @@ A run is a sequence of blocks. Block b of 2^k holds the documents whose keys beg
 b, sorted, as arrays one after another; n documents of t ids, end-of-text ids counted:
 
     keys 8n | rows 8n | places 8n | lengths 4n | text sizes 4n | in holdout n | ids t
+
+and, where columns are kept, what `kept_in_runs` puts behind.
 """
 
 from collections.abc import Sequence
@@ -12,13 +14,16 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import xxhash
 
 from streaming_ext.dataset.hashing import HASH
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints, document_keys
 from streaming_ext.dataset.spec import DatasetSpec
+from streaming_ext.text.documents.kept_values import joined
 from tasks.core.shuffle.ids_by_document import IdsByDocument
+from tasks.core.shuffle.kept_in_runs import packed
 from tasks.core.shuffle.run_record import Run, run_path, told
 
 assert HASH == "xxh128"  # noqa: S101  (what `FileRecord` holds)
@@ -55,6 +60,8 @@ class RunWriter:
         self._ids = self._documents = 0
         self._large: npt.NDArray[Any] | None = None
         self._columns: list[Sequence[npt.NDArray[Any]]] = []
+        self._values: list[Sequence[pa.Array]] = []
+        self._value_bytes = 0
 
     def add(
         self,
@@ -66,6 +73,7 @@ class RunWriter:
         lengths: Ints,
         sizes: Ints,
         in_holdout: npt.NDArray[np.bool_],
+        values: Sequence[pa.Array] = (),
     ) -> None:
         """Append documents in the order of the sources; all arrays but the first: (documents,).
 
@@ -77,6 +85,7 @@ class RunWriter:
             lengths: their tokens, without end-of-text ids.
             sizes: bytes of their texts.
             in_holdout: their split.
+            values: of each kept column: (documents,) each.
         """
         if not len(rows):
             return
@@ -88,7 +97,9 @@ class RunWriter:
                 documents + count, tokens + count + int(lengths[chosen].sum())
             )  # fmt: skip
         held = self._ids * self._dtype.itemsize + DOCUMENT_BYTES * self._documents
-        more = len(stream) * self._dtype.itemsize + DOCUMENT_BYTES * len(rows)
+        held += self._value_bytes
+        value_bytes = sum(column.nbytes for column in values)
+        more = len(stream) * self._dtype.itemsize + DOCUMENT_BYTES * len(rows) + value_bytes
         if self._documents and held + more > self._run_bytes:
             self._flush()
         if len(stream) > len(self._room):  # alone: the run was just begun
@@ -101,6 +112,8 @@ class RunWriter:
         self._columns.append(
             (keys, rows, places, lengths.astype("<u4"), sizes.astype("<u4"), in_holdout)
         )
+        self._values.append(values)
+        self._value_bytes += value_bytes
         if self._large is not None:
             self._flush()
 
@@ -118,8 +131,12 @@ class RunWriter:
         itemsize = self._dtype.itemsize
         ids = self._room[: self._ids] if self._large is None else self._large
         documents = IdsByDocument(ids, lengths)
-        bits = block_bits(documents.nbytes + DOCUMENT_BYTES * len(keys))
+        bits = block_bits(documents.nbytes + DOCUMENT_BYTES * len(keys) + self._value_bytes)
         columns = [column[order] for column in columns]
+        kept = self._spec.keep_columns
+        taken_by = pa.array(order)
+        pieces_of = zip(kept, zip(*self._values, strict=True), strict=True)
+        values = [joined(name, pieces).take(taken_by) for name, pieces in pieces_of]
         # firsts: (blocks + 1,), the first document of each block
         firsts = np.searchsorted(columns[0], block_starts(bits))
         firsts = np.append(firsts, len(keys))
@@ -147,6 +164,10 @@ class RunWriter:
                     begin, end = int(firsts[number]), int(firsts[number + 1])
                     data = b"".join(column[begin:end].tobytes() for column in columns)
                     data += taken[int(starts[begin]) - origin : int(starts[end]) - origin]
+                    if end > begin:
+                        data += packed(
+                            kept, [column.slice(begin, end - begin) for column in values]
+                        )
                     out.write(data)
                     whole.update(data)
                     digests[number] = xxhash.xxh3_64_intdigest(data)

@@ -35,6 +35,11 @@ class Storage(Protocol):
         """Whether it lies behind a network: putting is then a matter of waiting."""
         ...
 
+    @property
+    def largest_file(self) -> int | None:
+        """Bytes that a file may have to be put; None where that is not this side's to say."""
+        ...
+
     def free_bytes(self) -> int | None:
         """Room for more files, None where nothing tells."""
         ...
@@ -51,6 +56,22 @@ class Storage(Protocol):
         """Put a local file in place in one step, over an older one; it is not to change any more.
 
         Where that saves copying, the two names stand for the same file on the same disk.
+        """
+        ...
+
+    def adopt(self, other: "Storage", path: str, to: str, size: int) -> bool:
+        """Put a file of another storage in place, where none of its bytes need come here for that.
+
+        On one disk it is a second name of the same file, in one store a copy that the store makes.
+
+        Args:
+            other: holds the file; `FileNotFoundError` where it does not.
+            path: of the file there.
+            to: of the file here.
+            size: in bytes.
+
+        Returns:
+            Whether that could be done.
         """
         ...
 

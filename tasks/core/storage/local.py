@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
-from streaming_ext.errors import StorageError, UsageError
+from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError
+from tasks.core.storage.contract import Storage
 from tasks.core.storage.holder import Holder
 
 _INCOMING = ".incoming"  # files on their way; a folder of its own, so that leftovers are found
@@ -55,6 +56,11 @@ class LocalStorage:
     def remote(self) -> bool:
         """No."""
         return False
+
+    @property
+    def largest_file(self) -> int | None:
+        """Any size."""
+        return None
 
     def _path(self, path: str) -> Path:
         pure = PurePosixPath(path)
@@ -98,12 +104,34 @@ class LocalStorage:
         """
         self._put(path, lambda incoming: _link_or_copy(file, incoming))
 
-    def _put(self, path: str, make: Callable[[Path], object]) -> None:
+    def adopt(self, other: Storage, path: str, to: str, size: int) -> bool:
+        """Give a file a second name, where it lies on the same disk; links to it are followed.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            CorruptDatasetError: it has another size.
+            StorageError: as `put`.
+        """
+        if not isinstance(other, LocalStorage):
+            return False
+        file = other._path(path)
+        if (found := file.stat().st_size) != size:
+            raise CorruptDatasetError(f"{other}/{path} has {found} bytes, expected {size}.")
+        try:
+            # Not a second name of a link; and whoever gives a file may not let it be written to.
+            self._put(to, lambda incoming: incoming.hardlink_to(file.resolve()), os.O_RDONLY)
+        except StorageError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_LINKS:
+                return False
+            raise
+        return True
+
+    def _put(self, path: str, make: Callable[[Path], object], synced_as: int = os.O_RDWR) -> None:
         target = self._path(path)
         incoming = self.root / _INCOMING / uuid.uuid4().hex
         try:
             make(incoming)
-            _sync(incoming, os.O_RDWR)
+            _sync(incoming, synced_as)
             _make_folders(target.parent, below=self.root)
             incoming.replace(target)
             incoming.unlink(missing_ok=True)  # stays where it was the same file already

@@ -9,16 +9,23 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path, PurePosixPath
+from typing import cast
 
 from streaming_ext.dataset.layout import may_be_large
-from streaming_ext.errors import StorageError
+from streaming_ext.errors import CorruptDatasetError, StorageError
 from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.storage.dialects import OpenUpload
+from streaming_ext.storage.dialects.s3 import PIECE_BYTES
+from streaming_ext.storage.process_clients import object_client
+from tasks.core.storage.contract import Storage
 from tasks.core.storage.lease import Lease
 from tasks.core.storage.scratch import user_scratch
 
 _PUTS_AT_ONCE = 4
+_MAPPED_BYTES = 2 * PIECE_BYTES  # what is smaller goes in one request
+_MOST_HELD_BYTES = 2**31
 _log = logging.getLogger(__name__)
 
 
@@ -27,7 +34,7 @@ class ObjectStorage:
 
     def __init__(self, url: str, client: ObjectClient | None = None) -> None:
         scheme, bucket, self._prefix = split_url(url)
-        self._client = client or ObjectClient(scheme=scheme, bucket=bucket)
+        self._client = client or object_client(scheme, bucket)
         self._root = f"{bucket}/{self._prefix}" if self._prefix else bucket
         self._url = f"{scheme}://{self._root}"
         self._lease: Lease | None = None
@@ -56,6 +63,11 @@ class ObjectStorage:
         """Yes."""
         return True
 
+    @property
+    def largest_file(self) -> int | None:
+        """What is no S3 takes a file in one request, which is held in memory."""
+        return None if self._client.scheme == "s3" else _MOST_HELD_BYTES
+
     def _key(self, path: str) -> str:
         pure = PurePosixPath(path)
         if pure.is_absolute() or ".." in pure.parts or not pure.parts:
@@ -81,11 +93,32 @@ class ObjectStorage:
     def put_file(self, path: str, file: Path) -> None:
         """Put a local file in place in one step, over an older one."""
         try:
-            data = file.read_bytes()
+            with file.open("rb") as opened:
+                # Of a large one only the pieces that are under way are in memory.
+                large = file.stat().st_size >= _MAPPED_BYTES and self._client.scheme == "s3"
+                data = mmap(opened.fileno(), 0, access=ACCESS_READ) if large else opened.read()
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise StorageError(f"Cannot write {self}/{path} from {file}: {reason}.") from error
-        self.put(path, data)
+        self.put(path, cast("bytes", data))
+
+    def adopt(self, other: Storage, path: str, to: str, size: int) -> bool:
+        """Have the store copy an object by itself, where it can.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            CorruptDatasetError: it has another size.
+        """
+        if not isinstance(other, ObjectStorage) or other._client.scheme != self._client.scheme:
+            return False
+        key, what = other._key(path), f"copy {other}/{path} to {self}/{to}"
+        place = f"{other._client.bucket}/{key}"
+        if not self._client.copy(place, self._key(to), size=size, what=what):
+            return False
+        copied = self._client.find(self._key(to), what=what).get(self._key(to))
+        if copied is not None and copied.size != size:
+            raise CorruptDatasetError(f"{other}/{path} has {copied.size} bytes, expected {size}.")
+        return True
 
     def put_new(self, path: str, data: bytes) -> bool:
         """Put a file where there is none; False where there is one, by another."""

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +25,13 @@ from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import SourceFile, identify, is_remote
 from streaming_ext.text.sources.fetch import came_unchecked, fetch, listed_again
 from streaming_ext.text.sources.fetch_piece import fetch_piece
+from streaming_ext.text.token_sets.id_documents import IdsReference
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
 from tasks.core.verify.duplicates import duplicates_of
 from tasks.core.verify.findings import Outcome
-from tasks.core.verify.rows import compare_rows
+from tasks.core.verify.rows import Encodes, compare_rows
 
 DEFAULT_SAMPLE = 200  # documents
 MAX_SAMPLED_TOKENS = 2**17  # longer documents are left to the checks of every byte
@@ -110,6 +112,7 @@ def _verify_source(
     out = Outcome()
     here: list[PieceHere] = []
     options = record.spec.read_options
+    reference = tokenizer if record.spec.imported is None else IdsReference()
     for piece in record.made_of:
         url = piece.source.url
         try:
@@ -133,20 +136,22 @@ def _verify_source(
         reading = piece.url
 
     try:
-        provenance = files.read(record.documents, limit=documents_limit(record.rows))
+        provenance = files.read(
+            record.documents, limit=documents_limit(record.rows, len(record.spec.keep_columns))
+        )
         chosen = choose(record, provenance, count, seed)
         texts = compare_rows(
             record,
             PartDocuments(here, options, begin=begin),
             provenance,
-            tokenizer,
+            reference,
             wanted={c.row for c in chosen},
             go_on=lambda: report(0),
             out=out,
             left_out=_left_out(record, files),
         )
         compare_ids(
-            record, files, tokenizer,
+            record, files, reference,
             chosen=chosen, texts=texts, name=PlacesOfPart(record).of, out=out,
         )  # fmt: skip
     except (CorruptDatasetError, StorageError) as error:
@@ -234,10 +239,10 @@ def choose(record: PartRecord, provenance: bytes, count: int, seed: int) -> list
 def compare_ids(
     record: PartRecord,
     files: DatasetFiles,
-    tokenizer: Tokenizer,
+    tokenizer: Encodes,
     *,
     chosen: list[Chosen],
-    texts: dict[int, str],
+    texts: dict[int, Any],
     name: Callable[[int], object],
     out: Outcome,
 ) -> None:
@@ -245,7 +250,7 @@ def compare_ids(
 
     Args:
         chosen: by their rows, or by other numbers of their own.
-        texts: of each, by the same.
+        texts: of each, by the same; of a document of ids, these as bytes.
         name: what each is called.
     """
     eot_id = record.spec.tokenizer.eot_id

@@ -120,7 +120,9 @@ def _listed(
             found[number][1].append(claims[own])
 
     for record in records.values() if shuffled else [records[group.number] for group in groups]:
-        data = files.read(record.documents, limit=documents_limit(record.rows))
+        data = files.read(
+            record.documents, limit=documents_limit(record.rows, len(record.spec.keep_columns))
+        )
         for batch in read_provenance(data):
             of = np.full(len(batch.rows), record.part) if batch.sources is None else batch.sources
             add(of, batch.rows, np.zeros(len(batch.rows), np.int64))

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from streaming_ext.dataset.layout import SPLITS
 from streaming_ext.dataset.provenance import (
+    KEPT_PREFIX,
     SHUFFLED_SCHEMA,
     DocumentRows,
     documents_limit,
@@ -26,6 +27,7 @@ from streaming_ext.errors import (
     StorageDownError,
     StorageError,
 )
+from streaming_ext.text.documents.kept_values import joined, nothing_less
 from streaming_ext.text.sources.fetch import came_unchecked
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.dataset_files import DatasetFiles
@@ -104,7 +106,9 @@ def verify_shuffled_sources(
 
 
 def _provenance(files: DatasetFiles, record: PartRecord) -> bytes:
-    return files.read(record.documents, limit=documents_limit(record.rows))
+    return files.read(
+        record.documents, limit=documents_limit(record.rows, len(record.spec.keep_columns))
+    )
 
 
 def _rows_of(
@@ -122,6 +126,8 @@ def _rows_of(
                     DocumentRows(
                         batch.rows[own], batch.splits[own], batch.tokens[own],
                         batch.sources[own], batch.places[own],
+                        {name: nothing_less(column.filter(pa.array(own)))
+                         for name, column in batch.values.items()},
                     )
                 )  # fmt: skip
     return found
@@ -201,6 +207,10 @@ def _as_file(rows: Sequence[DocumentRows]) -> bytes:
          tokens[order].astype(np.uint32)],
         schema=SHUFFLED_SCHEMA,
     )  # fmt: skip
+    for name in rows[0].values:
+        values = joined(name, [piece.values[name] for piece in rows]).take(pa.array(order))
+        kind = pa.large_string() if pa.types.is_null(values.type) else values.type
+        table = table.append_column(f"{KEPT_PREFIX}{name}", values.cast(kind))
     file = pa.BufferOutputStream()
     pq.write_table(table, file)
     data: bytes = file.getvalue().to_pybytes()

@@ -143,7 +143,9 @@ def _compare_with_documents(
         if not shuffled and not window[0] <= record.part < window[1]:
             continue
         try:
-            data = files.read(record.documents, limit=documents_limit(record.rows))
+            data = files.read(
+                record.documents, limit=documents_limit(record.rows, len(record.spec.keep_columns))
+            )
             for batch in read_provenance(data):
                 groups = np.full(len(batch.rows), record.part)
                 there = codes(groups if batch.sources is None else batch.sources, batch.rows)

@@ -79,7 +79,9 @@ def _read_documents(record: PartRecord, files: DatasetFiles, out: Outcome) -> by
         out.found(record_path(record.part), f"names {record.documents.path!r}, expected {path!r}")
         return None
     try:
-        data = files.read(record.documents, limit=documents_limit(record.rows))
+        data = files.read(
+            record.documents, limit=documents_limit(record.rows, len(record.spec.keep_columns))
+        )
     except (CorruptDatasetError, StorageError) as error:
         out.found(path, str(error))
         return None
@@ -101,6 +103,11 @@ def _check_rows(
             out.found(path, f"lists {total} documents, the record says {recorded}")
             return None
         for batch in read_provenance(data):
+            if tuple(batch.values) != record.spec.keep_columns:
+                kept = " and ".join(batch.values) or "none"
+                asked = " and ".join(record.spec.keep_columns) or "none"
+                out.found(path, f"keeps the columns {kept}, the record says {asked}")
+                return None
             if (words := order.problem(batch, first)) is not None:
                 out.found(path, words)
                 return None

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from pydantic import BaseModel, ValidationError
 
 from streaming_ext.dataset.compression import Compression
+from streaming_ext.dataset.extended.generations import index_file
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import (
+    EXTENDING,
     MANIFEST,
     PARTS_FOLDER,
     TOKENIZER_FOLDER,
@@ -24,6 +26,7 @@ from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError, one_line
 from streaming_ext.plain_faults import plain_faults
+from streaming_ext.text.sources import by_numbers
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
 from tasks.core.outputs.publish import filled_splits, merged_index, summarize_split
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
@@ -52,7 +55,6 @@ def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
         out.found(MANIFEST, "not in the form in which it is written: other spaces, order or types")
     for words in spec_problems(manifest.spec):
         out.found(MANIFEST, words)
-    places = [(part.source.url, part.span or (0, 0)) for part in manifest.parts]
     if manifest.shuffled is not None:
         expected_source = identity_of_table(manifest.shuffled.sources)
         if any(part.source != expected_source for part in manifest.parts):
@@ -68,7 +70,7 @@ def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
                 f"{manifest.shuffled.rows} rows of all sources, but {documents} documents kept "
                 f"and {left_out} skipped",
             )
-    elif any(after <= before for before, after in pairwise(places)):
+    elif not _in_order(manifest):
         out.found(MANIFEST, "the parts are not in the sorted order of their source files")
     for number, part in enumerate(manifest.parts):
         if part.part != number or part.record.path != record_path(number):
@@ -84,6 +86,16 @@ def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
     if [file.path for file in manifest.tokenizer_files] != expected:
         out.found(MANIFEST, f"the tokenizer's files are not {', '.join(expected)}")
     return manifest
+
+
+def _in_order(manifest: Manifest) -> bool:
+    """Whether parts stand in the order of their sources; of a merged dataset, those of each."""
+    key = by_numbers if manifest.spec.imported else str
+    places = [(key(part.source.url), part.span or (0, 0)) for part in manifest.parts]
+    begins = {0, *accumulate(each.parts for each in manifest.merged)}
+    begins |= {each.parts for each in manifest.generations}
+    pairs = enumerate(pairwise(places), start=1)
+    return all(number in begins or before < after for number, (before, after) in pairs)
 
 
 def spec_problems(spec: DatasetSpec) -> list[str]:
@@ -177,16 +189,19 @@ def _read_record(
 
 def _compare_specs(manifest: Manifest, records: dict[int, PartRecord], out: Outcome) -> None:
     """Where all records agree with each other, it is the manifest that is wrong."""
-    others = {part: record for part, record in records.items() if record.spec != manifest.spec}
+    others = {
+        part: record for part, record in records.items() if record.spec != manifest.spec_of(part)
+    }
     if not others:
         return
     first = next(iter(others.values()))
-    if len(others) == len(records) and all(r.spec == first.spec for r in others.values()):
+    alike = not manifest.merged and all(r.spec == first.spec for r in others.values())
+    if alike and len(others) == len(records):
         differences = _differences(manifest.spec, first.spec)
         out.found(MANIFEST, f"all {len(records)} records disagree: {'; '.join(differences)}")
         return
     for part, record in others.items():
-        differences = _differences(manifest.spec, record.spec)
+        differences = _differences(manifest.spec_of(part), record.spec)
         out.found(record_path(part), f"made with another configuration: {'; '.join(differences)}")
 
 
@@ -206,7 +221,7 @@ def verify_sums(
     usable = not spec_problems(manifest.spec)
     for split, summary in manifest.splits.items():
         held = parts if usable and parts and all(split in part.splits for part in parts) else None
-        index = _verify_index(split, summary.index, held, manifest.spec, files=files, out=out)
+        index = _verify_index(split, manifest, held, files=files, out=out)
         if held is None:
             continue
         sums = summarize_split(split, held, FileRecord.of(index_path(split), index or b""))
@@ -216,15 +231,14 @@ def verify_sums(
 
 def _verify_index(
     split: Split,
-    listed: FileRecord,
+    manifest: Manifest,
     parts: list[PartRecord] | None,
-    spec: DatasetSpec,
     *,
     files: DatasetFiles,
     out: Outcome,
 ) -> bytes | None:
-    path = index_path(split)
-    expected = None if parts is None else merged_index(split, parts, spec)
+    path, listed = index_path(split), manifest.splits[split].index
+    expected = None if parts is None else merged_index(split, parts, manifest.spec)
     right = None if expected is None else FileRecord.of(path, expected)
     if listed.path != path:
         out.found(MANIFEST, f"names {listed.path!r} as the index of {split}, expected {path!r}")
@@ -234,13 +248,31 @@ def _verify_index(
             f"says that {path} has {listed.size} bytes of content hash {listed.xxh128}, the "
             f"records make {right.size} of {right.xxh128}",
         )
+    wanted = right or listed.model_copy(update={"path": path})
+    # What stock readers know is of a later generation, or of the one before until the very end.
+    if files.generation is not None or _is_still_older(split, manifest, files):
+        wanted = index_file(split, wanted, files.sizes)
     try:
-        data = files.read(right or listed.model_copy(update={"path": path}), limit=MAX_JSON_BYTES)
+        data = files.read(wanted, limit=MAX_JSON_BYTES)
     except (CorruptDatasetError, StorageError) as error:
         out.found(path, f"{error} (the shards of all records, merged)" if right else str(error))
         return expected
     out.count(files=1, bytes=len(data))
     return data
+
+
+def _is_still_older(split: Split, manifest: Manifest, files: DatasetFiles) -> bool:
+    """Whether an extension has put its manifest, and not yet this index for stock readers."""
+    if EXTENDING not in files.sizes or not manifest.generations:
+        return False
+    older = manifest.generations[-1].splits.get(split)
+    if older is None:
+        return index_path(split) not in files.sizes
+    try:
+        files.read(older.index, limit=MAX_JSON_BYTES)
+    except (CorruptDatasetError, StorageError):
+        return False
+    return True
 
 
 def _differences(

@@ -1,21 +1,23 @@
 """Comparing the rows of a source with a part: holdout sides, rows without text, and counts."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from streaming_ext.dataset.layout import SPLITS, documents_path, record_path
 from streaming_ext.dataset.provenance import DocumentRows, read_provenance
 from streaming_ext.dataset.record import MOST_BAD_LISTED, BadDocument, PartRecord
 from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH
+from streaming_ext.text.documents.kept_values import differing, joined, nothing_less
 from streaming_ext.text.documents.source_format import DocumentBatch
-from streaming_ext.text.documents.text_array import text_buffers
+from streaming_ext.text.documents.text_array import num_text_bytes, text_buffers
 from streaming_ext.text.filters.filters import BY_TEXT, FilterName
 from streaming_ext.text.holdout import document_hashes, held_out
 from streaming_ext.text.normal_form import compared_texts
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.part_documents import PartDocuments
 from tasks.core.verify.findings import Outcome
 
@@ -24,18 +26,26 @@ _MOST_TOKENIZED = 200  # texts of a part that a filter of tokens dropped, tokeni
 _MAX_OF_A_KIND = 3  # findings about rows, a part
 
 
+class Encodes(Protocol):
+    """Gives the ids of a document: of its text, or of bytes that are its ids."""
+
+    def encode(self, text: Any, /) -> list[int]:
+        """Its ids, without an end-of-text id."""
+        ...
+
+
 def compare_rows(
     record: PartRecord,
     documents: PartDocuments,
     provenance: bytes,
-    tokenizer: Tokenizer,
+    tokenizer: Encodes,
     *,
     wanted: set[int],
     go_on: Callable[[], None],
     out: Outcome,
     shuffled: bool = False,
     left_out: npt.NDArray[np.int64] | None = None,
-) -> dict[int, str]:
+) -> dict[int, Any]:
     """Go over source and provenance side by side; returns the texts of the wanted rows.
 
     Args:
@@ -51,7 +61,7 @@ def compare_rows(
     """
     listed = _Rows(read_provenance(provenance))
     findings = _Limited(record.source.url if shuffled else documents_path(record.part), out)
-    texts: dict[int, str] = {}
+    texts: dict[int, Any] = {}
     rows = nulls = text_bytes = bad = 0
     absent_texts = _Absent(record, documents, tokenizer, findings)
     dropped: Counter[FilterName] = Counter()
@@ -76,6 +86,8 @@ def compare_rows(
             findings.add("null", f"lists row {row}, which is null: {place} of {url}")
         _check_places(ours, there, batch.named_by[positions[there]], findings)
         _check_sides(ours, there, expected[positions[there]], findings)
+        _check_values(ours, there, batch, positions[there], names=record.spec.keep_columns,
+                      findings=findings)  # fmt: skip
         absent = np.ones(len(batch.rows), bool)
         absent[positions[there]] = False
         if left_out is not None:
@@ -90,7 +102,7 @@ def compare_rows(
         nulls += batch.nulls
         bad += len(batch.bad)
         bad_listed += documents.bad_of(batch)[: MOST_BAD_LISTED - len(bad_listed)]
-        text_bytes += _num_bytes(batch)
+        text_bytes += num_text_bytes(batch.texts)
     text_bytes -= absent_texts.dropped_bytes
     out.count(source_rows=rows)
     out.sources.update(piece.source.url for piece in record.made_of)
@@ -109,7 +121,7 @@ def compare_rows(
         "rows": (record.rows, rows),
         "null_documents": (record.null_documents, nulls),
         "bad_documents": (record.bad_documents, bad),
-        "text_bytes": (record.text_bytes, text_bytes),
+        **({"text_bytes": (record.text_bytes, text_bytes)} if record.spec.subset is None else {}),
         **{
             f"dropped by {name}": (record.dropped_documents.get(name, 0), dropped[name])
             for name in BY_TEXT
@@ -157,6 +169,32 @@ def _check_sides(
         )
 
 
+def _check_values(
+    ours: DocumentRows,
+    there: npt.NDArray[np.bool_],
+    batch: DocumentBatch,
+    positions: npt.NDArray[np.int64],
+    *,
+    names: Sequence[str],
+    findings: "_Limited",
+) -> None:
+    """Compare what was kept of columns with what the source holds."""
+    if not there.any():
+        return
+    at = pa.array(positions)
+    for name, column in zip(names, batch.values, strict=True):
+        listed = ours.values[name].filter(pa.array(there))
+        expected = column.take(at)
+        differs = differing(listed, expected)
+        for index in differs[:_MAX_OF_A_KIND]:
+            row = int(ours.rows[there][index])
+            findings.add(
+                f"value of {name}",
+                f"row {row} has {listed[index].as_py()!r} in {name!r}, its source "
+                f"{expected[index].as_py()!r}",
+            )
+
+
 class _Absent:
     """Texts of which no document was made: without a token, or dropped by a filter of tokens."""
 
@@ -164,12 +202,13 @@ class _Absent:
         self,
         record: PartRecord,
         documents: PartDocuments,
-        tokenizer: Tokenizer,
+        tokenizer: Encodes,
         findings: "_Limited",
     ) -> None:
         self._record, self._documents = record, documents
         self._tokenizer, self._findings = tokenizer, findings
         self._filters = record.spec.filters
+        self._of_subset = record.spec.subset is not None
         self._by_tokens = not {"min_tokens", "max_tokens"}.isdisjoint(self._filters.given())
         self._found: Counter[str] = Counter()
         self.dropped_bytes = 0  # of texts that filters of tokens dropped
@@ -180,7 +219,7 @@ class _Absent:
             text = batch.texts[int(index)]
             size = len(text.as_buffer() or b"")
             looked_at = self._found.total() - self._found["unknown"]
-            if self._by_tokens and looked_at >= _MOST_TOKENIZED:
+            if (self._by_tokens or self._of_subset) and looked_at >= _MOST_TOKENIZED:
                 self._found["unknown"] += 1
                 self.dropped_bytes += size
                 continue
@@ -188,11 +227,13 @@ class _Absent:
                 tokens = 1  # or more
             else:
                 tokens = len(self._tokenizer.encode(text.as_py())) if size else 0
-            reasons = [
+            reasons: list[str] = [
                 name
                 for name, dropped in self._filters.by_tokens(np.array([tokens])).items()
                 if dropped[0]
             ]
+            if tokens and not reasons and self._of_subset:
+                reasons = ["unchosen_documents"]
             if tokens and not reasons:
                 self._findings.add(
                     "lost", f"row {int(batch.rows[index])} is not listed, but it has {size} bytes "
@@ -208,6 +249,8 @@ class _Absent:
             for name, count in self._record.dropped_documents.items()
             if name not in BY_TEXT
         }
+        if self._of_subset:
+            recorded["unchosen_documents"] = self._record.unchosen_documents
         if self._found["unknown"]:
             names = " and ".join(recorded)
             return {names: (sum(recorded.values()), self._found.total())}
@@ -240,7 +283,12 @@ class _Rows:
             np.concatenate([piece.splits for piece in pieces]),
             np.concatenate([piece.tokens for piece in pieces]),
             places=np.concatenate(places) if places else None,
-        )
+            values={
+                name: joined(name, [nothing_less(piece.values[name]) for piece in pieces
+                                    if name in piece.values])
+                for name in dict.fromkeys(name for piece in pieces for name in piece.values)
+            },
+        )  # fmt: skip
 
 
 def _slice(rows: DocumentRows | None, start: int, end: int) -> DocumentRows:
@@ -248,8 +296,9 @@ def _slice(rows: DocumentRows | None, start: int, end: int) -> DocumentRows:
         return DocumentRows(np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int64))
     places = None if rows.places is None else rows.places[start:end]
     return DocumentRows(
-        rows.rows[start:end], rows.splits[start:end], rows.tokens[start:end], places=places
-    )
+        rows.rows[start:end], rows.splits[start:end], rows.tokens[start:end], places=places,
+        values={name: column.slice(start, end - start) for name, column in rows.values.items()},
+    )  # fmt: skip
 
 
 class _Limited:
@@ -263,10 +312,3 @@ class _Limited:
         self._counts[kind] = self._counts.get(kind, 0) + 1
         if self._counts[kind] <= _MAX_OF_A_KIND:
             self._out.found(self._file, problem)
-
-
-def _num_bytes(batch: DocumentBatch) -> int:
-    offsets = np.frombuffer(
-        batch.texts.buffers()[1], np.int64, len(batch.texts) + 1, batch.texts.offset * 8
-    )
-    return int(offsets[-1] - offsets[0])

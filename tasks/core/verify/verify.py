@@ -9,6 +9,7 @@ from functools import partial
 from streaming_ext.dataset.layout import (
     DOCUMENTS_FOLDER,
     DUPLICATES_FOLDER,
+    EXTENDING,
     MANIFEST,
     PARTS_FOLDER,
     RUNS_FOLDER,
@@ -31,7 +32,8 @@ from streaming_ext.errors import (
     TokenizerError,
 )
 from streaming_ext.text.tokenizer.tokenizer import MAX_FILE_BYTES, TOKENIZER_FILES, Tokenizer
-from tasks.core.outputs.whole import files_of_part
+from tasks.core.extending.begun import is_of_extension
+from tasks.core.outputs.whole import files_of_part, of_generations
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles, open_tokenizer
 from tasks.core.storage import Storage
 from tasks.core.verify.deep import DEFAULT_SAMPLE, choose_parts, size_of, verify_source
@@ -54,6 +56,7 @@ __all__ = ["Checked", "Finding", "Report", "verify"]
 def verify(
     storage: Storage,
     *,
+    generation: str | None = None,
     deep: bool = False,
     deep_sample: int = DEFAULT_SAMPLE,
     seed: int = 0,
@@ -64,6 +67,8 @@ def verify(
 
     Args:
         storage: where the dataset lies.
+        generation: of an extended dataset: how the hash of its manifest begins; None for the
+            newest.
         deep: also read source files again: on which side of the holdout each of their rows
             belongs, which of them have no text, and the ids of a sample of documents.
         deep_sample: how many documents to tokenize again, spread over the parts; the source files
@@ -76,7 +81,7 @@ def verify(
         NotADatasetError: there is no published dataset at this place.
     """
     began = time.monotonic()
-    files = DatasetFiles(storage, storage.list())
+    files = DatasetFiles(storage, storage.list(), generation=generation)
     out = Outcome()
     manifest = read_manifest(files, out)
     records = read_all_records(files, manifest, out)
@@ -296,6 +301,7 @@ def _find_extras(
     else:
         known = {MANIFEST, *(index_path(split) for split in manifest.splits)}
         kind = manifest.spec.tokenizer.kind
+        known |= {file.path for file in of_generations(manifest)}
         known |= {f"{TOKENIZER_FOLDER}/{name}" for name in TOKENIZER_FILES[kind]}
         if manifest.shuffled is not None:
             known.add(SOURCES_PATH)
@@ -306,7 +312,11 @@ def _find_extras(
                 unknown_files |= {*files_of_part(summary.part)}
     for record in records.values():
         known |= {file.path for file in record.files()} | {documents_path(record.part)}
+    grows = EXTENDING in files.sizes or files.generation is not None
+    known |= {EXTENDING}
     for path, size in files.sizes.items():
+        if grows and manifest is not None and is_of_extension(path, manifest):
+            continue
         folders = {path.rsplit("/", depth)[0] for depth in range(1, path.count("/") + 1)}
         if path not in known and path not in unknown_files and not folders & unknown_folders:
             out.found(path, f"{size} bytes that nothing in the dataset lists")

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.sources.fetch_piece import fetch_piece
-from tasks.core.planning.part import Part, Piece
 
 _AT_ONCE = 16  # small files: each takes a request or two, most of whose time is waiting
 

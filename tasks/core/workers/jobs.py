@@ -1,12 +1,9 @@
-"""What a worker process is asked to do, and what it answers: the messages on its pipes.
-
-A job is typed by its result: `Job[FetchedPart]` is answered with a `FetchedPart`.
-"""
+"""What a worker process is asked to do, and what it answers: the messages on its pipes."""
 
 from pathlib import Path
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.record import (
@@ -20,32 +17,17 @@ from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.filters.filters import FilterName
-from tasks.core.planning.part import Part
+from streaming_ext.text.parts.part import Part
+from tasks.core.exports.job import ExportJob
+from tasks.core.moving.job import MoveJob
 from tasks.core.shuffle.run_record import Run
-
-R = TypeVar("R")
+from tasks.core.subsets.job import SubsetJob
+from tasks.core.workers.messages import Answer, Job, JobProgress, Message
 
 RESULT_FILE = "tokenized.json"
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class JobProgress(_Message):
-    """How far the job in hand is.
-
-    Attributes:
-        fraction: of the job, in [0, 1].
-        text_bytes, tokens: done so far in this job; only while tokenizing.
-    """
-
-    fraction: float
-    text_bytes: int = 0
-    tokens: int = 0
-
-
-class FetchedPart(_Message):
+class FetchedPart(Message):
     """The pieces of a part on this machine.
 
     Attributes:
@@ -58,7 +40,7 @@ class FetchedPart(_Message):
     seconds: float
 
 
-class TokenizedPart(_Message):
+class TokenizedPart(Message):
     """A part on scratch, packed; see `PartRecord` for the words.
 
     Attributes:
@@ -80,7 +62,7 @@ class TokenizedPart(_Message):
     empty_documents: int
     bad_documents: int = 0
     bad_listed: tuple[BadDocument, ...] = ()
-    dropped_documents: dict[FilterName, int] = {}
+    dropped_documents: dict[FilterName, int] = {}  # noqa: RUF012  (pydantic copies it)
     text_bytes: int
     splits: dict[Split, SplitPart]
     audited_documents: int
@@ -126,7 +108,7 @@ class TokenizedPart(_Message):
         return JobProgress(fraction=1.0, text_bytes=self.text_bytes, tokens=self.tokens)
 
 
-class WrittenPart(_Message):
+class WrittenPart(Message):
     """A part on the output, recorded; of a part that is to be shuffled, its runs.
 
     Attributes:
@@ -139,31 +121,8 @@ class WrittenPart(_Message):
     seconds: float
 
 
-class Failure(_Message):
-    """Why a job failed: the name of an error of `streaming_ext.errors`, or `InternalError`."""
-
-    error: str
-    message: str
-
-
-class Prepared(_Message):
+class Prepared(Message):
     """The tokenizer is loaded."""
-
-
-class Answer(_Message, Generic[R]):
-    """One line from a worker; exactly one of the fields is there."""
-
-    progress: JobProgress | None = None
-    result: R | None = None
-    failure: Failure | None = None
-
-
-class Job(_Message, Generic[R]):
-    """A piece of work for a worker; `R` is what it is answered with."""
-
-    def read_answer(self, line: bytes) -> Answer[R]:
-        """Read a line that the worker answers this job with."""
-        raise NotImplementedError
 
 
 class FetchJob(Job[FetchedPart]):
@@ -262,5 +221,7 @@ class WriteJob(Job[WrittenPart]):
         return Answer[WrittenPart].model_validate_json(line)
 
 
-AnyJob = PrepareJob | FetchJob | TokenizeJob | GatherJob | WriteJob
+AnyJob = (
+    PrepareJob | FetchJob | TokenizeJob | GatherJob | WriteJob | ExportJob | MoveJob | SubsetJob
+)
 JOB: TypeAdapter[AnyJob] = TypeAdapter(Annotated[AnyJob, Field(discriminator="job")])

@@ -1,9 +1,9 @@
 """The supervisor of worker processes: hands out jobs, notices deaths, leaves nothing behind."""
 
-import contextlib
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +15,8 @@ from typing import IO, Any, Literal
 
 from streaming_ext import errors
 from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
-from tasks.core.workers.jobs import Failure, Job, JobProgress, PrepareJob, R
+from tasks.core.workers.jobs import PrepareJob
+from tasks.core.workers.messages import HELD, Failure, Job, JobProgress, R
 
 _STDERR_TAIL_BYTES = 2000
 _END_SECONDS = 5.0
@@ -32,11 +33,16 @@ class InternalError(ShardmillError):
     """A defect of Shardmill itself: an exception that nobody expected, with its traceback."""
 
 
-class _Worker:
-    """One child process and its pipes."""
+class Worker:
+    """One child process and its pipes; it takes jobs once it was told what to `hold`.
 
-    def __init__(self, inherited: Sequence[int], *, light: bool) -> None:
+    Args:
+        light: without the tokenizers.
+    """
+
+    def __init__(self, *, light: bool = False) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in kill)
+        self._jobs, jobs = socket.socketpair()
         self._process = subprocess.Popen(
             [
                 sys.executable,
@@ -45,16 +51,30 @@ class _Worker:
                 "tasks.core.workers.worker",
                 *(["light"] if light else []),
             ],
-            stdin=subprocess.PIPE,
+            stdin=jobs.fileno(),
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            pass_fds=inherited,
             env=_MEMORY_SETTINGS | os.environ,
         )
+        jobs.close()
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def hold(self, inherited: Sequence[int]) -> None:
+        """Have the process keep file descriptors open until it ends; to be called once.
+
+        They are handed over, so that the process may be started before they are opened. From here
+        on they stay open, also where it has not taken them yet.
+
+        Raises:
+            WorkerDiedError: the process has ended.
+        """
+        try:
+            socket.send_fds(self._jobs, [HELD], inherited)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise WorkerDiedError(self._how_it_ended()) from error
 
     def run(self, job: Job[R], on_progress: Callable[[JobProgress], None]) -> R | Failure:
         """Do one job; blocks.
@@ -62,13 +82,11 @@ class _Worker:
         Raises:
             WorkerDiedError: the process ended before it answered.
         """
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None  # noqa: S101  (both are pipes)
-        assert stdout is not None  # noqa: S101
+        stdout = self._process.stdout
+        assert stdout is not None  # noqa: S101  (it is a pipe)
         try:
-            stdin.write(job.model_dump_json().encode() + b"\n")
-            stdin.flush()
-        except BrokenPipeError as error:
+            self._jobs.sendall(job.model_dump_json().encode() + b"\n")
+        except (BrokenPipeError, ConnectionResetError) as error:
             raise WorkerDiedError(self._how_it_ended()) from error
         while line := stdout.readline():
             answer = job.read_answer(line)
@@ -99,11 +117,9 @@ class _Worker:
     def reap(self) -> None:
         """Collect the process after `kill`, and close its pipes."""
         self._process.wait(_END_SECONDS)
-        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
+        for pipe in (self._jobs, self._process.stdout, self._stderr):
             if pipe is not None:
-                # What breaks is the unsent rest of a job for a process that is gone.
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+                pipe.close()
 
 
 class WorkerPool:
@@ -113,19 +129,28 @@ class WorkerPool:
         size: number of processes, started at once: they take a second to get ready.
         light: for jobs that only move bytes; started as they are needed, without the tokenizers.
         inherited: file descriptors that the processes keep open until they end.
+        first: one of the processes, where it was started before.
     """
 
-    def __init__(self, size: int, *, inherited: Sequence[int] = (), light: bool = False) -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        inherited: Sequence[int] = (),
+        light: bool = False,
+        first: Worker | None = None,
+    ) -> None:
         self._light = light
         self._inherited = tuple(inherited)
         self._size = size
         self._lock = threading.Lock()
-        self._slots: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()
-        self._alive: set[_Worker] = set()
+        # The latest first: one that has started already is taken before another is started.
+        self._slots: queue.LifoQueue[Worker | None] = queue.LifoQueue()
+        self._alive: set[Worker] = set()
         self._stopped = False
         try:
-            for _ in range(size):
-                self._slots.put(None if light else self._start())
+            for number in range(size):
+                self._slots.put(None if light else self._start(first if number == 0 else None))
         except BaseException:
             self.stop()
             raise
@@ -177,7 +202,7 @@ class WorkerPool:
             ShardmillError: as `run`; `WorkerDiedError` where the other dies too.
         """
 
-        def do(worker: _Worker | None) -> None:
+        def do(worker: Worker | None) -> None:
             try:
                 self._run_in(worker, job, lambda _: None)
             except WorkerDiedError:
@@ -195,7 +220,7 @@ class WorkerPool:
                 raise
 
     def _run_in(
-        self, worker: _Worker | None, job: Job[R], on_progress: Callable[[JobProgress], None]
+        self, worker: Worker | None, job: Job[R], on_progress: Callable[[JobProgress], None]
     ) -> R:
         try:
             worker = worker or self._start()
@@ -213,15 +238,16 @@ class WorkerPool:
             raise as_error(result)
         return result
 
-    def _start(self) -> _Worker:
+    def _start(self, started: Worker | None = None) -> Worker:
         with self._lock:
             if self._stopped:
                 raise StoppedError("the run was stopped")
-            worker = _Worker(self._inherited, light=self._light)
+            worker = started or Worker(light=self._light)
             self._alive.add(worker)
-            return worker
+        worker.hold(self._inherited)
+        return worker
 
-    def _discard(self, worker: _Worker) -> None:
+    def _discard(self, worker: Worker) -> None:
         worker.kill()
         with self._lock:
             known = worker in self._alive

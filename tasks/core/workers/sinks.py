@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from streaming_ext.dataset.layout import SPLITS, Split
 from streaming_ext.dataset.record import SplitPart
@@ -43,6 +44,14 @@ class Tokens:
     in_holdout: npt.NDArray[np.bool_]
     digests: Keys | None = None
 
+    @property
+    def values(self) -> tuple[pa.Array, ...]:
+        """Of the columns that are kept: (documents,) each."""
+        if self.kept.all():
+            return self.batch.values
+        kept = pa.array(self.kept)
+        return tuple(column.filter(kept) for column in self.batch.values)
+
 
 class Sink(Protocol):
     """Takes the documents of one part."""
@@ -65,7 +74,9 @@ class Packed:
     def add(self, tokens: Tokens) -> None:
         """Append documents."""
         rows = tokens.batch.rows[tokens.kept]
-        self._files.add(tokens.stream, rows, tokens.lengths, tokens.in_holdout)
+        self._files.add(
+            tokens.stream, rows, tokens.lengths, tokens.in_holdout, values=tokens.values
+        )  # fmt: skip
 
     def finish(self) -> dict[Split, SplitPart]:
         """Write what is left, and say what each split holds."""
@@ -104,6 +115,7 @@ class KeptInOrder:
             lengths=tokens.lengths,
             sizes=np.diff(text_buffers(tokens.batch.texts)[1])[tokens.kept],
             in_holdout=tokens.in_holdout,
+            values=tokens.values,
         )
         assert tokens.digests is not None  # noqa: S101  (copies are looked for)
         self._digests.add(tokens.digests[tokens.kept], rows)
@@ -166,6 +178,7 @@ class Sorted:
             lengths=tokens.lengths,
             sizes=np.diff(text_buffers(batch.texts)[1])[kept],
             in_holdout=tokens.in_holdout,
+            values=tokens.values,
         )
         if tokens.digests is not None:
             keys = document_keys(self._spec.shuffle_seed, sources, places)

@@ -5,12 +5,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from streaming_ext.dataset.record import (
     MOST_BAD_LISTED,
@@ -18,24 +16,26 @@ from streaming_ext.dataset.record import (
     PieceRecord,
     SourceIdentity,
 )
-from streaming_ext.errors import EngineMismatchError, ScratchError, SourceError, TokenizerError
+from streaming_ext.errors import EngineMismatchError, ScratchError, SourceError
 from streaming_ext.text.documents.source_format import DocumentBatch
-from streaming_ext.text.documents.text_array import text_buffers
+from streaming_ext.text.documents.text_array import num_text_bytes, text_buffers
 from streaming_ext.text.filters.filters import FilterName
 from streaming_ext.text.holdout import document_hashes, held_out
 from streaming_ext.text.normal_form import compared_texts
 from streaming_ext.text.sources import identify
 from streaming_ext.text.sources.fetch import identity_of
 from streaming_ext.text.text_digests import text_digests
-from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample
+from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
+from streaming_ext.text.tokenizer.engine import Engine, audit_sample
+from streaming_ext.text.tokenizer.token_stream import check_ids, rows_to_audit, stream_of
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.outputs.contract import Memories
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
-from tasks.core.workers.jobs import JobProgress, TokenizedPart, TokenizeJob
+from tasks.core.workers.jobs import TokenizedPart, TokenizeJob
+from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.sinks import KeptInOrder, Packed, Sink, Sorted, Tokens
 
 _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
-_AUDIT_DOCUMENT_BYTES = 2**17  # longer documents are left out of the audit
 
 
 @dataclass(slots=True)
@@ -75,6 +75,8 @@ def tokenize_part(
         ScratchError: scratch is full or not writable.
     """
     began = time.monotonic()
+    if job.spec.imported is not None:
+        engine = IdsAsTheyAre()
     pins = _Pins(job)
     folder = Path(job.scratch)
     try:
@@ -183,14 +185,19 @@ def _tokenize_batches(
     for batch in pins.documents.batches():
         compared = compared_texts(batch.texts, spec.deduplicate, spec.unicode)
         hashes = document_hashes(compared, seed=spec.holdout_seed)
-        rows = _rows_to_audit(hashes, batch.texts)
+        rows = (
+            rows_to_audit(hashes, batch.texts, num_bytes=_AUDIT_BYTES)
+            if spec.imported is None
+            else []  # nothing is tokenized
+        )
         try:
             encoded = engine.encode(batch.texts)
             audit_sample(tokenizer, batch.texts, encoded, rows)
         except (EngineMismatchError, SourceError) as error:
             url, row = place(int(batch.rows[0]))
             raise type(error)(f"{url}, in the batch from {row} on: {error}") from error
-        _check_ids(encoded, batch, tokenizer, place=place, where=pins.job.part.source)
+        check_ids(encoded, tokenizer, where=pins.job.part.source,
+                  place=partial(_place_of, place, batch))  # fmt: skip
 
         # lengths: (documents of the batch that have a token,)
         lengths = np.diff(encoded.offsets)
@@ -199,7 +206,7 @@ def _tokenize_batches(
             counts.dropped[name] += int((dropped & kept).sum())
             counts.text_bytes -= int(np.diff(text_buffers(batch.texts)[1])[dropped & kept].sum())
             kept &= ~dropped
-        stream = _stream(encoded, lengths, kept, spec.dtype, tokenizer.eot_id)
+        stream = stream_of(encoded, lengths, kept, spec.dtype, tokenizer.eot_id)
         del encoded
         in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
         digests = None if spec.deduplicate is None else text_digests(compared)
@@ -213,7 +220,7 @@ def _tokenize_batches(
         counts.empty += len(lengths) - has_tokens
         for by_text, count in batch.dropped.items():
             counts.dropped[by_text] += count
-        counts.text_bytes += _num_bytes(batch.texts)
+        counts.text_bytes += num_text_bytes(batch.texts)
         counts.audited += len(rows)
         counts.tokens += len(stream)
         report(
@@ -227,60 +234,8 @@ def _tokenize_batches(
     return counts
 
 
-def _stream(
-    encoded: Encoded,
-    lengths: npt.NDArray[np.int64],
-    kept: npt.NDArray[np.bool_],
-    dtype: str,
-    eot_id: int,
-) -> npt.NDArray[Any]:
-    """The ids of the documents that stay, each followed by one end-of-text id."""
-    ids, ends = encoded.ids, encoded.offsets[1:][kept]
-    if not kept.all() and (lengths[~kept] > 0).any():
-        ids, ends = ids[np.repeat(kept, lengths)], np.cumsum(lengths[kept])
-    # as np.insert, without a copy of all ids in the other type: a document may be large
-    stream = np.empty(len(ids) + len(ends), dtype)
-    of_text = np.ones(len(stream), bool)
-    of_text[ends + np.arange(len(ends))] = False
-    stream[of_text] = ids
-    stream[~of_text] = eot_id
-    return stream
-
-
-def _check_ids(
-    encoded: Encoded,
-    batch: DocumentBatch,
-    tokenizer: Tokenizer,
-    *,
-    place: Callable[[int], tuple[str, str]],
-    where: str,
-) -> None:
-    if len(encoded.ids) == 0:
-        return
-    if int(encoded.ids.max()) >= tokenizer.vocab_size:
-        raise TokenizerError(
-            f"{where}: id {int(encoded.ids.max())} is outside the vocabulary of "
-            f"{tokenizer.vocab_size} ids of {tokenizer.name}."
-        )
-    ends = np.flatnonzero(encoded.ids == tokenizer.eot_id)
-    if len(ends):
-        document = int(np.searchsorted(encoded.offsets, ends[0], side="right")) - 1
-        url, row = place(int(batch.rows[document]))
-        raise TokenizerError(
-            f"{url}: the text of {row} gives the end-of-text id "
-            f"{tokenizer.eot_id}, so documents could not be told apart. Pass another --eot-token."
-        )
-
-
-def _rows_to_audit(hashes: npt.NDArray[np.uint64], texts: pa.LargeStringArray) -> list[int]:
-    # The documents with the smallest hashes: a sample that is the same in every run.
-    sizes = np.diff(text_buffers(texts)[1])
-    candidates = np.flatnonzero(sizes <= _AUDIT_DOCUMENT_BYTES)
-    ordered = candidates[np.argsort(hashes[candidates], kind="stable")]
-    taken = int(np.searchsorted(np.cumsum(sizes[ordered]), _AUDIT_BYTES)) + 1
-    return [int(row) for row in ordered[:taken]]
-
-
-def _num_bytes(texts: pa.LargeStringArray) -> int:
-    _, offsets = text_buffers(texts)
-    return int(offsets[-1] - offsets[0])
+def _place_of(
+    place: Callable[[int], tuple[str, str]], batch: DocumentBatch, document: int
+) -> tuple[str, str]:
+    """File and row of a document of a batch, for people."""
+    return place(int(batch.rows[document]))

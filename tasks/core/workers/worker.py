@@ -1,5 +1,7 @@
 """The worker process: takes jobs as JSON lines on stdin, answers on stdout, ends with its parent.
 
+Its stdin is a socket, over which the file descriptors come first that it is to hold.
+
 It leaves Ctrl+C to the parent, and ends at once when stdin ends, which also happens when the
 parent is killed. Nothing it leaves behind is ever taken for whole: what is on scratch is recorded,
 and shards are put in place, when they are complete.
@@ -10,6 +12,7 @@ import importlib
 import os
 import queue
 import signal
+import socket
 import sys
 import threading
 import time
@@ -22,6 +25,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import BaseModel
 
+from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import ShardmillError, WorkerDiedError
 from streaming_ext.text.memory import limit_memory
@@ -29,38 +33,44 @@ from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.deduplicate.kept_order import put_together
+from tasks.core.exports.job import ExportJob
+from tasks.core.exports.part import export_part, read_dataset_manifest
+from tasks.core.moving.job import MoveJob
+from tasks.core.moving.move import move_unit
 from tasks.core.outputs.contract import Memories
 from tasks.core.shuffle.gather import gather_part, read_index
 from tasks.core.shuffle.run_index import RunIndex
 from tasks.core.storage import Storage, open_storage
+from tasks.core.subsets.job import SubsetJob
+from tasks.core.subsets.part import subset_part
 from tasks.core.workers.fetch_part import fetch_part
 from tasks.core.workers.jobs import (
     JOB,
-    Answer,
     AnyJob,
-    Failure,
     FetchedPart,
     FetchJob,
     GatherJob,
-    JobProgress,
     Prepared,
     PrepareJob,
     TokenizeJob,
     WriteJob,
     WrittenPart,
 )
+from tasks.core.workers.messages import HELD, Answer, Failure, JobProgress
 from tasks.core.workers.tokenize_part import tokenize_part
 from tasks.core.workers.write_part import write_part
 
 _PROGRESS_SECONDS = 0.25
+_MOST_HELD = 8  # file descriptors
 
 
 def main() -> None:
     """Serve jobs until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
+    parent = socket.socket(fileno=sys.stdin.fileno())
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
+    threading.Thread(target=_read_jobs, args=(parent, jobs), daemon=True).start()
     if "light" not in sys.argv[1:]:
         _import_engines()
     limit_memory()
@@ -74,9 +84,10 @@ def _import_engines() -> None:
         importlib.import_module(module)
 
 
-def _read_jobs(jobs: "queue.SimpleQueue[bytes]") -> None:
+def _read_jobs(parent: socket.socket, jobs: "queue.SimpleQueue[bytes]") -> None:
+    socket.recv_fds(parent, len(HELD), _MOST_HELD)  # they stay open until this process ends
     pending = b""
-    while chunk := os.read(sys.stdin.fileno(), 2**16):
+    while chunk := parent.recv(2**16):
         *lines, pending = (pending + chunk).split(b"\n")
         for line in lines:
             jobs.put(line)
@@ -102,6 +113,38 @@ def _serve(line: bytes) -> Answer[Any]:
 
 
 def _do(job: AnyJob, report: Callable[[JobProgress], None]) -> BaseModel:
+    if isinstance(job, ExportJob):
+        manifest = _manifest(job.dataset, job.identity.dataset_manifest)
+        return export_part(job, _storage(job.dataset), manifest, _storage(job.output), report)
+    if isinstance(job, SubsetJob):
+        return subset_part(
+            job,
+            _storage(job.dataset),
+            _manifest(job.dataset, job.manifest),
+            _storage(job.output),
+            report,
+            memories=_memories(),
+        )
+    if isinstance(job, MoveJob):
+        return move_unit(
+            job.unit,
+            _storage(job.output),
+            Path(job.scratch),
+            read=job.read,
+            report=report,
+            opened=_storage,
+        )
+    if isinstance(job, FetchJob):
+        return _fetch(job, report)
+    if isinstance(job, WriteJob):
+        return _write(job, report)
+    return _make(job, report)
+
+
+def _make(
+    job: PrepareJob | TokenizeJob | GatherJob, report: Callable[[JobProgress], None]
+) -> BaseModel:
+    """What takes tokenizers or memory that is kept from part to part."""
     if isinstance(job, PrepareJob):
         _tokenizer_and_engine(job.tokenizer_folder, job.engine)
         return Prepared()
@@ -109,14 +152,10 @@ def _do(job: AnyJob, report: Callable[[JobProgress], None]) -> BaseModel:
         tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
         part = tokenize_part(job, tokenizer, engine, report, _memories())
         return part.brief()
-    if isinstance(job, GatherJob):
-        storage = _storage(job.output)
-        if job.index is None:
-            return put_together(job, storage, report, _memories()).brief()
-        return gather_part(job, storage, _run_index(job.output, job.index), report, _memories())
-    if isinstance(job, FetchJob):
-        return _fetch(job, report)
-    return _write(job, report)
+    storage = _storage(job.output)
+    if job.index is None:
+        return put_together(job, storage, report, _memories()).brief()
+    return gather_part(job, storage, _run_index(job.output, job.index), report, _memories())
 
 
 @cache
@@ -138,6 +177,11 @@ def _memories() -> Memories:
 @lru_cache(1)
 def _run_index(output: str, file: FileRecord) -> RunIndex:
     return read_index(_storage(output), file)
+
+
+@lru_cache(1)
+def _manifest(dataset: str, file: FileRecord) -> Manifest:
+    return read_dataset_manifest(_storage(dataset), file)
 
 
 @cache

@@ -13,7 +13,8 @@ from streaming_ext.errors import StorageError
 from tasks.core.shuffle.run_record import RunRecord, run_record_path
 from tasks.core.storage import Storage
 from tasks.core.storage.uploads import uploads
-from tasks.core.workers.jobs import JobProgress, TokenizedPart, WriteJob, WrittenPart
+from tasks.core.workers.jobs import TokenizedPart, WriteJob, WrittenPart
+from tasks.core.workers.messages import JobProgress
 
 
 def write_part(

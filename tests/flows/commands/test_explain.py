@@ -27,7 +27,7 @@ OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value 
         (("shard", "a", "--output", "", "--tokenizer", "c"), ["--output: expected 1 or more"]),
         (("shard",), ["is needed. `shardmill shard --help`"]),
         (("verify",), ["PATH is needed. `shardmill verify --help`"]),
-        (("trace", "x"), ["Give one of `--step`, `--document` and `--plan`"]),
+        (("trace", "x"), ["Give one of `--step`, `--document`, `--text`, `--grep` and `--plan`"]),
         (("trace", "x", "--step", "0"), ["Give `--batch-size`", "or `--global-batch`"]),
     ],
 )

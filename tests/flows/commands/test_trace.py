@@ -1,12 +1,17 @@
 """`shardmill trace`: some steps at once, and as a table."""
 
+import math
+
 import pyarrow.parquet as pq
 import pytest
 
 from flows.commands.trace import trace
 from streaming_ext import StreamingTokenDataset
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.errors import UsageError
 from tests.streaming_ext.build import build, numbered_parts, some_documents
+from tests.tasks.core.build_dataset import build_dataset
+from tests.tasks.core.extending.extended import extended, write_source
 
 
 @pytest.fixture(scope="module")
@@ -116,10 +121,82 @@ def test_a_mixture_s_plan_and_picture(root, tmp_path, capsys) -> None:
 
 @pytest.mark.parametrize(("changes", "why"), [
     ({"output": "plan.png"}, "Name the file .svg"), ({"step": "1"}, "Give one of"),
-    ({"epochs": 0}, "`epochs` of a plan must be at least 1"),
+    ({"epochs": 0}, "`--epochs` must be at least 1, got 0"),
     ({"epoch": -1}, "`--epoch` must be at least 0"),
     ({"proportion": ["1", "2"]}, "1 datasets and 2 of `--proportion`"),
+    ({"max_repeats": [1.0, 2.0]}, "1 datasets and 2 of `--max-repeats`"),
+    ({"proportion": ["1"], "max_repeats": [0.5], "epochs": 9}, "max_repeats"),
 ])  # fmt: skip
 def test_plans_that_are_none(root, changes, why) -> None:
     with pytest.raises(UsageError, match=why):
         trace(root, plan=True, **(PLAN | changes))
+
+
+def test_a_mixture_with_limits_and_batches_of_one_stream(root, capsys) -> None:
+    mixture = {"proportion": ["1", "1"], "epoch_size": "400", "num_canonical_nodes": 1}
+    limits = {"max_repeats": [0.5, math.inf], "at_max_repeats": "renormalize"}
+    assert trace(root, root, plan=True, epochs=3, batch_size=8, **mixture, **limits) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shares = [float(row[-1].rstrip("%")) for row in rows[1:-1]]
+    assert 60 < shares[0] < 100  # half a pass over the other one is less than half an epoch
+    assert shares[-1] == 100  # it has come to its limit
+    one = {"batching_method": "per_stream", "batch_size": 8}
+    assert trace(root, root, step="0:6", **mixture, **one) == 0
+    steps = capsys.readouterr().out.split("step ")[1:]
+    streams = [{f"stream {n}" for n in (0, 1) if f"of stream {n}" in step} for step in steps]
+    assert all(len(each) == 1 for each in streams)
+    assert set.union(*streams) == {"stream 0", "stream 1"}
+
+
+def test_documents_that_were_left_out(root, tmp_path, capsys) -> None:
+    path = tmp_path / "excluded.parquet"
+    assert trace(root, step="0", batch_size=2, output=str(path)) == 0
+    capsys.readouterr()
+    first = pq.read_table(path).to_pylist()[0]
+    document = f"{first['source']}:{first['row']}"
+    assert trace(root, document=document, batch_size=2) == 0
+    assert "rank 0: sequence" in capsys.readouterr().out
+    assert trace(root, document=document, batch_size=2, exclude=str(path)) == 0
+    assert "No step of this epoch holds it" in capsys.readouterr().out
+
+
+def test_a_document_over_several_epochs(root, tmp_path, capsys) -> None:
+    path = tmp_path / "documents.parquet"
+    assert trace(root, step="0", batch_size=2, output=str(path)) == 0
+    capsys.readouterr()
+    first = pq.read_table(path).to_pylist()[0]
+    document = f"{first['source']}:{first['row']}"
+    alone = []
+    for epoch in range(3):
+        assert trace(root, document=document, batch_size=2, epoch=epoch) == 0
+        alone.append(f"epoch {epoch}\n{capsys.readouterr().out}")
+    assert trace(root, document=document, batch_size=2, epochs=3) == 0
+    assert capsys.readouterr().out == "".join(alone)
+    assert len({told.partition("\n")[2] for told in alone}) == 3  # another order in each
+
+
+def test_an_older_generation(root, tmp_path, vocabulary, capsys) -> None:
+    """Of a dataset that was extended, the steps that training on the older one had."""
+    texts = [f"Text {number} of what was there first." for number in range(80)]
+    old = build_dataset(
+        tmp_path / "old", [texts], tokenizer=str(vocabulary), sequence_length=16,
+        holdout_fraction=0,
+    )  # fmt: skip
+
+    def told(*datasets: str, **asked: object) -> str:
+        assert trace(*datasets, batch_size=4, **asked) == 0
+        return capsys.readouterr().out
+
+    source = str(next((tmp_path / "old/sources").iterdir()))
+    asked = [{"step": "0:9"}, {"document": f"{source}:7"}, {"grep": "Text 1"}]
+    before = [told(str(old), **each) for each in asked]
+    parent = content_hash((old / "manifest.json").read_bytes())[:12]
+    extended(old, write_source(tmp_path / "new.parquet", texts))
+    assert [told(str(old), generation=[parent], **each) for each in asked] == before
+    newest = content_hash((old / "manifest.json").read_bytes())
+    own = told(str(old), generation=[newest], step="0:9")
+    assert own == told(str(old), step="0:9") != before[0]
+    mixed = {"step": "0:4", "num_canonical_nodes": 1}
+    told(str(old), str(old), generation=[parent, newest], **mixed)
+    with pytest.raises(UsageError, match="2 datasets and 1 of `--generation`"):
+        trace(str(old), root, generation=[parent], batch_size=4, **mixed)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tasks.core.synthetic import write_parquet_files
-from tests.command_line import CommandLine, wait_for, workers_of
+from tests.command_line import PATIENCE_SECONDS, CommandLine, wait_for, workers_of
 from tests.servers.browser import Page, browser_page, find_browser, why_none
 
 HOSTILE = "<img src=x onerror=alert(1)> [link](http:evil) $x$ `c` | d.parquet"
@@ -39,7 +39,9 @@ class Watched:
 
     def now(self) -> dict[str, Any]:
         """The flow run as the server has it."""
-        found: dict[str, Any] = httpx.get(f"{self.api}/flow_runs/{self.run}", timeout=30).json()
+        found: dict[str, Any] = httpx.get(
+            f"{self.api}/flow_runs/{self.run}", timeout=PATIENCE_SECONDS
+        ).json()
         return found
 
     @property
@@ -117,7 +119,7 @@ def watched(
 def run_of(api: str, output: Path) -> str:
     """The flow run that writes to an output, once it is known."""
     listed = {"limit": 200, "sort": "EXPECTED_START_TIME_DESC"}
-    runs = httpx.post(f"{api}/flow_runs/filter", json=listed, timeout=30).json()
+    runs = httpx.post(f"{api}/flow_runs/filter", json=listed, timeout=PATIENCE_SECONDS).json()
     ours = [r["id"] for r in runs if r["parameters"].get("config", {}).get("output") == str(output)]
     return str(ours[0]) if ours else ""
 
@@ -125,14 +127,17 @@ def run_of(api: str, output: Path) -> str:
 def artifacts_of(api: str, run: str) -> dict[str, dict[str, Any]]:
     """The artifacts of a run by key; of each key there is one."""
     only = {"flow_runs": {"id": {"any_": [run]}}}
-    found = httpx.post(f"{api}/artifacts/filter", json=only, timeout=30).json()
+    found = httpx.post(f"{api}/artifacts/filter", json=only, timeout=PATIENCE_SECONDS).json()
     assert len({artifact["key"] for artifact in found}) == len(found)
     return {artifact["key"]: artifact for artifact in found}
 
 
 def logs_of(api: str, run: str) -> list[str]:
     only = {"logs": {"flow_run_id": {"any_": [run]}}, "limit": 200}
-    return [log["message"] for log in httpx.post(f"{api}/logs/filter", json=only).json()]
+    return [
+        log["message"]
+        for log in httpx.post(f"{api}/logs/filter", json=only, timeout=PATIENCE_SECONDS).json()
+    ]
 
 
 class TestWhileItRuns:

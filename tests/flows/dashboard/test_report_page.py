@@ -2,25 +2,37 @@
 
 import base64
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import psutil
 import pytest
 
 from flows.dashboard.charts import draw_charts
 from flows.dashboard.drawing import MUTED
+from flows.dashboard.drawn_beside import DrawingError, drawing_beside, drawn
 from flows.dashboard.report_page import ReportPage
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.length_classes import Lengths
 from tasks.core.reporting.report import FailedFile, PartTimes
+from tests.command_line import is_alive, wait_for
 from tests.tasks.core.doubles import make_spec
 from tests.tasks.core.reporting.test_figures import BEGAN, part, report
 
 HOSTILE = (
     "</svg><script>alert(1)</script>\n# x\x1b[2J [a](http://evil) |$\\frac$ `&amp; \udc80 東京"
 )
+DRAWING = """
+import time
+from flows.dashboard.drawn_beside import drawing_beside
+with drawing_beside():
+    print("drawing", flush=True)
+    time.sleep(1000)
+"""
 
 
 def page(*parts: PartTimes, lengths: bool = True, **changes: Any) -> ReportPage:
@@ -80,6 +92,29 @@ class TestCharts:
     def test_what_is_not_known_is_not_drawn(self) -> None:
         counted = make_figures(report(), (), make_spec(), (Lengths(), 0))
         assert draw_charts(counted) == {}
+
+    def test_a_process_beside_draws_the_same(self) -> None:
+        alone = page(*many(12)).html()
+        before = set(psutil.Process().children())
+        with drawing_beside():
+            assert page(*many(12)).html() == alone
+            assert page(*many(12)).html() == alone
+            with pytest.raises(DrawingError, match="AttributeError"):
+                drawn(None)  # type: ignore[arg-type]
+            assert page(*many(12)).html() == alone
+            [drawer] = set(psutil.Process().children()) - before
+            drawer.kill()
+            with pytest.raises(DrawingError):
+                page(*many(12))
+        assert set(psutil.Process().children()) <= before
+
+    def test_a_process_beside_ends_with_its_command(self) -> None:
+        with subprocess.Popen([sys.executable, "-c", DRAWING], stdout=subprocess.PIPE) as command:
+            assert command.stdout is not None
+            command.stdout.readline()
+            [drawer] = psutil.Process(command.pid).children()
+            command.kill()
+        wait_for(lambda: not is_alive(drawer))
 
     def test_names_are_written_out(self) -> None:
         parts = [part(n, f"/data/{n}-$x$_{n}.parquet", host="_a$b$") for n in range(3)]

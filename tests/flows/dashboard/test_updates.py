@@ -30,7 +30,7 @@ from streaming_ext.errors import SourceError
 from tasks.core.reporting.progress import RunProgress, Snapshot
 from tasks.core.reporting.report import PartTimes
 from tasks.core.workers.pool import InternalError
-from tests.command_line import wait_for
+from tests.command_line import PATIENCE_SECONDS, wait_for
 from tests.servers.fault_proxy import FaultProxy, Faults
 
 KEYS = {"shard-progress", "shard-parts", "shard-hosts"}
@@ -51,7 +51,9 @@ class ARun:
     def artifacts(self) -> dict[str, dict[str, Any]]:
         """Its artifacts by key."""
         only = {"flow_runs": {"id": {"any_": [str(self.id)]}}}
-        found = httpx.post(f"{self.api}/artifacts/filter", json=only, timeout=30).json()
+        found = httpx.post(
+            f"{self.api}/artifacts/filter", json=only, timeout=PATIENCE_SECONDS
+        ).json()
         return {artifact["key"]: artifact for artifact in found}
 
 
@@ -224,6 +226,6 @@ def test_a_name_shows_the_end_of_long_paths(run: ARun) -> None:
         message = "1 of 2 parts failed: /data/a/b/c/x y.parquet: tokenize: bad\nfooter"
 
     name_the_failure(None, Named(), Ended())  # type: ignore[arg-type]
-    assert httpx.get(f"{run.api}/flow_runs/{run.id}").json()["name"] == (
+    assert httpx.get(f"{run.api}/flow_runs/{run.id}", timeout=PATIENCE_SECONDS).json()["name"] == (
         r"shard …/b/out: 1 of 2 parts failed: …/c/x y.parquet: tokenize: bad\nfooter"
     )

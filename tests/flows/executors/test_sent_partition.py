@@ -4,14 +4,14 @@ import pytest
 from prefect.states import Crashed, Failed, Pending, Running, Scheduled
 
 from flows.executors.sent_partition import ATTEMPTS_WITHOUT_GAIN, START_SECONDS, SentPartition
-from flows.shard_dataset import require_absolute
+from flows.flow_body import require_absolute
 from streaming_ext.dataset.schema import to_json
 from streaming_ext.errors import UsageError
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.cluster.heartbeat import SILENCE_VARIABLE, silent_seconds
 from tasks.core.cluster.messages import FileInHand, PartitionSign
 from tasks.core.config import ShardConfig
-from tasks.core.planning.part import Part
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.hosts.partition_guest import REFUSED

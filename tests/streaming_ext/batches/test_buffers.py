@@ -1,6 +1,7 @@
 """Memory comes back when nothing refers to it any more, whatever the interpreter counts."""
 
 import gc
+import mmap
 import os
 import subprocess
 import sys
@@ -104,3 +105,11 @@ assert place in [each.ctypes.data for each in held], "memory did not come back"
 """
     source = Path(sys.modules[Buffers.__module__].__file__ or "")
     subprocess.run([python, "-c", code, source], check=True, env=dict(os.environ))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32])
+def test_arrays_begin_at_a_page(kind: type) -> None:
+    """Copies between them are slow on some processors where they stand otherwise."""
+    buffers = Buffers()
+    arrays = [buffers.take(SHAPE, kind) for _ in range(5)] + [buffers.take((0, 8), kind)]
+    assert {address(array) % mmap.PAGESIZE for array in arrays} == {0}

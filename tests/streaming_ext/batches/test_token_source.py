@@ -9,7 +9,14 @@ import numpy as np
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.batches.batch_reader import BatchReader
 from streaming_ext.batches.masks import Boundaries
-from streaming_ext.batches.token_source import Flags, ReadAhead, TokenRows, Tokens, TokenSource
+from streaming_ext.batches.token_source import (
+    Flags,
+    ReadAhead,
+    Spans,
+    TokenRows,
+    Tokens,
+    TokenSource,
+)
 from streaming_ext.sampler.order import Ints
 from tests.streaming_ext.build import Built
 
@@ -33,6 +40,9 @@ class ArrayRows:
     def boundaries(self, rows: slice, *, steps: int, real: Flags, targets: bool) -> Boundaries:
         raise NotImplementedError
 
+    def spans(self, rows: slice) -> Spans:
+        raise NotImplementedError
+
     def cost(self, rows: slice) -> int:
         return 0
 
@@ -45,6 +55,7 @@ class ArraySource:
     eot_id: int | None = None
     patience = 10.0
     hold_limit: int | None = None
+    multiple = 1
     shard_count = 1
 
     def bounds(self, length: int) -> list[Ints]:

@@ -13,7 +13,7 @@ from streaming_ext.dataset.reading import manifest_of, record_of
 from streaming_ext.dataset.record import PartRecord, SourceIdentity, SplitPart
 from streaming_ext.dataset.schema import FileRecord, from_json, to_json
 from streaming_ext.dataset.shard import Shard
-from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.dataset.spec import DatasetSpec, ImportedIds, SubsetRule, TokenizerIdentity
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.text.filters.filters import Filters
 
@@ -156,6 +156,8 @@ class TestDifferences:
         "shuffle_seed": 1,
         "deduplicate": "exact",
         "unicode": "15.0.0",
+        "keep_columns": ("language",),
+        "subset": SubsetRule(of="0" * 32, documents=3),
     }
     OTHER_TOKENIZER: dict[str, Any] = {  # noqa: RUF012
         "kind": "huggingface",
@@ -170,7 +172,7 @@ class TestDifferences:
         assert SPEC.differences(SPEC.model_copy(deep=True)) == []
 
     @pytest.mark.parametrize(
-        "field", sorted(DatasetSpec.model_fields.keys() - {"tokenizer", "filters"})
+        "field", sorted(DatasetSpec.model_fields.keys() - {"tokenizer", "filters", "imported"})
     )
     def test_each_field(self, field: str) -> None:
         wanted = SPEC.model_copy(update={field: self.OTHER[field]})
@@ -186,6 +188,15 @@ class TestDifferences:
         assert SPEC.differences(wanted) == [
             "filters.where: the output has None, this run asks for 'a == 1'",
             "filters.min_tokens: the output has None, this run asks for 3",
+        ]
+
+    def test_how_ids_were_read(self) -> None:
+        wanted = SPEC.model_copy(update={"imported": ImportedIds(set_format="olmo", dtype="uint8")})
+        assert SPEC.differences(wanted) == [
+            "imported.set_format: the output has None, this run asks for 'olmo'",
+            "imported.dtype: the output has None, this run asks for 'uint8'",
+            "imported.rows: the output has None, this run asks for 'samples'",
+            "imported.holdout_by: the output has None, this run asks for 'ids'",
         ]
 
     @pytest.mark.parametrize("field", sorted(TokenizerIdentity.model_fields.keys() - {"name"}))

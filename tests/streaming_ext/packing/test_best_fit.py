@@ -1,13 +1,16 @@
 """Best fit decreasing on histograms, against one that holds every row in its hands."""
 
+import io
 from collections import Counter
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.packing.best_fit import best_fit, rows_of
-from streaming_ext.packing.unit import pack_unit
+from streaming_ext.packing.plan import write_plan
+from streaming_ext.packing.unit import pack_unit, places_by
 
 LENGTHS = st.integers(1, 40).flatmap(
     lambda length: st.tuples(
@@ -103,3 +106,21 @@ def test_a_unit_is_a_function_of_lengths_and_key() -> None:
     assert 0.3 < (np.diff(first) > 0).mean() < 0.7
     several = one.firsts[:-1][np.diff(one.firsts) > 1]
     assert 0.2 < (one.lengths[several] < one.lengths[several + 1]).mean() < 0.8
+
+
+def test_the_plan_of_given_lengths_never_changes() -> None:
+    """Training that resumes finds each row where it was."""
+    numbers = np.arange(5000)
+    lengths = 2 + numbers * numbers % 977 + numbers % 7 * 300
+    starts = np.cumsum(lengths) - lengths
+    assert (lengths > 1024).any()
+    unit = pack_unit(starts, lengths, length=1024, key=17)
+    file = io.BytesIO()
+    write_plan(file, [(0, unit)], length=1024)
+    assert content_hash(file.getvalue()) == "c99a58efc0cf5d519d8b2ecfac4052a1"
+
+
+def test_places_are_found_alike_where_words_are_too_short_for_them() -> None:
+    values = np.random.default_rng(0).integers(0, 50, 1000).astype(np.uint64)
+    assert places_by(values, bits=6).tolist() == places_by(values, bits=60).tolist()
+    assert places_by(values, bits=6).tolist() == np.argsort(values, kind="stable").tolist()

@@ -110,6 +110,17 @@ def epoch(loader: StreamingTokenLoader) -> list[tuple[list[int], list[list[int]]
     ]
 
 
+def counted(loader: StreamingTokenLoader) -> tuple[list[int], list[int], float]:
+    """Another epoch: rows of each step that count, tokens seen by then, and passes at its end."""
+    rows, tokens = [], []
+    for batch in loader:
+        rows.append(int(batch["real"].sum()) if "real" in batch else BATCH)
+        tokens.append(loader.tokens_seen)
+    (share,) = loader.achieved()
+    assert share.tokens == tokens[-1]
+    return rows, tokens, share.passes
+
+
 def open_loader(root: Path, **changes: Any) -> StreamingTokenLoader:
     return StreamingTokenLoader(StreamingTokenDataset(local=root, **(SETTINGS | changes)))
 
@@ -123,6 +134,7 @@ def read_all(rank: int, root: Path, **changes: Any) -> Any:
     batch = dataset.plan.slices.global_batch
     return {
         "epochs": [first, epoch(loader)],
+        "counted": counted(loader),
         "node": group.node,
         "sequences": group.sequences,
         "left_out": group.left_out(batch, len(first)),
@@ -169,6 +181,13 @@ def test_every_sequence_once_over_the_nodes(
             assert len(left_out) < 2 * BATCH * nodes
         else:
             assert left_out == set()
+    by_step = np.sum([answer["counted"][0] for answer in answers], axis=0)
+    epochs = 2 if drop_last else 0  # before the one that was counted; an evaluation starts again
+    before = epochs * (sum(sizes) - answers[0]["left_out"])
+    for answer in answers:  # every rank tells of all, the fillers not counted
+        _, tokens, passes = answer["counted"]
+        assert tokens == ((before + np.cumsum(by_step)) * LENGTH).tolist()
+        assert passes == pytest.approx((epochs + 1) * (1 - answer["left_out"] / sum(sizes)))
     if drop_last:  # a new order each epoch; an evaluation starts again
         assert answers[0]["epochs"][0] != answers[0]["epochs"][1]
     assert [answer["node"] for answer in answers] == [node for node in range(nodes) for _ in "ab"]
@@ -358,6 +377,8 @@ def test_a_share_is_never_taken_for_the_whole(two: list[Built]) -> None:
 def test_one_pass_an_epoch_of_one_dataset(two: list[Built]) -> None:
     with pytest.raises(UsageError, match="epoch_size"):
         open_loader(two[0].root, epoch_size=100, dp_rank=0, dp_world_size=1)
+    with pytest.raises(UsageError, match="domain_by= counts what all ranks get"):
+        open_loader(two[0].root, domain_by="folder", dp_rank=0, dp_world_size=1)
 
 
 def test_manifests_without_a_share_are_as_they_were(raw: Built) -> None:

@@ -139,3 +139,13 @@ class TestStreamOrder:
         order = StreamOrder(spec, bounds=np.arange(1001) * 10_000_000)
         drawn = order.sequences(np.arange(9 * 10**9, 9 * 10**9 + 1000))
         assert len(np.unique(drawn)) == 1000
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4), st.integers(0, 4))
+def test_a_key_is_the_same_of_numbers_and_of_arrays(words: list[int], at: int) -> None:
+    at = min(at, len(words))
+    arrays = [np.array([word]) for word in words]
+    mixed = [*words[:at], *arrays[at:]]
+    for found in (key_of(*words), key_of(*mixed)):
+        assert found.dtype == np.uint64
+        assert found.tolist() == key_of(*arrays).tolist()

@@ -11,13 +11,14 @@ from streaming_ext.dataset.compression import decompress
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
-from tasks.core.planning.part import Part
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import RESULT_FILE, JobProgress, TokenizedPart, TokenizeJob, WriteJob
+from tasks.core.workers.jobs import RESULT_FILE, TokenizedPart, TokenizeJob, WriteJob
+from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.tokenize_part import tokenize_part
 from tasks.core.workers.write_part import write_part
 

@@ -21,6 +21,7 @@ from streaming_ext.text.documents.compression import (
     whole_in_head,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
+from streaming_ext.text.documents.json.records import records_of_values
 from streaming_ext.text.documents.json.values import (
     TOO_LONG,
     BadValueError,
@@ -36,6 +37,7 @@ from streaming_ext.text.documents.source_format import (
     Block,
     DocumentBatch,
     FileLook,
+    Record,
     SourceBytes,
     SourceFormat,
     Span,
@@ -52,6 +54,7 @@ class CborFormat(SourceFormat):
 
     name = "cbor"
     suffixes = packed_suffixes(".cbor")
+    has_records = True
 
     def read(
         self,
@@ -71,11 +74,19 @@ class CborFormat(SourceFormat):
             rows = DocumentRows(options, where=where, size=size, batch_bytes=batch_bytes)
             yield from _batches(stream, rows)
 
+    def records(
+        self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
+    ) -> Iterator[list[Record]]:
+        """See `SourceFormat.records`."""
+        with open_here(path, name=name) as stream:
+            found = ((place, _with_texts(value)) for place, value in cbor_values(stream, name))
+            yield from records_of_values(found, options, name=name)
+
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the first documents name the fields."""
         values = []
         with open_anywhere(file) as stream:
-            found = whole_in_head(partial(_values, where=file.name), stream)
+            found = whole_in_head(partial(cbor_values, where=file.name), stream)
             first = list(islice(found, _LOOK_DOCUMENTS))
         for place, value in first:
             try:
@@ -106,11 +117,18 @@ class CborFormat(SourceFormat):
 
 def _batches(stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
     yield from batches_of_values(
-        _values(stream, rows.where), rows, fraction=lambda: stream.fraction
+        cbor_values(stream, rows.where), rows, fraction=lambda: stream.fraction
     )
 
 
-def _values(stream: Stream, where: str) -> Iterator[tuple[str, object]]:
+def _with_texts(value: object) -> object:
+    """A value whose large texts are texts too."""
+    if not isinstance(value, dict):
+        return value
+    return {key: one.decode() if isinstance(one, LargeText) else one for key, one in value.items()}
+
+
+def cbor_values(stream: Stream, where: str) -> Iterator[tuple[str, object]]:
     """The items with their places, or what is wrong with one."""
     items = CborItems(stream, where)
     for item in items:

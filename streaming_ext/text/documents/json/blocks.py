@@ -4,7 +4,7 @@ Arrow's parser reads a block at once, and takes only what it is sure of: where a
 anything unusual, its objects are read one by one, and the bad ones are named.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,12 @@ from streaming_ext.text.documents.json.values import (
     nothing_of,
     object_of,
     texts_of,
+    value_at,
 )
+from streaming_ext.text.documents.kept_values import joined
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import BadDocument
+from streaming_ext.text.filters.condition import Kind
 
 _OPEN, _CLOSE, _RETURN = b"{}\r"
 _LARGE = 2**20  # bytes of a line that is tried alone
@@ -49,7 +52,7 @@ def texts_of_block(
 
 def _texts_at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
     """The texts of each line, null where there is none; None where that is not as sure as it is."""
-    schema = _schema(options)
+    schema = _schema(options, _kinds(block, options))
     data = np.frombuffer(block.data, np.uint8)
     lasts = block.ends - 1
     if schema is None or (lasts < block.starts).any():
@@ -92,10 +95,29 @@ def _column(table: pa.Table, column: str) -> pa.Array:
     return texts.combine_chunks()
 
 
-def _schema(options: ReadOptions) -> pa.Schema | None:
+def _kinds(block: LineBlock, options: ReadOptions) -> dict[str, Kind]:
+    """What each further column holds; of one that is kept, as the first line has it."""
+    kinds = dict(options.compared)
+    if "value" not in kinds.values() or not len(block):
+        return kinds
+    try:
+        first = object_of(bytes(block.data[block.starts[0] : block.ends[0]]))
+    except BadValueError:
+        return kinds
+    for column, kind in kinds.items():
+        if kind == "value":
+            found = value_at(first, column)
+            kinds[column] = (
+                "boolean" if isinstance(found, bool) else "number" if isinstance(found, float)
+                else "text"
+            )  # fmt: skip
+    return kinds
+
+
+def _schema(options: ReadOptions, kinds: Mapping[str, Kind]) -> pa.Schema | None:
     """A field of each name and, where it is a path, the one at its end; None for contradictions."""
-    types = {column: TYPES[kind] for column, kind in options.compared.items()}
-    if "any" in options.compared.values() or types.keys() & options.columns:
+    types = {column: TYPES[kind] for column, kind in kinds.items()}
+    if {"any", "value"} & set(kinds.values()) or types.keys() & options.columns:
         return None
     types |= dict.fromkeys(options.columns, pa.string())
     columns = [*types]
@@ -148,10 +170,15 @@ def _texts_one_by_one(
             bad.append(one)
             found.append(nothing)
     pieces.append(columns_of(found, options))
-    texts, compared = (
-        [pa.concat_arrays(columns) for columns in zip(*kind, strict=True)]
-        for kind in zip(*pieces, strict=True)
-    )
+    texts = [
+        pa.concat_arrays(columns) for columns in zip(*(each[0] for each in pieces), strict=True)
+    ]
+    compared = [
+        joined(name, columns)
+        for name, columns in zip(
+            options.compared, zip(*(each[1] for each in pieces), strict=True), strict=True
+        )
+    ]
     return (texts, compared), bad
 
 

@@ -20,6 +20,11 @@ from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.json.blocks import texts_of_block
 from streaming_ext.text.documents.json.line_pieces import LinesOfPiece, bytes_of_lines
 from streaming_ext.text.documents.json.lines import LineBlock, line_blocks, line_text
+from streaming_ext.text.documents.json.records import (
+    BLOCK_BYTES,
+    records_of_values,
+    values_of_lines,
+)
 from streaming_ext.text.documents.json.values import (
     BadValueError,
     check_fields,
@@ -33,6 +38,7 @@ from streaming_ext.text.documents.source_format import (
     Block,
     DocumentBatch,
     FileLook,
+    Record,
     SourceBytes,
     SourceFormat,
     Span,
@@ -48,6 +54,8 @@ class JsonLinesFormat(SourceFormat):
 
     name = "jsonl"
     suffixes = packed_suffixes(".jsonl", ".ndjson")
+    has_records = True
+    cuts_records = True
 
     def read(
         self,
@@ -69,6 +77,19 @@ class JsonLinesFormat(SourceFormat):
         _require_plain(where)
         with local_bytes(path, name=where) as file:
             yield from _batches(LinesOfPiece(file, span, batch_bytes), rows)
+
+    def records(
+        self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
+    ) -> Iterator[list[Record]]:
+        """See `SourceFormat.records`."""
+        if span is None:
+            with open_here(path, name=name) as stream:
+                values = values_of_lines(stream, options, name=name)
+                yield from records_of_values(values, options, name=name)
+            return
+        with local_bytes(path, name=name) as file:
+            values = values_of_lines(LinesOfPiece(file, span, BLOCK_BYTES), options, name=name)
+            yield from records_of_values(values, options, name=name)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`: a packed file cannot be entered."""

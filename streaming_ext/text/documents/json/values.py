@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streaming_ext.errors import UsageError
 from streaming_ext.text.documents.document_rows import DocumentRows
+from streaming_ext.text.documents.kept_values import asked_of, common_type, option_of
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     MAX_BATCH_ROWS,
@@ -31,7 +32,7 @@ _KINDS = {bool: "boolean", int: "number", float: "number", list: "array", dict: 
 
 # As numbers of JSON are read everywhere: as doubles.
 TYPES = {"text": pa.large_string(), "number": pa.float64(), "boolean": pa.bool_(),
-         "any": pa.bool_()}  # fmt: skip
+         "any": pa.bool_(), "value": None}  # fmt: skip
 
 
 _DECODER = json.JSONDecoder(parse_int=float)  # an int of 5,000 digits would be an error
@@ -39,6 +40,11 @@ _DECODER = json.JSONDecoder(parse_int=float)  # an int of 5,000 digits would be 
 
 class LargeText(bytes):
     """A text that a decoder left as the bytes of valid UTF-8."""
+
+
+_STORED: dict[type, pa.DataType] = {
+    bool: pa.bool_(), float: pa.float64(), str: pa.large_string(), LargeText: pa.large_string()
+}  # fmt: skip
 
 
 class BadValueError(Exception):
@@ -74,20 +80,20 @@ def compared_of(document: dict[str, Any] | None, options: ReadOptions) -> Texts:
     )
 
 
-def _compared(found: Any, kind: Kind, column: str) -> str | float | bool | None:
+def _compared(found: Any, kind: Kind, column: str) -> str | bytes | float | bool | None:
     if found is None:
         return None
     if kind == "any":
         return True
+    if isinstance(found, str | LargeText) and kind in {"text", "value"}:
+        return text_of(found, column)
+    if kind == "value" and isinstance(found, bool | int | float):
+        return found if isinstance(found, bool) else float(found)
     if kind == "number" and isinstance(found, int | float) and not isinstance(found, bool):
         return float(found)
-    if (kind == "text" and isinstance(found, str)) or (
-        kind == "boolean" and isinstance(found, bool)
-    ):
+    if kind == "boolean" and isinstance(found, bool):
         return found
-    raise BadValueError(
-        f"{column!r} is of type {_kind(found)}, and --where compares it with a {kind}"
-    )
+    raise BadValueError(f"{column!r} is of type {_kind(found)}, and {asked_of(kind)}")
 
 
 def text_of(found: Any, column: str) -> str | bytes | None:
@@ -179,14 +185,14 @@ def check_fields(
     """
     for column in options.columns if columns is None else columns:
         _check_field(values, column, where)
-    for column in options.compared:
+    for column, kind in options.compared.items():
         fields = dict.fromkeys(chain.from_iterable(values))
         if fields and all(value_at(value, column) is None for value in values) and not (
             any(column in value for value in values)
         ):  # fmt: skip
             raise UsageError(
                 f"{where} has no column {column!r} in its first documents; their columns are "
-                f"{', '.join(map(str, fields))}. Mend --where."
+                f"{', '.join(map(str, fields))}. Mend {option_of(kind)}."
             )
 
 
@@ -219,13 +225,25 @@ def columns_of(
     """Rows as an array a column of text, and an array a column that is compared."""
     types = [pa.large_string()] * len(options.columns)
     types += [TYPES[kind] for kind in options.compared.values()]
-    arrays = [_column([row[n] for row in rows], kind) for n, kind in enumerate(types)]
+    names = (*options.columns, *options.compared)
+    arrays = [_column([row[n] for row in rows], kind, names[n]) for n, kind in enumerate(types)]
     return arrays[: len(options.columns)], arrays[len(options.columns) :]
 
 
-def _column(values: Sequence[str | bytes | float | bool | None], kind: pa.DataType) -> pa.Array:
+def _column(
+    values: Sequence[str | bytes | float | bool | None], kind: pa.DataType | None, name: str
+) -> pa.Array:
     if len(values) == 1 and isinstance(values[0], bytes):
         return text_of_bytes(values[0])  # as it lies in memory: it may be large
+    if kind is None:
+        return _values(values, name)
+    return pa.array(values, kind)
+
+
+def _values(values: Sequence[str | bytes | float | bool | None], name: str) -> pa.Array:
+    """What a column holds that is kept: of the type that its values have."""
+    kinds = dict.fromkeys(type(value) for value in values if value is not None)
+    kind = common_type(name, [_STORED[kind] for kind in kinds])
     return pa.array(values, kind)
 
 

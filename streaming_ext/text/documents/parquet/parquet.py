@@ -25,9 +25,11 @@ from streaming_ext.text.documents.parquet.statistics import groups_that_may_stay
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
     MAX_BATCH_ROWS,
+    MAX_RECORDS,
     Block,
     DocumentBatch,
     FileLook,
+    Record,
     SeekableBytes,
     SourceBytes,
     SourceFormat,
@@ -46,6 +48,7 @@ class ParquetFormat(SourceFormat):
 
     name = "parquet"
     suffixes = (".parquet",)
+    has_records = True
 
     def read(
         self,
@@ -58,6 +61,17 @@ class ParquetFormat(SourceFormat):
     ) -> Iterator[DocumentBatch]:
         """See `SourceFormat.read`; a piece is whole row groups."""
         return read_documents(path, options, name=name, span=span, batch_bytes=batch_bytes)
+
+    def records(
+        self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
+    ) -> Iterator[list[Record]]:
+        """See `SourceFormat.records`."""
+        with open_parquet(path, name=name) as file:
+            try:
+                for batch in file.iter_batches(MAX_RECORDS):
+                    yield batch.to_pylist()
+            except (pa.ArrowException, OSError) as error:
+                raise SourceError(f"{name}: cannot be read: {one_line(error)}.") from error
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`: always; where it has one row group, one piece has it."""

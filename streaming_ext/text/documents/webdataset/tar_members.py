@@ -37,8 +37,17 @@ class Member:
 class TarMembers:
     """Goes through the members of a tar."""
 
-    def __init__(self, stream: Stream, where: str) -> None:
-        self._stream, self._where = stream, where
+    def __init__(
+        self, stream: Stream, where: str, wanted: tuple[str, ...] = (".txt", ".json")
+    ) -> None:
+        """Begin with the first member.
+
+        Args:
+            stream: the bytes of the tar.
+            where: what messages call it.
+            wanted: ends of the names of members whose content is read.
+        """
+        self._stream, self._where, self._wanted = stream, where, wanted
         self._data, self._at = b"", 0
         self._byte = 0  # of the tar that comes next
 
@@ -73,7 +82,7 @@ class TarMembers:
             raise self._damaged("cut short: the end of a tar is missing")
 
     def _member(self, name: str, kind: bytes, size: int, *, sparse: bool) -> Iterator[Member]:
-        wanted = _is_wanted(name)
+        wanted = name.lower().endswith(self._wanted)
         byte = self._byte
         data, problem = None, ""
         if kind in _LINKS:
@@ -149,10 +158,6 @@ class TarMembers:
         return SourceError(
             f"{self._where}: byte {self._byte}: {problem}. Fetch the file again, or leave it out."
         )
-
-
-def _is_wanted(name: str) -> bool:
-    return name.lower().endswith((".txt", ".json"))
 
 
 def _name(header: bytes) -> str:

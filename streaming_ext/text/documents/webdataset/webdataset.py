@@ -39,6 +39,7 @@ from streaming_ext.text.documents.json.values import (
     text_of,
     value_at,
 )
+from streaming_ext.text.documents.kept_values import option_of
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
@@ -205,7 +206,8 @@ def _check(samples: Sequence[_Sample], options: ReadOptions, *, where: str) -> N
             "taken of .txt, or of a field of .json: pass --text-column."
         )
     if samples and options.compared and not described:
-        raise UsageError(f"{where}: its samples have no .json, where --where finds its columns.")
+        asked = " and ".join(dict.fromkeys(map(option_of, options.compared.values())))
+        raise UsageError(f"{where}: its samples have no .json, where {asked} finds its columns.")
     try:
         values = [object_of(member.data or b"") for member in described]
     except BadValueError as error:

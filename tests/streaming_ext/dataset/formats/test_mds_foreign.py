@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.errors import CorruptDatasetError, NotADatasetError, SourceError, UsageError
 from streaming_ext.stock import streaming
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.options import IdOptions, IdType, ReadOptions
+from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 
 LENGTH, COUNT = 8, 50
 BYTES = {"tokens": "bytes"}
@@ -162,3 +165,45 @@ def test_a_shard_that_lies_is_refused(tmp_path, place) -> None:
     path.write_bytes(data)
     with pytest.raises(CorruptDatasetError, match=r"shard\.00000\.mds"):
         ours(root, token_dtype="int64")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "compression", "dtype"),
+    [("ndarray:int64", None, None), ("ndarray:uint16:8", "zstd", None), ("bytes", "gz", "int64")],
+)
+def test_documents_of_such_a_set_can_be_imported(
+    tmp_path: Path, encoding: str, compression: str | None, dtype: IdType | None
+) -> None:
+    """They go on from shard to shard; the last one, which has no end, is a document too."""
+    ids = [token for length in range(1, 40) for token in [*([length] * length), 99]]
+    ids = ids[: len(ids) // 8 * 8]
+    with streaming.MDSWriter(
+        out=str(tmp_path), columns={"tokens": encoding}, compression=compression, size_limit=600
+    ) as writer:
+        for at in range(0, len(ids), 8):
+            row = np.array(ids[at : at + 8], "u2" if "uint16" in encoding else "i8")
+            writer.write({"tokens": row.tobytes() if encoding == "bytes" else row})
+    chosen = ReadOptions(ids=IdOptions(set_format="mds", eot_id=99, vocab_size=100, dtype=dtype))
+    files = sorted(tmp_path.glob("*.mds*"))
+    assert len(files) > 3
+    found = [
+        document.tolist()
+        for file in files
+        for batch in format_of(str(file), chosen).read(file, chosen)
+        for encoded in [IdsAsTheyAre().encode(batch.texts)]
+        for document in np.split(encoded.ids, encoded.offsets[1:-1])
+    ]
+    assert found == _runs(ids, 99)
+    files[1].write_bytes(files[1].read_bytes()[:-1])
+    with pytest.raises(SourceError, match="which its index describes. It is cut short"):
+        list(format_of(str(files[1]), chosen).read(files[1], chosen))
+
+
+def _runs(ids: list[int], end: int) -> list[list[int]]:
+    runs: list[list[int]] = [[]]
+    for token in ids:
+        if token == end:
+            runs.append([])
+        else:
+            runs[-1].append(token)
+    return [run for run in runs if run]

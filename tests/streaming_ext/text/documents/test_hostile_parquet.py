@@ -16,11 +16,11 @@ from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 from streaming_ext.text.memory import memory_limit
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
-from tasks.core.planning.part import Part
 from tasks.core.workers.jobs import TokenizeJob
 from tasks.core.workers.pool import _MEMORY_SETTINGS, WorkerPool
 

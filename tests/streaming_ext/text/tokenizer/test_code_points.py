@@ -11,10 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.text.tokenizer import code_points as codepoints
-from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints, find_unsafe_code_points
-from streaming_ext.text.tokenizer.fast_tokenizer import probe_for
+from streaming_ext.text.tokenizer.code_points import (
+    UnsafeCodePoints,
+    find_unsafe_code_points,
+    key_of,
+    try_all_code_points,
+)
+from streaming_ext.text.tokenizer.fast_tokenizer import probe_for, splitters
+from streaming_ext.text.tokenizer.known_code_points import common_tokenizers, known_ranges
+from streaming_ext.text.tokenizer.rank_file import GPT2_PATTERN
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from tests.tokenizers import SHARP_CODE_POINTS
 
+RENEW = "run: python -m streaming_ext.text.tokenizer.known_code_points"
 POINTS = st.integers(0x80, 0x10FFFF).filter(lambda point: not 0xD800 <= point < 0xE000)
 
 
@@ -185,6 +194,13 @@ def test_a_swapped_class_is_found(tokenizer: Tokenizer, monkeypatch: pytest.Monk
     assert codepoints._probe(probe.reference, Swapped) == UnsafeCodePoints.of(map(ord, "é\u00d7"))
 
 
+@pytest.fixture
+def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tokenizer's code points are known before."""
+    monkeypatch.setattr(codepoints, "known_ranges", lambda _: None)
+
+
+@pytest.mark.usefixtures("unknown")
 def test_the_cache_is_used_and_a_damaged_one_is_not(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +227,7 @@ def test_the_cache_is_used_and_a_damaged_one_is_not(
     assert [each.name for each in cache.iterdir()] == [path.name]
 
 
+@pytest.mark.usefixtures("unknown")
 def test_a_cache_that_cannot_be_written_is_no_error(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +236,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     assert len(find_unsafe_code_points(tokenizer, tmp_path / "file")) == 1
 
 
+@pytest.mark.usefixtures("unknown")
 def test_ranks_do_not_matter_but_the_pattern_does(
     tokenizer: Tokenizer, rank_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,3 +255,31 @@ def test_nothing_is_tried_where_the_fast_engine_is_not_used(
     tokenizer = load_tokenizer(str(rank_path), pattern=r"\S+|\s+")
     assert find_unsafe_code_points(tokenizer, tmp_path) == UnsafeCodePoints()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_common_ones_are_known_and_nothing_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(codepoints, "_probe")
+    for each in common_tokenizers():
+        splitting = splitters(each)
+        assert splitting is not None
+        assert known_ranges(key_of(splitting)), f"not for {splitting}; {RENEW}"
+        assert find_unsafe_code_points(each, tmp_path / "cache").ranges
+    assert not (tmp_path / "cache").exists()
+
+
+def test_what_is_known_is_what_trying_finds(
+    sharp: tuple[Tokenizer, UnsafeCodePoints], tmp_path: Path
+) -> None:
+    tokenizer, tried = sharp
+    end = codepoints._NUM_CODE_POINTS if tokenizer.pattern == GPT2_PATTERN else SHARP_CODE_POINTS
+    known = find_unsafe_code_points(tokenizer, tmp_path).ranges
+    assert [each for each in known if each[0] < end] == list(tried.ranges), RENEW
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(4))
+def test_what_is_known_is_what_trying_all_finds(number: int, tmp_path: Path) -> None:
+    tokenizer = list(common_tokenizers())[number]
+    assert find_unsafe_code_points(tokenizer, tmp_path) == try_all_code_points(tokenizer), RENEW

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from streaming_ext.errors import EngineMismatchError, SourceError
 from streaming_ext.text.tokenizer import code_points as codepoints
 from streaming_ext.text.tokenizer import engine
-from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints, find_unsafe_code_points
+from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints, try_all_code_points
 from streaming_ext.text.tokenizer.engine import (
     Encoded,
     Engine,
@@ -282,7 +282,7 @@ def test_a_tokenizer_json_on_both_engines(
     monkeypatch.setattr(codepoints, "_NUM_CODE_POINTS", 0x1000)
     (tmp_path / "tokenizer.json").write_text(tokenizer_json)
     tokenizer = load_tokenizer(str(tmp_path / "tokenizer.json"))
-    unsafe = find_unsafe_code_points(tokenizer, None)
+    unsafe = try_all_code_points(tokenizer)
     fast = choose_engine(tokenizer, engine="auto", unsafe=unsafe)
     assert isinstance(fast, FastEngine)
     rng = random.Random(3)

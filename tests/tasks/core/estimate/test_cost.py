@@ -1,8 +1,11 @@
 """Time, disk and requests, against sums done by hand."""
 
+import heapq
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tasks.core.estimate.cost import (
     AHEAD_BYTES,
@@ -40,6 +43,17 @@ def test_jobs_are_taken_in_turn() -> None:
     assert makespan([1, 1, 1, 3], 2) == 4
     assert makespan([5], 8) == 5
     assert makespan([], 3) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 40)), max_size=6), st.integers(1, 7))
+def test_runs_of_equal_jobs_are_as_if_each_were_taken(
+    runs: list[tuple[int, int]], lanes: int
+) -> None:
+    jobs = [seconds for seconds, count in runs for _ in range(count)]
+    free = [0] * lanes
+    for seconds in jobs:
+        heapq.heapreplace(free, free[0] + seconds)
+    assert makespan(jobs, lanes) == max(free)
 
 
 def test_workers_decide_where_all_is_local() -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.parts.cutting import arrange
+from streaming_ext.text.parts.part import sizes_of
 from streaming_ext.text.sources import SourceFile
 from tasks.core.estimate.config import EstimateConfig, parse_rate
 from tasks.core.estimate.estimate import Estimate, estimate, parts_of_alike
-from tasks.core.planning.cutting import arrange
-from tasks.core.planning.part import sizes_of
 from tasks.core.synthetic import make_documents
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
 from tests.servers.swift import SwiftServer, s3_client

@@ -17,10 +17,10 @@ from streaming_ext.errors import (
     StorageError,
     TransientStorageError,
 )
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
-from tasks.core.planning.part import Part
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import LocalStorage

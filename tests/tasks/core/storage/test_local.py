@@ -1,5 +1,6 @@
 """Files appear whole or not at all, below the root only, and for one run at a time."""
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -9,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -54,6 +56,38 @@ def test_a_file_is_copied_where_it_cannot_have_a_second_name(
     assert storage.read("train/x") == b"whole"
     assert (tmp_path / "out/train/x").stat().st_nlink == 1
     assert storage.leftovers() == []
+
+
+def _without_rights_over_modes(work: Callable[[], None]) -> None:
+    """Run work in a thread for which the modes of files count, also where it is root's."""
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def run() -> None:
+        assert libc.capget(header, sets) == 0
+        sets[0] &= ~(1 << 1)  # CAP_DAC_OVERRIDE, of what is in effect for this thread
+        assert libc.capset(header, sets) == 0
+        work()
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(run).result()
+
+
+def test_a_file_that_may_only_be_read_is_given_a_second_name(tmp_path: Path) -> None:
+    theirs, ours = LocalStorage(tmp_path / "theirs"), LocalStorage(tmp_path / "ours")
+    for each in (theirs, ours):
+        each.create()
+    theirs.put("train/x", b"whole")
+    (theirs.root / "train/x").chmod(0o444)
+
+    def adopt() -> None:
+        with pytest.raises(PermissionError):
+            (theirs.root / "train/x").open("r+b")
+        assert ours.adopt(theirs, "train/x", "train/y", 5)
+
+    _without_rights_over_modes(adopt)
+    assert ours.read("train/y") == b"whole"
+    assert (ours.root / "train/y").stat().st_nlink == 2
 
 
 @pytest.fixture

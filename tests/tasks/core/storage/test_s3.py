@@ -1,5 +1,6 @@
 """What only an object store does: its faults, its leftovers, and who holds a dataset there."""
 
+import asyncio
 import gc
 import os
 import tempfile
@@ -11,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import StorageError, TransientStorageError, UsageError
+from streaming_ext.errors import (
+    CorruptDatasetError,
+    StorageError,
+    TransientStorageError,
+    UsageError,
+)
 from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.storage.dialects import s3 as s3_dialect
 from streaming_ext.storage.patience import Retry, timeout_seconds
@@ -219,6 +225,17 @@ class TestPassingFaults:
         assert storage.read("lock") == b"mine"
 
 
+def test_what_the_store_copied_has_the_size_that_was_told(bucket: str) -> None:
+    storage = quick(bucket)
+    storage.put("x", b"short")
+    assert storage.adopt(storage, "x", "y", 5)
+    assert storage.read("y") == b"short"
+    with pytest.raises(CorruptDatasetError, match=f"{storage}/x has 5 bytes, expected 6"):
+        storage.adopt(storage, "x", "z", 6)
+    with pytest.raises(FileNotFoundError):
+        storage.adopt(storage, "w", "z", 6)
+
+
 class TestMultipart:
     @pytest.fixture(autouse=True)
     def _small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,6 +247,34 @@ class TestMultipart:
         storage.put("x", data)
         assert storage.read("x") == data
         assert storage.leftovers() == []
+
+    @pytest.mark.parametrize("how", ["given up", "failed"])
+    def test_what_is_not_put_leaves_nothing_open(
+        self, bucket: str, proxy: FaultProxy, how: str
+    ) -> None:
+        storage, data = quick(bucket, attempts=1), bytes(26 * 2**20)
+        shard = "train/00000/shard.00000.mds"
+        proxy.inflict(Faults(bytes_per_second=2**23))
+        if how == "given up":  # as a time-out does
+            client, fs = storage._client, storage._client.filesystem
+            putting = client.dialect.put(fs, bucket, f"out/{shard}", data, new=False)
+            going_on = asyncio.run_coroutine_threadsafe(putting, fs.loop)
+            wait_for(lambda: proxy.bytes_up > 2**20)
+            assert storage.leftovers()
+            going_on.cancel()
+        else:
+            cut = Faults(bytes_per_second=2**23, cut_up=2**20, times=2)
+            proxy.inflict(cut)  # of the first two connections only the second sends a piece
+            with pytest.raises(TransientStorageError):
+                storage.put(shard, data)
+            assert proxy.struck == 2
+            sent = proxy.bytes_up
+            for thread in threading.enumerate():
+                if thread.name == "shardmill-s3":
+                    thread.join()
+            assert proxy.bytes_up == sent  # no piece goes on
+        wait_for(lambda: storage.leftovers() == [])
+        assert storage.list() == {}
 
     @pytest.mark.parametrize("prefix", ["out/", ""])
     def test_only_what_is_ours_is_given_up(self, bucket: str, s3: SwiftServer, prefix: str) -> None:

@@ -6,6 +6,7 @@ A job whose source is a named pipe waits there until the test opens the other en
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -32,8 +33,9 @@ from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.storage import LocalStorage
 from tasks.core.storage import local as storage_module
-from tasks.core.workers.jobs import JobProgress, TokenizeJob
-from tasks.core.workers.pool import InternalError, WorkerPool
+from tasks.core.workers.jobs import TokenizeJob
+from tasks.core.workers.messages import HELD, JobProgress
+from tasks.core.workers.pool import InternalError, Worker, WorkerPool
 from tests.command_line import is_alive, wait_for
 from tests.tasks.core.doubles import (
     EOT,
@@ -393,33 +395,71 @@ def test_a_parent_that_sends_garbage(job: Callable[..., TokenizeJob], tmp_path: 
     sent = job(write_source(tmp_path / "x.parquet", ["ab"]))
     good = sent.model_dump_json().encode()
     garbage = [b"garbage", b"", b"\xff\xfe", b"{}", b'{"job": "dance"}', good[:-1] + b', "x": 1}']
+    jobs, stdin = socket.socketpair()
     worker = subprocess.Popen(
         [sys.executable, "-P", "-m", "tasks.core.workers.worker"],
-        stdin=subprocess.PIPE,
+        stdin=stdin,
         stdout=subprocess.PIPE,
     )
-    with worker:
-        assert worker.stdin is not None
+    stdin.close()
+    with worker, jobs:
         assert worker.stdout is not None
+        socket.send_fds(jobs, [HELD], [])
         for line in garbage:
-            worker.stdin.write(line + b"\n")
-        worker.stdin.write(good[:40])  # a line may arrive in pieces
-        worker.stdin.flush()
+            jobs.sendall(line + b"\n")
+        jobs.sendall(good[:40])  # a line may arrive in pieces
         for _ in garbage:
             failure = sent.read_answer(worker.stdout.readline()).failure
             assert failure is not None
             assert failure.error == "InternalError"
             assert "ValidationError" in failure.message
-        worker.stdin.write(good[40:] + b"\n")
-        worker.stdin.flush()
+        jobs.sendall(good[40:] + b"\n")
         answer = sent.read_answer(worker.stdout.readline())
         while answer.progress is not None:  # told on the way, where the machine is busy
             answer = sent.read_answer(worker.stdout.readline())
         assert answer.result is not None
         assert answer.result.tokens == 3
-        worker.stdin.close()
+        jobs.close()
         assert worker.wait(60) == 0
         assert worker.stdout.read() == b""
+
+
+def test_a_worker_that_nobody_sends_jobs_to_ends_at_once() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "tasks.core.workers.worker"],
+        input=b"",
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert b"not a socket" in ended.stderr or b"non-socket" in ended.stderr
+
+
+def test_a_worker_started_before_its_pool(
+    job: Callable[..., TokenizeJob], tmp_path: Path, threads: ThreadPoolExecutor
+) -> None:
+    """It holds what the pool opened later, and ends with the pool."""
+    worker = Worker()
+    storage = LocalStorage(tmp_path / "out")
+    storage.create()
+    with storage.exclusive() as lock:
+        pool = WorkerPool(2, inherited=[lock], first=worker)
+        source = write_source(tmp_path / "x.parquet", ["ab"])
+        assert worker.pid in pool.pids
+        assert len(pool.pids) == 2
+        for ended in [threads.submit(pool.run, job(source)) for _ in range(2)]:
+            assert ended.result(60).tokens == 3
+    pool.stop()
+    assert not psutil.pid_exists(worker.pid)
+
+
+def test_no_more_light_ones_start_than_work_at_once(tmp_path: Path) -> None:
+    with WorkerPool(3, light=True) as pool:
+        assert pool.pids == []
+        for _ in range(2):
+            with pytest.raises(InternalError):
+                pool.run(write_job(tmp_path / "never tokenized", tmp_path, make_spec()))
+        assert len(pool.pids) == 1
 
 
 def test_each_thread_gets_its_own_answer(

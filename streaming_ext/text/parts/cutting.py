@@ -9,8 +9,8 @@ Large files are cut evenly, small ones taken together in their order:
 from collections.abc import Collection, Sequence
 
 from streaming_ext.text.documents.source_format import Span
+from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources import SourceFile
-from tasks.core.planning.part import Part, Piece
 
 
 def cut_evenly(size: int, part_size: int) -> list[Span]:

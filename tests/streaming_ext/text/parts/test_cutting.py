@@ -5,9 +5,9 @@ from itertools import pairwise, zip_longest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streaming_ext.text.parts.cutting import arrange, cut_evenly
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.planning.cutting import arrange, cut_evenly
-from tasks.core.planning.part import Part
 
 
 def files(*sizes: int, prefix: str = "/") -> list[SourceFile]:

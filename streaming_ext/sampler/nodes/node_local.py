@@ -16,9 +16,11 @@ import numpy as np
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.errors import UsageError
+from streaming_ext.sampler.batching import Batching
 from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
+from streaming_ext.sampler.grown.grown_pass import Earlier
 from streaming_ext.sampler.mixing import Mixing
-from streaming_ext.sampler.node_cards import (
+from streaming_ext.sampler.nodes.node_cards import (
     Card,
     from_group,
     from_manifests,
@@ -91,11 +93,21 @@ class NodePlan(EpochPlan):
         batch = slices.global_batch
         steps = node_group.steps(batch, drop_last=drop_last)
         fills_up = node_group.fills_up(batch, steps)
+        self._shares = node_group.sequences
         super().__init__(spec, bounds=[bounds], choose=[steps * batch], slices=slices,
                          drop_last=drop_last and not fills_up,
                          left_out=left_out, length=length)  # fmt: skip
+        self.sizes = (sum(self._shares),)
         self._own = int(bounds[-1])
         self.filled = min(self._own, self.epoch_size)
+
+    def tokens_of(self, places: int) -> int:
+        """Of the sequences of all shares: behind its last one a shorter share has none."""
+        return self.length * sum(min(places, count) for count in self._shares)
+
+    def seen(self, cursor: Cursor) -> tuple[int, ...]:
+        """Sequences of all shares up to a place."""
+        return (self.tokens_seen(cursor) // self.length,)
 
     def _first_draw(self, cursor: Cursor, stream: int) -> int:
         return cursor.epoch * self._own
@@ -114,16 +126,17 @@ def plan_of(
     slices: RankSlices,
     drop_last: bool,
     left_out: list[Ints] | None = None,
-    batching: str = "random",
+    batching: Batching = Batching(),  # noqa: B008 - it is frozen
     length: int = 1,
     sizes: StepSizes | None = None,
     mixing: Mixing | None = None,
+    earlier: Sequence[Earlier] = (),
 ) -> EpochPlan:
     """The plan of a rank of a node_group, or an ordinary one where there is none."""
     if node_group is None:
         return EpochPlan(spec, bounds=bounds, choose=choose, slices=slices, drop_last=drop_last,
                          left_out=left_out, batching=batching, length=length, sizes=sizes,
-                         mixing=mixing)  # fmt: skip
+                         mixing=mixing, earlier=earlier)  # fmt: skip
     if sizes is not None:
         raise UsageError(
             "Shares of nodes are read in steps of one size: give batch_size and sequence_length as "
@@ -141,6 +154,7 @@ def find_node_group(
     sequences: int,
     settings: Mapping[str, Any],
     whole_epochs: bool,
+    domain_by: str | None,
     mesh: Any,
     group: Any,
 ) -> NodeGroup | None:
@@ -151,6 +165,7 @@ def find_node_group(
         node_local: what the user says; None leaves it to the manifest.
         rank, sequences, settings: see `join`.
         whole_epochs: no other size was asked for.
+        domain_by: what tokens are counted by.
         mesh, group: where the data-parallel ranks are; neither for torch's default group.
 
     Raises:
@@ -164,6 +179,11 @@ def find_node_group(
         raise UsageError(
             "Shares of nodes are read one dataset and one whole pass an epoch: leave out streams= "
             "and epoch_size=, or pass node_local=False."
+        )
+    if domain_by is not None:
+        raise UsageError(
+            "domain_by= counts what all ranks get, and no node has the lists of documents of the "
+            "others: leave it out, or pass node_local=False."
         )
     manifests = Path(node_local) if isinstance(node_local, str | Path) else None
     if manifests is not None and {"packing", "exclude"} & settings.keys():

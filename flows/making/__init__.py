@@ -1,0 +1,1 @@
+"""Flows that make an output of published ones: by part, resumable, the manifest last."""

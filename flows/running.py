@@ -1,0 +1,71 @@
+"""Running a flow in the process of a command, with its progress in the terminal."""
+
+import gc
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flows.console.consoles import err
+from flows.console.quiet import quiet_prefect
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import State
+
+    from tasks.core.reporting.progress import RunProgress
+
+
+class Loaded(NamedTuple):
+    """A flow that may run.
+
+    Attributes:
+        run: runs it.
+        ahead: what is prepared while Prefect's API gets ready; held until the run is over.
+    """
+
+    run: "Callable[[], State[Any]]"
+    ahead: AbstractContextManager[None] = nullcontext()
+
+
+def run_flow(
+    load: Callable[[], Loaded], progress: "RunProgress", listen: Callable[[], None]
+) -> "State[Any] | None":
+    """Run a flow to its end; None where Prefect's server went away before it was told of that.
+
+    Args:
+        load: imports it; called once Prefect is loaded, while its API gets ready.
+        progress: of the run.
+        listen: called once Prefect is loaded.
+    """
+    quiet_prefect()
+    gc.disable()  # what is loaded stays: looking through it again and again takes a seventh
+    from flows.prefect_api.connection import PrefectApi, UnreachableError
+
+    with PrefectApi() as api:  # it gets ready in a process of its own, from here on
+        from flows.terminal.run_progress import shown
+
+        flow = load()
+        gc.freeze()
+        gc.enable()
+        listen()
+        with shown(progress, err), flow.ahead:
+            threading.Thread(target=_load_ahead, daemon=True).start()
+            try:
+                with api.connected(progress):
+                    return flow.run()
+            except UnreachableError:
+                if progress.report is None:
+                    raise
+                err.print(
+                    f"shardmill: the Prefect server at {api.url} went away; its pages do not show "
+                    "how the run ended.",
+                    soft_wrap=True,
+                )
+                return None
+
+
+def _load_ahead() -> None:
+    """Load what a run needs when the API is ready, while the API gets ready."""
+    import fastapi.encoders  # noqa: F401
+    import prefect.flow_engine
+    import prefect.task_engine  # noqa: F401

@@ -1,0 +1,1 @@
+"""The generations of a dataset that was extended."""

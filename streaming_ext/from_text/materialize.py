@@ -1,0 +1,88 @@
+"""A dataset made of a text: `shardmill shard` with the same settings, in a process of its own.
+
+A process of its own, since training needs no Prefect, and a user may have a package `flows` too.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from streaming_ext.errors import DatasetError, UsageError
+from streaming_ext.from_text.fingerprint import text_fingerprint
+from streaming_ext.from_text.text_cache import TextCache
+from streaming_ext.from_text.text_stream import TextStream
+from streaming_ext.shards.opening import open_streams
+from streaming_ext.streams import TokenStream
+
+_SAME = ("tokenizer", "eot_token", "pattern", "format", "on_bad_document", "where",
+         "min_bytes", "min_characters", "min_tokens", "max_tokens", "holdout_fraction",
+         "holdout_seed", "compression", "hub_config", "max_files", "engine")  # fmt: skip
+
+
+def materialize(stream: TextStream, cache: TextCache, output: str, *, workers: int | None) -> None:
+    """Run `shardmill shard`, and make sure that what it made has the rows of the text.
+
+    Args:
+        stream: the text.
+        cache: of it.
+        output: where the dataset goes: a folder, or a URL.
+        workers: processes; by default one a core.
+
+    Raises:
+        UsageError: Prefect is not installed.
+        DatasetError: the command failed, or found other files than were counted.
+    """
+    if find_spec("prefect") is None:
+        raise UsageError(
+            "materialize() runs `shardmill shard`, which needs Prefect: "
+            "pip install 'shardmill[flow]', here or on the machine that runs the command."
+        )
+    with tempfile.TemporaryDirectory(prefix="shardmill-") as folder:
+        config = Path(folder) / "shard.yaml"  # of which JSON is a part
+        config.write_text(json.dumps(config_of(stream, cache, output, workers=workers)))
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", "flows.cli", "shard", "--config", str(config), "--quiet"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
+            env=_environment(),
+        )  # fmt: skip
+    if ended.returncode:
+        raise DatasetError(
+            f"`shardmill shard` ended with exit code {ended.returncode}: {ended.stderr.strip()}"
+        )
+    split = cache.index.split
+    made = TokenStream(local=str(Path(output).expanduser()))
+    if "://" in output:
+        made = TokenStream(remote=output, local=cache.folder.parent / "made")
+    (dataset,) = open_streams([made], split=split, limit=None, retries=2, timeout=60.0, options={})
+    if text_fingerprint(dataset) != cache.index.index_hash:
+        raise DatasetError(
+            f"{output} is whole, but not made of the text that was counted: files changed since, "
+            "or their server does not tell which version they are. A state of the text does not "
+            "go on from it."
+        )
+
+
+def config_of(
+    stream: TextStream, cache: TextCache, output: str, *, workers: int | None
+) -> dict[str, Any]:
+    """The configuration of `shardmill shard` that makes a dataset with the rows of a text."""
+    part_size, min_part_size = stream.part_bytes
+    spec = cache.index.spec
+    told: dict[str, Any] = {name: getattr(stream, name) for name in _SAME}
+    told |= {
+        "sources": list(stream.patterns), "output": output, "workers": workers,
+        "text_column": list(spec.read_options.columns), "text_separator": spec.text_separator,
+        "part_size": part_size, "min_part_size": min_part_size, "shard_size": spec.shard_size,
+        "sequence_length": spec.sequence_length,
+    }  # fmt: skip
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _environment() -> dict[str, str]:
+    """The environment, with modules from where this one is and no folder of the user's own."""
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -1,0 +1,1 @@
+"""The order of a pass during which the dataset was extended."""

@@ -1,0 +1,74 @@
+"""litData's chunks of ids, whose items are documents; `index.json` beside them tells the type."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from streaming_ext.errors import SourceError, UsageError, one_line
+from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.text.token_sets.ids_of_file import IdsOfFile, bytes_of, held_ids
+from streaming_ext.text.token_sets.token_set import TokenSetFormat
+
+_TYPES = {5: "uint16", 6: "uint32", 2: "int32", 3: "int64"}
+
+
+class LitdataSet(TokenSetFormat):
+    """See `TokenSetFormat`; a chunk that is compressed is refused."""
+
+    name = "litdata"
+    suffixes = (".bin",)
+
+    def beside(self, path: Path) -> tuple[Path, ...]:
+        """The index of all chunks."""
+        return (path.with_name("index.json"),)
+
+    def glance(self, path: Path, name: str, options: IdOptions) -> None:
+        """Read the index alone."""
+        _type_of(path)
+
+    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
+        """The items of a chunk, whose places must lie within it.
+
+        Raises:
+            UsageError: the index is missing, or of something else.
+            SourceError: the chunk is cut short.
+        """
+        kind = np.dtype(_type_of(path)).newbyteorder("<")
+        data = bytes_of(path, name)
+        items = int.from_bytes(data[:4], "little")
+        head = 4 * (items + 2)
+        places = (
+            np.frombuffer(data, "<u4", items + 1, 4).astype(np.int64)
+            if head <= len(data)
+            else np.zeros(1, np.int64)
+        )
+        if (
+            places[0] != head or places[-1] != len(data) or (places[1:] < places[:-1]).any()
+            or ((places - head) % kind.itemsize).any()
+        ):  # fmt: skip
+            raise SourceError(
+                f"{name}: {len(data):,} bytes, in which the places of its {items:,} items do not "
+                f"lie as {kind.name} ids. It is cut short; copy it again."
+            )
+        starts = (places[:-1] - head) // kind.itemsize
+        return held_ids(np.frombuffer(data, kind, offset=head), starts=np.unique(starts))
+
+
+def _type_of(path: Path) -> str:
+    index = path.with_name("index.json")
+    try:
+        told = json.loads(index.read_bytes())["config"]
+        (form,) = told["data_format"]
+        compression = told["compression"]
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: there is no index.json beside it, which tells types.") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{index}: no index of litData: {one_line(error)}.") from error
+    kinds = {f"no_header_numpy:{code}": kind for code, kind in _TYPES.items()}
+    if compression is not None or not isinstance(form, str) or form not in kinds:
+        raise UsageError(
+            f"{index}: chunks of {form!r}, compressed with {compression}; chunks of ids, "
+            f"no_header_numpy of {', '.join(_TYPES.values())}, that are not compressed are read."
+        )
+    return kinds[form]

@@ -1,0 +1,60 @@
+"""llm.c's and modded-nanogpt's `.bin`: a head that counts the ids, then the ids.
+
+An end-of-text id stands before each document. Documents go on from file to file of one name,
+`fineweb_train_000001.bin` and so on.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.text.token_sets.ids_of_file import (
+    IdsOfFile,
+    first_bytes,
+    numbered_neighbour,
+    raw_ids,
+    size_of,
+)
+from streaming_ext.text.token_sets.token_set import TokenSetFormat
+
+_HEAD = 1024  # 256 numbers of 32 bits
+_TYPES = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
+_NUMBERED = re.compile(r"(.*?)(\d+)(\.bin)")
+
+
+class LlmcSet(TokenSetFormat):
+    """See `TokenSetFormat`."""
+
+    name = "llmc"
+    suffixes = (".bin",)
+    is_cut = True
+
+    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
+        """The ids behind the head, which must count them.
+
+        Raises:
+            UsageError: there is no such head.
+            SourceError: it counts others.
+        """
+        size = size_of(path, name)
+        head = np.frombuffer(first_bytes(path, name, min(_HEAD, size) // 4 * 4), "<i4")
+        dtype = _TYPES.get((int(head[0]), int(head[1]))) if len(head) * 4 == _HEAD else None
+        if dtype is None:
+            raise UsageError(
+                f"{name}: does not begin as files of llm.c do (20240520, 1 or 20240801, 7). Files "
+                "of bare ids are of the format nanogpt."
+            )
+        told = _HEAD + int(head[2]) * np.dtype(dtype).itemsize
+        if told != size:
+            raise SourceError(
+                f"{name}: {size:,} bytes, but its head counts {int(head[2]):,} ids, which make "
+                f"{told:,}. It is cut short; copy it again."
+            )
+        return raw_ids(path, name, dtype, head=_HEAD)
+
+    def neighbour(self, path: Path, step: int, options: IdOptions) -> Path | None:
+        """The file of the same name with the next number that there is."""
+        return numbered_neighbour(path, step, _NUMBERED)

@@ -1,0 +1,116 @@
+"""Plain MDS sets of ids, such as llm-foundry's: an `index.json` lists shards of rows of one length.
+
+Rows go on from shard to shard of an index, in its order.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from streaming_ext.dataset.compression import decompress
+from streaming_ext.dataset.formats import foreign_table
+from streaming_ext.dataset.formats.shard_table import ShardTable
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.errors import CorruptDatasetError, SourceError, UsageError
+from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.text.token_sets.ids_of_file import IdsOfFile, bytes_of, held_ids
+from streaming_ext.text.token_sets.token_set import TokenSetFormat
+
+_PACKED = ("", ".zstd", ".gz", ".bz2")
+_INDEX = "index.json"
+
+
+class MdsSet(TokenSetFormat):
+    """See `TokenSetFormat`; `--dtype` is for sets that store ids as bare bytes."""
+
+    name = "mds"
+    suffixes = tuple(f".mds{packed}" for packed in _PACKED)
+    tells_type = False
+
+    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
+        """The ids of a shard, which must be the one that the index describes.
+
+        Raises:
+            SourceError: it is not.
+            UsageError: there is no index, or it is of other columns.
+        """
+        listed = _listed(path, options.dtype)
+        table, number = listed.table, listed.number(path)
+        data = bytes_of(path, name)
+        expected = table.hashes[number]
+        if len(data) != table.sizes[number] or (expected and content_hash(data) != expected):
+            raise SourceError(
+                f"{name}: {len(data):,} bytes that are not the {int(table.sizes[number]):,} which "
+                "its index describes. It is cut short or changed; copy it again."
+            )
+        samples = int(table.samples[number])
+        try:
+            if (codec := table.codecs[number]) is not None:
+                size = int(table.stored_raw_sizes[number])
+                data = decompress(data, codec=codec, raw_size=size)
+            if table.rewriting is not None:
+                data = table.rewriting(data, samples=samples, where=name)
+        except CorruptDatasetError as error:
+            raise SourceError(f"{name}: {error}") from error
+        first = len(data) - samples * table.sample_bytes
+        if first < 0:
+            raise SourceError(f"{name}: does not hold the {samples:,} samples of its index.")
+        return held_ids(np.frombuffer(data, np.dtype(table.dtype).newbyteorder("<"), offset=first))
+
+    def glance(self, path: Path, name: str, options: IdOptions) -> None:
+        """Read the index alone."""
+        _listed(path, options.dtype).number(path)
+
+    def neighbour(self, path: Path, step: int, options: IdOptions) -> Path | None:
+        """The shard before or behind it in the index."""
+        listed = _listed(path, options.dtype)
+        number = listed.number(path) + step
+        names = listed.table.names
+        return listed.folder / names[number] if 0 <= number < len(names) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What an index lists, below its folder."""
+
+    folder: Path
+    table: ShardTable
+    numbers: dict[str, int]
+
+    def number(self, path: Path) -> int:
+        """Of a shard in the index."""
+        name = path.relative_to(self.folder).as_posix()
+        if name not in self.numbers:
+            raise UsageError(f"{path}: {self.folder / _INDEX} does not list it. Leave it out.")
+        return self.numbers[name]
+
+
+def _listed(path: Path, dtype: str | None) -> _Listed:
+    """The index that lists a shard: in its folder, or the nearest one above."""
+    for folder in path.parents:
+        index = folder / _INDEX
+        if index.is_file():
+            state = index.stat()
+            return _read(index, dtype, (state.st_mtime_ns, state.st_size))
+    raise UsageError(f"{path}: there is no index.json beside it or above. Write it with the set.")
+
+
+@lru_cache(4)
+def _read(index: Path, dtype: str | None, state: tuple[int, int]) -> _Listed:
+    folder = index.parent
+
+    def fetch(name: str, size: int) -> bytes:
+        return bytes_of(folder / name, str(folder / name))
+
+    try:
+        table = foreign_table(index.read_bytes(), where=str(index), fetch=fetch, token_dtype=dtype)
+    except CorruptDatasetError as error:
+        raise UsageError(str(error)) from error
+    if lost := [name for name in table.names if not (folder / name).is_file()]:
+        raise UsageError(
+            f"{index}: lists {lost[0]}{' and more' if len(lost) > 1 else ''}, which is not there. "
+            "Copy the set again."
+        )
+    return _Listed(folder, table, {name: number for number, name in enumerate(table.names)})

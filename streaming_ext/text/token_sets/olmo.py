@@ -1,0 +1,32 @@
+"""OLMo-core's and dolma's `.npy`: bare ids in the smallest type, an end-of-text id behind each."""
+
+from pathlib import Path
+
+import numpy as np
+
+from streaming_ext.errors import UsageError
+from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.text.token_sets.ids_of_file import IdsOfFile, first_bytes, raw_ids
+from streaming_ext.text.token_sets.token_set import TokenSetFormat
+
+_MAGIC = b"\x93NUMPY"
+
+
+class OlmoSet(TokenSetFormat):
+    """See `TokenSetFormat`; lists of documents beside the files are not needed."""
+
+    name = "olmo"
+    suffixes = (".npy",)
+    is_cut = True
+    ends_with_eot = True
+    tells_type = False
+
+    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
+        """All of the file is ids: it has not the head of NumPy's own files."""
+        ids = raw_ids(path, name, options.dtype or np.min_scalar_type(options.vocab_size - 1).name)
+        if first_bytes(path, name, len(_MAGIC)) == _MAGIC:
+            raise UsageError(
+                f"{name}: made by numpy.save; files of OLMo-core have no head. Write the array "
+                "with `array.tofile(...)` instead."
+            )
+        return ids

@@ -1,0 +1,176 @@
+"""A DataLoader with workers over a chain, whose state is known at every sample."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.loading.parent import end_with_parent
+from streaming_ext.loading.workers import as_it_is, forks, messages_of
+from streaming_ext.transforms.checkpointable import CheckpointableDataset
+from streaming_ext.transforms.iterator import require_same
+from streaming_ext.transforms.slots import SampleSlots
+from streaming_ext.transforms.turns import Turn, turns_of
+
+STATE_VERSION: Final = 1
+_PREFETCHED: Final = 2  # messages of each worker, by torch's default
+
+
+class _Messages(IterableDataset[Turn]):
+    """What a worker sends: its turns, their tensors in slots."""
+
+    def __init__(
+        self, dataset: CheckpointableDataset, state: Mapping[str, Any], slots: SampleSlots
+    ) -> None:
+        self._dataset, self._state, self._slots = dataset, state, slots
+
+    def __iter__(self) -> Iterator[Turn]:
+        info = get_worker_info()
+        if info is None:
+            raise UsageError("Messages are made in workers only.")
+        turns = turns_of(self._dataset, self._state, worker=info.id, workers=info.num_workers)
+        for turn in turns:
+            yield replace(turn, samples=self._slots.write(turn.samples, worker=info.id))
+
+
+class CheckpointableLoader:
+    """What a DataLoader gives, its workers' samples in turns, and a state between any two."""
+
+    def __init__(
+        self,
+        dataset: CheckpointableDataset,
+        *,
+        num_workers: int = 0,
+        samples_in_message: int = 16,
+        prefetch_factor: int = _PREFETCHED,
+        **settings: Any,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            dataset: whose samples are batches: end the chain with `.batch(...)`.
+            num_workers: processes, each with samples of its own; none for this one.
+            samples_in_message: that a worker sends at once, and that come one behind the other.
+            prefetch_factor: messages that each worker makes ahead.
+            settings: more of torch's DataLoader, such as `pin_memory`.
+
+        Raises:
+            UsageError: a setting belongs into the chain.
+        """
+        wrong = {"batch_size", "sampler", "batch_sampler", "shuffle", "collate_fn", "drop_last"}
+        if found := wrong & settings.keys():
+            raise UsageError(
+                f"{', '.join(sorted(found))}: batches are made by the chain. Use .batch(...) and "
+                ".shuffle(...) of the dataset."
+            )
+        if num_workers < 0 or min(samples_in_message, prefetch_factor) < 1:
+            raise UsageError(
+                "`num_workers` must be 0 or more, `samples_in_message` and `prefetch_factor` 1 or "
+                f"more, got {num_workers}, {samples_in_message} and {prefetch_factor}."
+            )
+        self._pin = bool(settings.pop("pin_memory", False))
+        if self._pin and not torch.cuda.is_available():
+            raise UsageError("pin_memory=True needs a GPU. Pass torch.cuda.is_available() instead.")
+        self._dataset, self._settings = dataset, settings
+        self._workers, self._prefetched = num_workers, prefetch_factor
+        self._in_message = samples_in_message
+        self._state = self._beginning()
+        self._loaded: dict[str, Any] | None = None  # that the next pass begins at
+
+    def _beginning(self) -> dict[str, Any]:
+        states: list[Any] = [None] * max(self._workers, 1)
+        return {"version": STATE_VERSION, "next": 0, "used": 0, "in_message": self._in_message,
+                "states": states}  # fmt: skip
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rest of a pass that a state was loaded of, else a new one."""
+        state, self._loaded = self._loaded or self._beginning(), None
+        self._state = state
+        return self._samples(state)
+
+    def _samples(self, state: dict[str, Any]) -> Iterator[Any]:
+        begun = copy.deepcopy(state)  # workers begin at it, however far this has come by then
+        for turn in self._turns(begun):
+            own = turn.share
+            if own != state["next"]:  # the one whose turn it was is at its end
+                state["used"] = 0
+            if not turn.samples:
+                state["next"], state["used"] = (own + 1) % len(state["states"]), 0
+            for number, sample in enumerate(turn.samples, 1):
+                skip = turn.state["skip"] + number
+                state["states"][own] = {**turn.state, "skip": skip}
+                whole = number == len(turn.samples)
+                state["next"] = (own + whole) % len(state["states"])
+                state["used"] = 0 if whole else state["used"] + 1
+                yield _pinned(sample) if self._pin else sample
+        if self._state is state:
+            self._state = self._beginning()
+
+    def _turns(self, state: dict[str, Any]) -> Iterator[Turn]:
+        """Samples of all workers, or of this process where there are none."""
+        if not self._workers:
+            # What was asked for, and no more, is made: nobody waits for a message to be full.
+            single = len(state["states"]) == 1
+            at = {**state, "in_message": 1, "used": 0} if single else state
+            yield from turns_of(self._dataset, at, worker=0, workers=1)
+            return
+        forked = forks(self._settings.get("multiprocessing_context"))
+        slots = SampleSlots(workers=self._workers, each=self._prefetched + 2, inherited=forked)
+        own = self._settings.get("worker_init_fn")
+
+        def begin(worker: int) -> None:
+            end_with_parent()
+            if own is not None:
+                own(worker)
+
+        loader: DataLoader[Any] = DataLoader(
+            _Messages(self._dataset, state, slots), batch_size=None, collate_fn=as_it_is,
+            num_workers=self._workers, prefetch_factor=self._prefetched,
+            **self._settings | {"worker_init_fn": begin if forked else own},
+        )  # fmt: skip
+        for turn in messages_of(loader):
+            yield replace(turn, samples=slots.read(turn.samples))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next sample is, as plain values."""
+        return copy.deepcopy(self._state)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on at a state with the next pass; the state is left as it is.
+
+        Raises:
+            ConfigMismatchError: it is of another chain, or of a number of workers that these
+                cannot go on for.
+        """
+        if state_dict.get("version") != STATE_VERSION or "states" not in state_dict:
+            raise ConfigMismatchError("This is no state of a CheckpointableLoader.")
+        shares, known = len(state_dict["states"]), state_dict["in_message"]
+        if shares % max(self._workers, 1):
+            able = ", ".join(str(n) for n in range(1, shares + 1) if shares % n == 0)
+            raise ConfigMismatchError(
+                f"The state is of {shares} workers, each with samples of its own, for which these "
+                f"{self._workers} cannot go on in the same turns. Resume with num_workers= one of "
+                f"0, {able}."
+            )
+        if shares > 1 and self._in_message != known:
+            raise ConfigMismatchError(
+                f"The state is of samples_in_message={known}, this loader has {self._in_message}: "
+                f"so many come of each worker in turn. Resume with samples_in_message={known}."
+            )
+        for number, one in enumerate(state_dict["states"]):
+            if one is not None:
+                require_same(self._dataset, (number, shares), one)
+        state = copy.deepcopy(dict(state_dict))
+        if shares == 1:  # samples come one behind the other, whatever a message holds
+            state |= {"in_message": self._in_message, "used": 0}
+        self._state = self._loaded = state
+
+
+def _pinned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _pinned(one) for name, one in value.items()}
+    return value.pin_memory() if isinstance(value, torch.Tensor) else value

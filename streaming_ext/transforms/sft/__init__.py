@@ -1,0 +1,1 @@
+"""Fine-tuning: conversations as tokens, with labels of what the assistant says."""

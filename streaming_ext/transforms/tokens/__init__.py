@@ -1,0 +1,1 @@
+"""Steps over tokens: made of text, cut, packed and filled up."""

@@ -1,0 +1,1 @@
+"""A published dataset written as another trainer reads it: plan, parts, publishing, verifying."""

@@ -1,0 +1,160 @@
+"""Where the bytes of an export go: whole files, pieces of shared ones, or into hashes alone."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import xxhash
+
+from streaming_ext.errors import ScratchError
+from tasks.core.exports.contract import Buffer, Sink
+from tasks.core.exports.records import Piece
+from tasks.core.storage.uploads import Put
+
+
+class _Hashed:
+    """Bytes that are hashed and passed on.
+
+    Attributes:
+        size: how many there were.
+    """
+
+    def __init__(self, path: str, start: int, ended: Callable[[Piece], None]) -> None:
+        self._path, self._start, self._ended = path, start, ended
+        self._digest = xxhash.xxh3_128()
+        self.size = 0
+
+    def write(self, data: Buffer) -> None:
+        view = memoryview(data)  # type: ignore[arg-type]  # of an array: only from 3.12 on
+        if not view.nbytes:
+            return
+        view = view.cast("B")
+        self._digest.update(view)
+        self._pass_on(view)
+        self.size += len(view)
+
+    def close(self) -> None:
+        self._ended(
+            Piece(
+                path=self._path,
+                start=self._start,
+                size=self.size,
+                xxh128=self._digest.hexdigest(),
+            )
+        )
+
+    def _pass_on(self, view: memoryview) -> None:
+        """Bytes, which go where `start` and those before them say."""
+
+
+class _Written(_Hashed):
+    """A file, or a piece of one, on this host."""
+
+    def __init__(
+        self, path: str, start: int, ended: Callable[[Piece], None], file: Path, *, shared: bool
+    ) -> None:
+        super().__init__(path, start, ended)
+        self._file, self._shared = file, shared
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | (0 if shared else os.O_TRUNC)
+            self._opened = os.fdopen(os.open(file, flags, 0o666), "wb", buffering=0)
+        except OSError as error:
+            raise _cannot_write(file, error) from error
+
+    def _pass_on(self, view: memoryview) -> None:
+        at = self._start + self.size
+        if self._opened.closed:
+            return  # given up: a library's destructor writes what it still holds
+        try:
+            while len(view):
+                written = os.pwrite(self._opened.fileno(), view, at)
+                view, at = view[written:], at + written
+        except OSError as error:
+            raise _cannot_write(self._file, error) from error
+
+    def close(self) -> None:
+        if self._opened.closed:
+            return
+        try:
+            if self._shared:  # a record will say that it is there, also after a loss of power
+                os.fdatasync(self._opened.fileno())
+                _sync_folder(self._file.parent)
+            else:  # have the disk begin, so that putting it in place has less to wait for
+                os.posix_fadvise(self._opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        except OSError as error:
+            raise _cannot_write(self._file, error) from error
+        finally:
+            self._opened.close()
+        super().close()
+
+    def abandon(self) -> None:
+        """Close it where that was not done: it is of no use."""
+        self._opened.close()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cannot_write(file: Path, error: OSError) -> ScratchError:
+    return ScratchError(f"Cannot write to scratch {file}: {(error.strerror or '').lower()}.")
+
+
+class WrittenOut:
+    """Files on scratch, each put in place when it is whole; shared ones in a folder of their own.
+
+    Attributes:
+        pieces: what was written.
+    """
+
+    def __init__(self, scratch: Path, assembly: Path, put: Put) -> None:
+        self._scratch, self._assembly, self._put = scratch, assembly, put
+        self.pieces: list[Piece] = []
+        self._sinks: list[_Written] = []
+
+    def abandon(self) -> None:
+        """Close what a failure left open: a worker lives on."""
+        for sink in self._sinks:
+            sink.abandon()
+
+    def file(self, path: str) -> Sink:
+        """A whole file."""
+
+        def ended(piece: Piece) -> None:
+            self.pieces.append(piece)
+            self._put(path, self._scratch / path)
+
+        return self._begun(_Written(path, 0, ended, self._scratch / path, shared=False))
+
+    def piece(self, path: str, start: int) -> Sink:
+        """Some bytes of a shared file."""
+        file = self._assembly / path
+        return self._begun(_Written(path, start, self.pieces.append, file, shared=True))
+
+    def _begun(self, sink: _Written) -> _Written:
+        self._sinks.append(sink)
+        return sink
+
+
+class HashedOut:
+    """Nothing but hashes of what would be written.
+
+    Attributes:
+        pieces: what would be written.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+
+    def file(self, path: str) -> Sink:
+        """A whole file."""
+        return _Hashed(path, 0, self.pieces.append)
+
+    def piece(self, path: str, start: int) -> Sink:
+        """Some bytes of a shared file."""
+        return _Hashed(path, start, self.pieces.append)

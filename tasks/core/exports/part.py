@@ -1,0 +1,125 @@
+"""From a part of a dataset to its share of an export, recorded last."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from streaming_ext.dataset.layout import Split
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.reading import manifest_of
+from streaming_ext.dataset.schema import FileRecord, to_json
+from streaming_ext.errors import CorruptDatasetError
+from tasks.core.exports.contract import Made, Out
+from tasks.core.exports.files import WrittenOut
+from tasks.core.exports.formats import FORMATS
+from tasks.core.exports.job import ExportJob
+from tasks.core.exports.records import ExportRecord, record_path
+from tasks.core.reading.dataset_files import DatasetFiles
+from tasks.core.reading.opened import read_record
+from tasks.core.reading.whole_documents import PartOfDataset
+from tasks.core.storage import LocalStorage, Storage
+from tasks.core.storage.uploads import uploads
+from tasks.core.workers.messages import JobProgress, MadePart
+
+
+def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
+    """The manifest of the dataset that an export is made from.
+
+    Raises:
+        CorruptDatasetError: another dataset lies there now.
+    """
+    try:
+        data = DatasetFiles(storage, {file.path: file.size}).read(file, limit=file.size)
+    except CorruptDatasetError as error:
+        raise CorruptDatasetError(
+            f"{storage} is not the dataset that this export was begun with: {file.path}: {error}."
+        ) from None
+    return manifest_of(data, where=f"{storage}/{file.path}")
+
+
+def open_part(storage: Storage, manifest: Manifest, part: int) -> PartOfDataset:
+    """A part of a dataset, as its manifest lists it.
+
+    Raises:
+        CorruptDatasetError: its record is missing or damaged.
+    """
+    file = manifest.parts[part].record
+    record = read_record(DatasetFiles(storage, {file.path: file.size}), manifest, part)
+    return PartOfDataset(storage, manifest, record)
+
+
+def write_splits(
+    job: ExportJob,
+    dataset: Storage,
+    manifest: Manifest,
+    out: Out,
+    report: Callable[[JobProgress], None] = lambda progress: None,
+) -> dict[Split, tuple[Made, ...]]:
+    """Have the format write all that a part holds; returns the part's own files."""
+    form = FORMATS[job.identity.export](manifest.spec, job.identity.options, job.totals)
+    part = open_part(dataset, manifest, job.part)
+    total = max(sum(place.own.tokens for place in job.places), 1)
+    done, made = 0, {}
+    for place in job.places:
+        exporter = form.open(place, out)
+        for documents in part.documents(place.split, origins=form.tells_origins):
+            exporter.add(documents)
+            done += len(documents.stream)
+            report(
+                JobProgress(
+                    fraction=done / total,
+                    text_bytes=done * documents.stream.itemsize,
+                    tokens=done,
+                )
+            )
+        made[place.split] = tuple(exporter.finish())
+    return made
+
+
+def export_part(
+    job: ExportJob,
+    dataset: Storage,
+    manifest: Manifest,
+    output: Storage,
+    report: Callable[[JobProgress], None] = lambda progress: None,
+) -> MadePart:
+    """Write a part's files, or its pieces of shared ones; the record makes it count.
+
+    Raises:
+        CorruptDatasetError: the dataset is damaged.
+        StorageError: the output or scratch is full, gone or not writable.
+    """
+    began = time.monotonic()
+    scratch = Path(job.scratch)
+    assembly = scratch if job.assembly is None else Path(job.assembly)
+    shutil.rmtree(scratch, ignore_errors=True)
+    with uploads(output) as put:
+        out = WrittenOut(scratch, assembly, put)
+        try:
+            made = write_splits(job, dataset, manifest, out, report)
+        finally:
+            out.abandon()
+    record = ExportRecord(
+        identity=job.identity,
+        part=job.part,
+        splits={place.split: place.own for place in job.places},
+        made=made,
+        pieces=tuple(out.pieces),
+    )
+    keeper = output if job.assembly is None else kept_in(assembly)
+    keeper.put(record_path(job.part), to_json(record))
+    shutil.rmtree(scratch, ignore_errors=True)
+    return MadePart(
+        documents=sum(place.own.documents for place in job.places),
+        tokens=sum(place.own.tokens for place in job.places),
+        size=sum(piece.size for piece in out.pieces),
+        seconds=time.monotonic() - began,
+    )
+
+
+def kept_in(assembly: Path) -> LocalStorage:
+    """Where the records of parts lie until the shared files are put in place."""
+    storage = LocalStorage(assembly)
+    storage.create()
+    return storage

@@ -1,0 +1,93 @@
+"""The one configuration of an extension: the same object in command line, YAML and parameters."""
+
+import os
+from typing import Annotated, Any, Literal
+
+from pydantic import ByteSize, Field
+
+from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.text.filters.filters import NAMES as FILTERS
+from tasks.core.config import CheckedConfig, ShardConfig
+from tasks.core.extending.extendable import require_extendable
+from tasks.core.storage import open_storage
+
+
+def _as_sharding(name: str) -> Any:
+    """A field as `shard` has it: bounds, default and description."""
+    return ShardConfig.model_fields[name]
+
+
+class ExtendRunConfig(ShardConfig):
+    """The run of an extension: `shard` into a published dataset, with its configuration."""
+
+
+class ExtendConfig(CheckedConfig):
+    """Which dataset to extend, by what, and with which means.
+
+    Only the sources and the two sizes of parts decide the bytes that are added; all else that does
+    is the dataset's own.
+    """
+
+    dataset: Annotated[
+        str, Field(min_length=1, description="The dataset: a folder, s3://, gs:// or az://.")
+    ]
+    sources: Annotated[
+        tuple[str, ...],
+        Field(
+            min_length=1,
+            description="What to add, as for shard; files that are in it unchanged are left out.",
+        ),
+    ]
+    workers: int = Field(
+        default_factory=lambda: os.cpu_count() or 1,
+        gt=0,
+        le=1024,
+        description="Worker processes a host; default: one a core.",
+    )
+    scratch: str | None = _as_sharding("scratch")
+    part_size: ByteSize = _as_sharding("part_size")
+    min_part_size: ByteSize = _as_sharding("min_part_size")
+    hub_config: str | None = _as_sharding("hub_config")
+    engine: Literal["auto", "reference"] = _as_sharding("engine")
+    executor: str = _as_sharding("executor")
+    partitions: int = _as_sharding("partitions")
+
+    @property
+    def output(self) -> str:
+        """Where the parts go."""
+        return self.dataset
+
+    @property
+    def run(self) -> ExtendRunConfig:
+        """The run that does it; the dataset's manifest is read for that.
+
+        Raises:
+            NotADatasetError: there is no published dataset.
+            UsageError: it cannot be extended.
+        """
+        storage = open_storage(self.dataset)
+        manifest = read_manifest(storage)
+        require_extendable(storage, manifest)
+        spec = manifest.spec
+        read = spec.read_options
+        # What is not set is each host's own, where there are several.
+        own = {name: getattr(self, name) for name in self.model_fields_set - {"dataset"}}
+        filters = {name: getattr(spec.filters, name) for name in FILTERS}
+        return ExtendRunConfig(
+            **own,
+            **filters,
+            output=self.dataset,
+            tokenizer=spec.tokenizer.name,
+            text_column=read.columns,
+            text_separator=read.separator,
+            format=read.source_format,
+            on_bad_document=read.on_bad_document,
+            keep_columns=read.kept,
+            sequence_length=spec.sequence_length,
+            holdout_fraction=spec.holdout_fraction,
+            holdout_seed=spec.holdout_seed,
+            shard_size=ByteSize(spec.shard_size),
+            output_format=spec.output_format,
+            compression=spec.compression,
+            deduplicate=spec.deduplicate,
+        )

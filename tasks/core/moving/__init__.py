@@ -1,0 +1,1 @@
+"""Published datasets and exports put elsewhere without a change: copied, and merged."""

@@ -1,0 +1,83 @@
+"""What an output says of itself until it is whole, and the scratch of what is being put there."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from streaming_ext.dataset.layout import RUNS_FOLDER
+from streaming_ext.errors import ConfigMismatchError, ScratchError, UsageError
+from tasks.core.storage import Storage
+
+BEGUN = f"{RUNS_FOLDER}/.begun"  # what is being put there; gone when all of it is
+
+
+class HasScratch(Protocol):
+    """A plan, as far as its folder for work in progress goes."""
+
+    @property
+    def scratch(self) -> Path: ...
+
+
+def is_begun(output: Storage, paths: Iterable[str], mark: bytes) -> bool:
+    """Whether this very work was begun on an output where nothing is published.
+
+    Args:
+        output: is looked at.
+        paths: of all files there.
+        mark: what the output says of this work until it is whole.
+
+    Raises:
+        ConfigMismatchError: something else was begun there.
+        UsageError: it holds files of others.
+    """
+    paths = list(paths)
+    if BEGUN in paths:
+        if output.read(BEGUN) != mark:
+            raise ConfigMismatchError(
+                f"{output} holds something that was begun of something else. Run that again, or "
+                "use an empty place."
+            )
+        return True
+    require_no_foreign(output, paths)
+    return False
+
+
+def require_no_foreign(output: Storage, paths: Iterable[str]) -> None:
+    """Refuse an output that holds files, but for reports of runs.
+
+    Raises:
+        UsageError: naming the first of them.
+    """
+    foreign = [path for path in paths if path.split("/", 1)[0] != RUNS_FOLDER]
+    if foreign:
+        raise UsageError(
+            f"{output} holds other files ({', '.join(foreign[:3])}"
+            f"{', ...' if len(foreign) > 3 else ''}). Use an empty folder as --output."
+        )
+
+
+def begin(plan: HasScratch, output: Storage, mark: bytes) -> None:
+    """Remove what killed runs left on its way, and say on the output what is being put there.
+
+    The caller holds the output.
+    """
+    output.remove_incoming()
+    try:
+        clean(plan)
+        plan.scratch.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ScratchError(f"Cannot write to scratch {plan.scratch}: {error.strerror}.") from error
+    output.put(BEGUN, mark)
+
+
+def let_be(plan: HasScratch, output: Storage) -> None:
+    """Remove what a run left that was killed when all but that was done."""
+    if BEGUN in output.list(RUNS_FOLDER):
+        output.remove(BEGUN)
+    clean(plan)
+
+
+def clean(plan: HasScratch) -> None:
+    """Remove the folder for work in progress."""
+    shutil.rmtree(plan.scratch, ignore_errors=True)

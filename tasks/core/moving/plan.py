@@ -1,0 +1,196 @@
+"""What a copy or a merge has to do: files that go together, and which of them are there."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from streaming_ext.dataset.layout import MANIFEST
+from streaming_ext.errors import ConfigMismatchError, StorageError, UsageError
+from streaming_ext.text.parts.part import Part
+from streaming_ext.text.sources import SourceFile
+from tasks.core.exports.plan import all_sizes
+from tasks.core.exports.records import EXPORT
+from tasks.core.moving.begun import BEGUN, begin, is_begun
+from tasks.core.moving.config import CopyConfig, MergeConfig
+from tasks.core.moving.contents import Contents, as_published, contents_of
+from tasks.core.moving.job import MoveJob, Text, Unit
+from tasks.core.moving.merging import merged
+from tasks.core.moving.move import move_unit
+from tasks.core.planning.plan import scratch_folder
+from tasks.core.planning.run_plan import StageName
+from tasks.core.planning.surroundings import require_outside
+from tasks.core.storage import Storage, open_storage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MovePlan:
+    """All that a copy or a merge needs to know before its first job.
+
+    Attributes:
+        contents: what the output is to hold.
+        parts: one a unit of it, with the bytes of its files.
+        todo: units of which a file is not there yet.
+        published: the output holds all of it.
+        read: see `MoveJob`.
+    """
+
+    config: CopyConfig | MergeConfig
+    stage: StageName
+    contents: Contents
+    parts: tuple[Part, ...]
+    todo: tuple[int, ...]
+    published: bool
+    scratch: Path
+    read: bool
+
+    def part(self, number: int) -> Part:
+        """What stands for a unit where people look at the run."""
+        return self.parts[number]
+
+    def job(self, number: int, output: Storage) -> MoveJob:
+        """What a worker is to do for a unit."""
+        return MoveJob(
+            unit=self.contents.units[number],
+            output=str(output),
+            scratch=str(self.scratch / f"{number:05}"),
+            read=self.read,
+        )
+
+
+def plan_copy(config: CopyConfig, output: Storage) -> MovePlan:
+    """What a copy has to do; nothing is written.
+
+    Raises:
+        UsageError: the output is the original, or holds something else.
+        DatasetError: nothing is published there, or its metadata are damaged.
+    """
+    original = open_storage(config.dataset)
+    if str(original) == str(output):
+        raise UsageError(f"{output} is the original itself. Copy it to another place.")
+    return _plan(config, "copy", contents_of(original), output, read=True)
+
+
+def plan_merge(config: MergeConfig, output: Storage) -> MovePlan:
+    """What a merge has to do; nothing is written.
+
+    Raises:
+        UsageError: the datasets do not go together, or the output holds something else.
+        DatasetError: there is no dataset to merge, or its metadata are damaged.
+    """
+    datasets = [open_storage(url) for url in config.datasets]
+    if str(output) in map(str, datasets):
+        raise UsageError(f"{output} is one of the datasets. Use another --output.")
+    contents = merged(datasets, repeats=config.repeats)
+    return _plan(config, "merge", contents, output, read=False)
+
+
+def _plan(
+    config: CopyConfig | MergeConfig,
+    stage: StageName,
+    contents: Contents,
+    output: Storage,
+    *,
+    read: bool,
+) -> MovePlan:
+    require_outside(output)
+    plan = MovePlan(
+        config=config,
+        stage=stage,
+        contents=contents,
+        parts=tuple(_part(number, unit) for number, unit in enumerate(contents.units)),
+        todo=tuple(range(len(contents.units))),
+        published=False,
+        scratch=scratch_folder(config, output),
+        read=read,
+    )
+    _require_room_for_files(plan, output)
+    return _without_what_is_done(plan, output)
+
+
+def _part(number: int, unit: Unit) -> Part:
+    move = unit.moves[0] if unit.moves else None
+    name = unit.texts[-1].path if move is None else f"{move.root}/{move.path}"
+    size = sum(move.size for move in unit.moves)
+    return Part.whole(number, SourceFile(url=name, size=size))
+
+
+def _require_room_for_files(plan: MovePlan, output: Storage) -> None:
+    """Refuse files that the output could not be given.
+
+    Raises:
+        UsageError: one is too large.
+    """
+    if (most := output.largest_file) is None:
+        return
+    for path, size in plan.contents.sizes.items():
+        if size > most:
+            raise UsageError(
+                f"{path} has {size:,} bytes; {output} is given files of at most {most:,}. Use a "
+                "folder or s3:// instead."
+            )
+
+
+def _without_what_is_done(plan: MovePlan, output: Storage) -> MovePlan:
+    sizes = all_sizes(output)
+    wanted = plan.contents.manifest
+    same = as_published(output, wanted)
+    other = EXPORT if wanted.path == MANIFEST else MANIFEST
+    if same is False or other in sizes:
+        raise ConfigMismatchError(
+            f"{output} holds another dataset or export. Nothing was changed there. Use an empty "
+            "place."
+        )
+    if same:  # what it lost is put there again
+        todo = _missing(plan, sizes)
+        whole = not todo and not _lost(plan.contents.rest, sizes)
+        return replace(plan, todo=todo, published=whole)
+    if is_begun(output, sizes, _mark(plan)):
+        return replace(plan, todo=_missing(plan, sizes))
+    return plan
+
+
+def _mark(plan: MovePlan) -> bytes:
+    """What the output says of itself until it is whole: which manifest it is going to have."""
+    file = plan.contents.manifest.file
+    return f"{plan.stage} {file.path} {file.size} {file.xxh128}\n".encode()
+
+
+def _missing(plan: MovePlan, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    units = plan.contents.units
+    return tuple(number for number, unit in enumerate(units) if _lost(unit, sizes))
+
+
+def _lost(unit: Unit, sizes: Mapping[str, int]) -> list[str]:
+    return [path for path, size in unit.sizes.items() if sizes.get(path) != size]
+
+
+def prepare(plan: MovePlan, output: Storage) -> None:
+    """Remove what killed runs left on its way, and say on the output what is being put there.
+
+    The caller holds the output.
+    """
+    begin(plan, output, _mark(plan))
+
+
+def publish(
+    plan: MovePlan, output: Storage, *, tell: Callable[[str], None] = lambda words: None
+) -> None:
+    """Put in place what belongs to no part, look whether all is there, and put the manifest.
+
+    Raises:
+        StorageError: the output is full, gone or not writable, or lost what was put there.
+    """
+    tell("putting the indexes")
+    move_unit(plan.contents.rest, output, plan.scratch / "rest", read=plan.read)
+    tell("looking whether all of it is there")
+    sizes = all_sizes(output)
+    if lost := [path for path, size in plan.contents.sizes.items() if sizes.get(path) != size]:
+        raise StorageError(
+            f"{output} said that it kept {lost[0]}, and does not hold it as written. Nothing is "
+            "published. Run the same command again."
+        )
+    tell("putting the manifest")
+    output.require_held()  # what came before may have taken hours
+    manifest: Text = plan.contents.manifest
+    output.put(manifest.path, manifest.text.encode())
+    output.remove(BEGUN)

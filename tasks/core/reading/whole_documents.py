@@ -1,0 +1,152 @@
+"""The documents of a part of a dataset, read shard by shard and cut at end-of-text ids."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_ext.dataset.layout import Split
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.places import PlacesOfPart, PlacesOfSources
+from streaming_ext.dataset.provenance import documents_limit, read_provenance
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.shuffled.source_table import sources_of
+from streaming_ext.dataset.spec import DatasetSpec
+from streaming_ext.errors import CorruptDatasetError
+from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
+from tasks.core.reading.opened import damaged, read_listed
+from tasks.core.storage import Storage
+
+Ints = npt.NDArray[np.int64]
+Ids = npt.NDArray[Any]  # uint16 or uint32
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Where documents come from, for formats that tell it."""
+
+    places: PlacesOfPart | PlacesOfSources
+    sources: Ints  # (documents,), of a shuffled dataset
+    rows: Ints  # (documents,)
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Consecutive whole documents of a part's split.
+
+    Attributes:
+        stream: their ids, an end-of-text id behind each, (tokens,).
+        ends: where each ends in the stream, behind its end-of-text id, (documents,).
+        origins: where they come from, if the format wants to know.
+    """
+
+    stream: Ids
+    ends: Ints
+    origins: Origins | None = None
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each, with its end-of-text id, (documents,)."""
+        return np.diff(self.ends, prepend=0)
+
+
+class PartOfDataset:
+    """One part of a published dataset, open for reading.
+
+    Args:
+        storage: the dataset's.
+        manifest: the dataset's.
+        record: of the part.
+    """
+
+    def __init__(self, storage: Storage, manifest: Manifest, record: PartRecord) -> None:
+        sizes = {file.path: file.size for file in record.files()}
+        if manifest.shuffled is not None:
+            sizes[manifest.shuffled.sources.path] = manifest.shuffled.sources.size
+        self._files = DatasetFiles(storage, sizes)
+        self._manifest, self._record = manifest, record
+        self._spec: DatasetSpec = manifest.spec
+
+    def documents(
+        self,
+        split: Split,
+        *,
+        origins: bool = False,
+        read: Callable[[int], None] = lambda size: None,
+    ) -> Iterator[Documents]:
+        """All documents of a split, a shard's worth at a time.
+
+        Args:
+            split: which one.
+            origins: whether to tell where they come from.
+            read: called with the size of each shard that was read, in bytes.
+
+        Raises:
+            CorruptDatasetError: a file is missing or damaged, or holds what is not recorded.
+            StorageError: it cannot be read.
+        """
+        told = self._origins(split) if origins else None
+        first = 0
+        for block in self._blocks(split, read):
+            last = first + len(block.ends)
+            if told is not None:
+                part = Origins(told.places, told.sources[first:last], told.rows[first:last])
+                block = replace(block, origins=part)  # noqa: PLW2901
+            yield block
+            first = last
+        expected = self._record.splits[split].documents
+        if first != expected:
+            raise CorruptDatasetError(
+                f"{self._files.storage}: part {self._record.part:05} holds {first} documents of "
+                f"{split}, {expected} are recorded. `shardmill verify` checks every file."
+            )
+
+    def _blocks(self, split: Split, read: Callable[[int], None]) -> Iterator[Documents]:
+        held = self._record.splits[split]
+        left, eot = held.tokens, self._spec.tokenizer.eot_id
+        begun: list[Ids] = []  # of a document that ends in a later shard
+        for shard in held.shards:
+            try:
+                # ids: (tokens of the shard,), padding left out
+                ids = read_tokens(self._files, split, shard, self._spec).reshape(-1)[:left]
+            except CorruptDatasetError as error:
+                raise damaged(self._files, f"{split}/{shard.name}", error) from None
+            left -= len(ids)
+            ends = np.flatnonzero(ids == eot) + 1
+            read(shard.size)
+            if not len(ends):
+                begun.append(ids)
+                continue
+            cut = int(ends[-1])
+            stream, rest = ids[:cut], ids[cut:]
+            if begun:
+                ends += sum(map(len, begun))
+                stream = np.concatenate([*begun, stream])
+            begun = [rest] if len(rest) else []
+            yield Documents(stream, ends)
+        if begun or left:
+            raise CorruptDatasetError(
+                f"{self._files.storage}: the last document of {split} in part "
+                f"{self._record.part:05} has no end. `shardmill verify` checks every file."
+            )
+
+    def _origins(self, split: Split) -> Origins:
+        record, manifest = self._record, self._manifest
+        data = read_listed(
+            self._files,
+            record.documents,
+            limit=documents_limit(record.rows, len(record.spec.keep_columns)),
+        )
+        rows, sources = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for batch in read_provenance(data):
+            mask = batch.of(split)
+            rows.append(batch.rows[mask])
+            of_source = batch.sources if batch.sources is not None else np.zeros_like(batch.rows)
+            sources.append(of_source[mask])
+        places: PlacesOfPart | PlacesOfSources = PlacesOfPart(record, manifest)
+        if manifest.shuffled is not None:
+            table = read_listed(self._files, manifest.shuffled.sources)
+            places = PlacesOfSources(sources_of(table))
+        return Origins(places, np.concatenate(sources), np.concatenate(rows))

@@ -1,0 +1,300 @@
+"""What a subset has to do: which documents, in which parts, and which parts are there."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from streaming_ext.dataset.layout import MANIFEST, record_path
+from streaming_ext.dataset.manifest import Manifest, MergedDataset
+from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.schema import FileRecord, to_json
+from streaming_ext.dataset.spec import DatasetSpec, SubsetRule
+from streaming_ext.errors import NotADatasetError, UsageError
+from streaming_ext.text.parts.part import Part
+from streaming_ext.text.sources import SourceFile
+from tasks.core.moving.begun import begin, is_begun
+from tasks.core.moving.contents import records_of
+from tasks.core.outputs.whole import lost_files
+from tasks.core.planning.plan import scratch_folder
+from tasks.core.planning.run_plan import StageName
+from tasks.core.planning.surroundings import require_outside
+from tasks.core.reading.dataset_files import DatasetFiles
+from tasks.core.reading.records import read_records
+from tasks.core.storage import Storage, open_storage
+from tasks.core.subsets.choosing import Choice, Ints, choose_documents, choose_tokens, chosen
+from tasks.core.subsets.config import SubsetConfig
+from tasks.core.subsets.job import OriginalPart, SubsetJob
+from tasks.core.subsets.part import documents_of
+
+_IO_THREADS = 8
+_MOST_PIECES = 1000  # parts of the dataset that become one of the subset
+_AT_ONCE = 2**20
+# A run plans several times: the last choice by tokens, by the manifest's hash and what was asked.
+_chosen: dict[tuple[str, int, int | None], Choice] = {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubsetPlan:
+    """All that a subset needs to know before its first job.
+
+    Attributes:
+        dataset: that it is taken of.
+        original: its manifest.
+        members: what the subset says that it was merged of.
+        specs: of each part of the subset.
+        originals: the parts of the dataset that each is made of.
+        parts: of the subset.
+        todo: parts without a record.
+        published: the output holds this very subset, whole.
+    """
+
+    config: SubsetConfig
+    dataset: Storage
+    original: Manifest
+    spec: DatasetSpec
+    members: tuple[MergedDataset, ...]
+    specs: tuple[DatasetSpec, ...]
+    originals: tuple[tuple[OriginalPart, ...], ...]
+    parts: tuple[Part, ...]
+    largest: int
+    todo: tuple[int, ...]
+    published: bool
+    scratch: Path
+    stage: StageName = "subset"
+
+    def part(self, number: int) -> Part:
+        """A part, by the bytes of the shards that it may be made of."""
+        return self.parts[number]
+
+    def job(self, number: int, output: Storage) -> SubsetJob:
+        """What a worker is to do for a part."""
+        return SubsetJob(
+            part=number,
+            originals=self.originals[number],
+            dataset=str(self.dataset),
+            manifest=FileRecord.of(MANIFEST, to_json(self.original)),
+            largest=self.largest,
+            spec=self.specs[number],
+            output=str(output),
+            scratch=str(self.scratch / f"{number:05}"),
+        )
+
+
+def plan_subset(config: SubsetConfig, output: Storage) -> SubsetPlan:
+    """What a subset has to do; nothing is written.
+
+    Raises:
+        UsageError: there are not so many documents, or the output holds something else.
+        ConfigMismatchError: another subset was begun or made there.
+        DatasetError: there is no dataset, or it is damaged.
+    """
+    require_outside(output)
+    dataset = open_storage(config.dataset)
+    if str(dataset) == str(output):
+        raise UsageError(f"{output} is the dataset itself. Use another --output.")
+    manifest, records = records_of(dataset)
+    _require_plain(dataset, manifest)
+    counts = [sum(split.documents for split in record.splits.values()) for record in records]
+    of = FileRecord.of(MANIFEST, to_json(manifest)).xxh128
+    choice = _choose(config, dataset, records, sum(counts), of)
+    rule = SubsetRule(
+        of=of,
+        documents=choice.documents,
+        seed=config.drawn_by,
+    )
+    groups = list(_groups(manifest, records, counts, choice, config.drawn_by))
+    specs = [
+        manifest.spec_of(group[0].part).model_copy(update={"subset": rule}) for group in groups
+    ]
+    plan = SubsetPlan(
+        config=config,
+        dataset=dataset,
+        original=manifest,
+        spec=manifest.spec.model_copy(update={"subset": rule}),
+        members=_members(manifest, groups, rule),
+        specs=tuple(specs),
+        originals=tuple(groups),
+        parts=tuple(_part(number, group, records) for number, group in enumerate(groups)),
+        largest=choice.largest,
+        todo=tuple(range(len(groups))),
+        published=False,
+        scratch=scratch_folder(config, output),
+    )
+    return _without_what_is_done(plan, output)
+
+
+def _require_plain(dataset: Storage, manifest: Manifest) -> None:
+    spec = manifest.spec
+    for kind, value in {"shuffled": spec.shuffle, "deduplicated": spec.deduplicate}.items():
+        if value is not None:
+            raise UsageError(
+                f"{dataset} is {kind}, which is checked over all of its documents: a subset of it "
+                "cannot be. Take the subset of a dataset of the same sources that is not, or "
+                "export it."
+            )
+    if spec.subset is not None or any(each.spec.subset is not None for each in manifest.merged):
+        raise UsageError(
+            f"{dataset} is a subset itself, or merged of one. Take one of the whole dataset."
+        )
+
+
+def _choose(
+    config: SubsetConfig, dataset: Storage, records: Sequence[PartRecord], total: int, of: str
+) -> Choice:
+    seed = config.drawn_by
+    if config.documents is not None:
+        if config.documents > total:
+            raise UsageError(
+                f"{dataset} has {total:,} documents, --documents asks for {config.documents:,}."
+            )
+        return choose_documents(total, config.documents, seed)
+    tokens = config.most_tokens or 0
+    held = sum(split.tokens for record in records for split in record.splits.values())
+    if tokens > held:
+        raise UsageError(f"{dataset} has {held:,} tokens, --tokens asks for {tokens:,}.")
+    chosen_before = _chosen.get((of, tokens, seed))
+    choice = chosen_before or choose_tokens(_Lengths(dataset, records), tokens, seed)
+    if choice is None:
+        raise UsageError(f"The first document has more than {tokens:,} tokens. Raise --tokens.")
+    _chosen.clear()
+    _chosen[of, tokens, seed] = choice
+    return choice
+
+
+class _Lengths:
+    """Tokens of all documents, with their end-of-text ids, as often as they are asked for."""
+
+    def __init__(self, dataset: Storage, records: Sequence[PartRecord]) -> None:
+        self._dataset, self._records = dataset, records
+
+    def __iter__(self) -> Iterator[Ints]:
+        with ThreadPoolExecutor(_IO_THREADS) as threads:
+            for first in range(0, len(self._records), _IO_THREADS):  # few are held at a time
+                for runs in threads.map(self._of, self._records[first : first + _IO_THREADS]):
+                    yield from runs
+
+    def _of(self, record: PartRecord) -> list[Ints]:
+        files = DatasetFiles(self._dataset, {record.documents.path: record.documents.size})
+        return [documents.tokens + 1 for documents in documents_of(files, record)]
+
+
+def _groups(
+    manifest: Manifest,
+    records: Sequence[PartRecord],
+    counts: Sequence[int],
+    choice: Choice,
+    seed: int | None,
+) -> Iterator[tuple[OriginalPart, ...]]:
+    """The parts of the dataset that each part of the subset is made of, in order.
+
+    A part that gives nothing is left out; those of whole files go together until they fill a shard,
+    or those of the next dataset begin that was merged, or of the next generation.
+    """
+    borders = np.cumsum([member.parts for member in manifest.members])
+
+    def member_of(part: int) -> int:
+        return int(np.searchsorted(borders, part, side="right"))
+
+    group: list[OriginalPart] = []
+    held, first, pieces = 0, 0, 0
+    room = manifest.spec.shard_size // np.dtype(manifest.spec.dtype).itemsize
+    for record, count in zip(records, counts, strict=True):
+        taken = _taken(first, count, choice, seed)
+        original = OriginalPart(part=record.part, first=first)
+        first += count
+        if not taken:
+            continue
+        tokens = sum(split.tokens for split in record.splits.values()) * taken // count
+        alone = any(piece.span is not None for piece in record.made_of) or bool(
+            record.spec.keep_columns
+        )
+        other = bool(group) and member_of(group[0].part) != member_of(record.part)
+        full = held + tokens > room or pieces + len(record.made_of) > _MOST_PIECES
+        if group and (alone or other or full):
+            yield tuple(group)
+            group, held, pieces = [], 0, 0
+        if alone:
+            yield (original,)
+            continue
+        group.append(original)
+        held, pieces = held + tokens, pieces + len(record.made_of)
+    if group:
+        yield tuple(group)
+
+
+def _taken(first: int, count: int, choice: Choice, seed: int | None) -> int:
+    """How many of some consecutive documents are taken."""
+    return sum(
+        int(chosen(begin, min(_AT_ONCE, first + count - begin), choice, seed).sum())
+        for begin in range(first, first + count, _AT_ONCE)
+    )
+
+
+def _members(
+    manifest: Manifest, groups: Sequence[Sequence[OriginalPart]], rule: SubsetRule
+) -> tuple[MergedDataset, ...]:
+    """What a subset of a merged dataset says that it was merged of."""
+    members, before = [], 0
+    for member in manifest.members:
+        after = before + member.parts
+        own = sum(before <= group[0].part < after for group in groups)
+        spec = member.spec.model_copy(update={"subset": rule})
+        members.append(member.model_copy(update={"parts": own, "spec": spec}))
+        before = after
+    return tuple(members)
+
+
+def _part(number: int, group: Sequence[OriginalPart], records: Sequence[PartRecord]) -> Part:
+    size = sum(
+        shard.size
+        for original in group
+        for split in records[original.part].splits.values()
+        for shard in split.shards
+    )
+    return Part.whole(number, SourceFile(url=records[group[0].part].source.url, size=size))
+
+
+def _mark(plan: SubsetPlan) -> bytes:
+    """What the output says of itself until it is whole."""
+    return b"subset " + to_json(plan.spec)
+
+
+def _without_what_is_done(plan: SubsetPlan, output: Storage) -> SubsetPlan:
+    try:
+        there = read_manifest(output)
+    except NotADatasetError:
+        there = None
+    if there is not None:
+        there.spec.require_same(plan.spec, where=str(output))
+        todo = _missing(plan, output)
+        return replace(plan, todo=todo, published=not todo)
+    if is_begun(output, output.list(), _mark(plan)):
+        return replace(plan, todo=_missing(plan, output))
+    return plan
+
+
+def _missing(plan: SubsetPlan, output: Storage) -> tuple[int, ...]:
+    """Parts without a record, or whose files are not all there."""
+    sizes, records = output.list(), read_records(output)
+    done = {
+        number
+        for number, record in records.items()
+        if number < len(plan.specs)
+        and record.spec == plan.specs[number]
+        and not lost_files(sizes, record.files())
+    }
+    return tuple(number for number in range(len(plan.parts)) if number not in done)
+
+
+def prepare(plan: SubsetPlan, output: Storage) -> None:
+    """Remove what killed runs left on its way, and say on the output what is being made.
+
+    The caller holds the output.
+    """
+    begin(plan, output, _mark(plan))
+    for number in plan.todo:  # of what is made again nothing says that it is whole
+        output.remove(record_path(number))

@@ -1,0 +1,113 @@
+"""`shardmill export` as a user runs it: the command, a kill in the middle, object storage."""
+
+import json
+import os
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.core.exports.verify import verify_export
+from tasks.core.storage import open_storage
+from tests.command_line import CommandLine, wait_for
+from tests.servers.swift import SwiftServer, download_all, s3_client
+from tests.tasks.core.exports.exporting import content, exported, make_dataset
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """Every file of an export that two runs must have alike."""
+    return {path: data for path, data in content(root).items() if not path.startswith("runs/")}
+
+
+def test_the_command_makes_checks_and_describes(
+    served: CommandLine, dataset: Path, tmp_path: Path
+) -> None:
+    """Two processes make the bytes that one makes, whatever the order of the parts."""
+    output = tmp_path / "out"
+    words = ("export", "megatron", dataset, "--output", output, "--workers", 2)
+    ended = served.run(*words, "--verify")
+    assert ended.returncode == 0, ended.stderr
+    assert f"{output}: megatron of {dataset}; holdout " in ended.stdout
+    assert f"{output}: sound" in ended.stdout
+    assert files_of(output) == files_of(exported(dataset, tmp_path / "one", "megatron"))
+    again = served.run(*words, "--verify", "--json")
+    assert again.returncode == 0, again.stderr
+    assert "done" not in again.stdout
+    assert json.loads(again.stdout)["sound"]
+    told = json.loads(served.run("inspect", output, "--json").stdout)
+    assert told["dataset"] == str(dataset)
+    assert told["identity"]["export"] == "megatron"
+    assert sorted(told["splits"]) == ["holdout", "train"]
+
+
+def test_a_killed_export_goes_on(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
+    """A shard that is a pipe holds the run up, so that it is killed where it is to be."""
+    source, output = tmp_path / "source", tmp_path / "out"
+    shutil.copytree(dataset, source)
+    shard = sorted((source / "train/00003").iterdir())[0]
+    data = shard.read_bytes()
+    shard.unlink()
+    os.mkfifo(shard)
+    words = ("export", "nanogpt", source, "--output", output, "--workers", 1)
+    run = served.start(*words)
+    records = tmp_path / ".out.scratch/assembly/export"
+    held: list[int] = []  # the pipe, open for writing: whoever reads it waits
+
+    def is_read() -> bool:
+        with suppress(OSError):  # nobody reads it yet
+            held.append(os.open(shard, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(held)
+
+    wait_for(lambda: is_read() or run.poll() is not None)
+    os.killpg(run.pid, signal.SIGKILL)
+    _, said = run.communicate()
+    os.close(held.pop())
+    done = len([*records.glob("*.json")])  # the order in which parts get the one worker is open
+    assert done < 5, said
+    assert sorted(file.name for file in output.iterdir()) == [".incoming", "export", "runs"]
+    shard.unlink()
+    shard.write_bytes(data)
+    ended = served.run(*words)
+    assert ended.returncode == 0, ended.stderr
+    assert f"{5 - done} done, {done} done before" in ended.stdout
+    assert files_of(output) == files_of(exported(source, tmp_path / "undisturbed", "nanogpt"))
+
+
+@pytest.mark.parametrize("name", ["megatron", "parquet"])
+def test_from_and_to_object_storage(
+    s3: SwiftServer, bucket: str, tmp_path: Path, name: str
+) -> None:
+    """A file that many parts share is put together here and goes up in the end; others at once."""
+    dataset = make_dataset(tmp_path, shard_samples=100).root
+    here = files_of(exported(dataset, tmp_path / "here", name))
+    client = s3_client(s3.url)
+    for file in dataset.rglob("*"):
+        if file.is_file():
+            key = f"in/{file.relative_to(dataset).as_posix()}"
+            client.put_object(Bucket=bucket, Key=key, Body=file.read_bytes())
+    client.close()
+    exported(f"s3://{bucket}/in", f"s3://{bucket}/out", name)
+    report = verify_export(open_storage(f"s3://{bucket}/out"))
+    assert report.sound
+    assert not report.not_compared
+    found = files_of(download_all(s3.url, bucket, "out", tmp_path / "copy"))
+    told = json.loads(found.pop("export.json"))
+    assert told.pop("dataset") == f"s3://{bucket}/in"
+    expected = json.loads(here.pop("export.json"))
+    assert expected.pop("dataset") == str(dataset)
+    assert (found, told) == (here, expected)
+
+
+def test_a_large_file_goes_up_without_being_in_memory(
+    s3: SwiftServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming_ext.storage.dialects.s3.PIECE_BYTES", 5 * 2**20)
+    monkeypatch.setattr("tasks.core.storage.object_store._MAPPED_BYTES", 10 * 2**20)
+    data = np.random.default_rng(1).bytes(12 * 2**20)
+    (tmp_path / "large").write_bytes(data)
+    open_storage(f"s3://{bucket}/out").put_file("train.bin", tmp_path / "large")
+    found = download_all(s3.url, bucket, "out", tmp_path / "copy") / "train.bin"
+    assert found.read_bytes() == data

@@ -1,0 +1,112 @@
+"""`shardmill extend` as a user runs it: the command, kills, two at once, object storage."""
+
+import json
+import os
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.reading import read_manifest
+from tasks.core.storage import open_storage
+from tasks.core.verify.verify import verify
+from tests.command_line import CommandLine, wait_for, workers_of
+from tests.flows.commands.conftest import Command, shardmill  # noqa: F401
+from tests.servers.swift import SwiftServer, aws_environment
+from tests.tasks.core.exports.exporting import content
+from tests.tasks.core.extending.extended import write_source
+
+TEXTS = [f"A document that came later, number {number}." * 5 for number in range(300)]
+
+
+@pytest.fixture
+def old(dataset: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(dataset, tmp_path / "old"))
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    for number in range(4):
+        write_source(tmp_path / "new" / f"{number}.parquet", TEXTS[number::4])
+    return tmp_path / "new"
+
+
+def same_files(root: Path) -> dict[str, bytes]:
+    return {path: data for path, data in content(root).items() if not path.startswith("runs/")}
+
+
+def test_extended_by_a_folder(
+    served: CommandLine,
+    old: Path,
+    new: Path,
+    shardmill: Command,  # noqa: F811
+) -> None:
+    parts = len(read_manifest(open_storage(str(old))).parts)
+    parent = content_hash((old / "manifest.json").read_bytes())
+    asked = shardmill("extend", old, new, "--dry-run", "--json")
+    assert asked.returncode == 0, asked.stderr
+    told = json.loads(asked.stdout)
+    assert (told["parts"], told["done"]) == (parts + 4, parts)
+    assert told["todo"] == [str(file) for file in sorted(new.iterdir())]
+    assert not (old / "extending.json").exists()
+    ended = served.run("extend", old, new, "--workers", 1)
+    assert ended.returncode == 0, ended.stderr
+    assert verify(open_storage(str(old)), deep=True).findings == ()
+    assert verify(open_storage(str(old)), generation=parent[:12]).findings == ()
+    shown = shardmill("inspect", old, "--generation", parent[:12], "--json")
+    assert len(json.loads(shown.stdout)["parts"]) == parts
+    assert f"generation 0   {parent}: " in shardmill("inspect", old).stdout
+    refused = shardmill("inspect", old, "--generation", "00000f")
+    assert refused.returncode == 2
+    assert "no generation has a hash that begins with '00000f'. There are" in refused.stderr
+
+
+@pytest.mark.soak
+def test_killed_and_refused_beside_another(
+    served: CommandLine, old: Path, new: Path, tmp_path: Path
+) -> None:
+    twin = Path(shutil.copytree(old, tmp_path / "twin"))
+    before = (old / "manifest.json").read_bytes()
+    words = ("extend", old, new, "--workers", 1)
+    run = served.start(*words)
+    wait_for(lambda: (old / "extending.json").exists() or run.poll() is not None)
+    with suppress(psutil.NoSuchProcess, IndexError):
+        workers_of(run.pid)[0].suspend()
+    assert run.poll() is None
+    beside = served.run(*words)
+    assert beside.returncode == 2, beside.stderr
+    assert "Another run is writing" in beside.stderr
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    assert (old / "manifest.json").read_bytes() == before
+    assert verify(open_storage(str(old))).findings == ()
+    ended = served.run(*words)
+    assert ended.returncode == 0, ended.stderr
+    assert served.run("extend", twin, new, "--workers", 2).returncode == 0
+    assert same_files(old) == same_files(twin)
+    again = served.run(*words)
+    assert again.returncode == 0
+    assert len(read_manifest(open_storage(str(old))).generations) == 1
+
+
+@pytest.mark.soak
+def test_in_object_storage(
+    embedded: CommandLine, s3: SwiftServer, bucket: str, old: Path, new: Path
+) -> None:
+    """The same files as on disk; a file is put in one step, the manifest too."""
+    runs = embedded.where(**aws_environment(s3.url))
+    url = f"s3://{bucket}/grown"
+    assert runs.run("copy", old, url).returncode == 0
+    parent = content_hash((old / "manifest.json").read_bytes())
+    ended = runs.run("extend", url, new, "--workers", 2)
+    assert ended.returncode == 0, ended.stderr
+    assert runs.run("extend", old, new, "--workers", 1).returncode == 0
+    compared = runs.run("copy", old, url, "--verify-only")
+    assert compared.returncode == 0, compared.stdout
+    for words in ((), ("--generation", parent[:12])):
+        checked = runs.run("verify", url, *words)
+        assert checked.returncode == 0, checked.stdout

@@ -1,0 +1,219 @@
+"""Runs of two stages, stopped, killed and starved in either: what ends, and the same bytes after.
+
+As `test_stopping.py` and `test_storage_faults.py` have it for runs of one stage. A kill of all
+processes and Ctrl+C are in `test_shuffle.py` and `test_deduplicate.py`.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.command_line import (
+    PATIENCE_SECONDS,
+    CommandLine,
+    assert_same_dataset,
+    is_alive,
+    output_of,
+    wait_for,
+    workers_of,
+)
+from tests.flows.conftest import SHUFFLE
+from tests.flows.test_stopping import cancel_in_the_dashboard, flow_run
+from tests.servers import shared
+from tests.servers.fault_proxy import Faults, fault_proxy
+from tests.servers.namespaces import CAN_HIDE
+from tests.servers.swift import SwiftServer, aws_environment, download_all
+
+pytestmark = pytest.mark.soak  # two to four commands each
+
+Kind = dict[str, object]
+KINDS: dict[str, Kind] = {
+    "shuffled": {**SHUFFLE},
+    "deduplicated": {"deduplicate": "exact"},
+    "both": {**SHUFFLE, "deduplicate": "exact"},
+}
+STAGES = {"scatter": "shuffle/*.json", "gather": "parts/*.json"}
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture(scope="session")
+def long(slow: CommandLine) -> CommandLine:
+    """Sources of some seconds' work, one of them there twice; many parts in the second stage."""
+
+    def make(folder: Path) -> None:
+        for file in slow.sources.glob("*.parquet"):
+            shutil.copy(file, folder / file.name)
+        shutil.copy(min(slow.sources.glob("*.parquet")), folder / "again.parquet")
+
+    return replace(slow, sources=shared.folder("slow copies", make), shard_size="16KiB")
+
+
+@pytest.fixture
+def whole(long: CommandLine, kind: Kind) -> Path:
+    """What an undisturbed run makes of them."""
+
+    def make(folder: Path) -> None:
+        ended = long.shard(folder / "out", **kind)
+        assert ended.returncode == 0, ended.stderr
+
+    return shared.folder("two stages " + " ".join(map(str, kind.values())), make) / "out"
+
+
+def stand_still_in(
+    command: CommandLine, output: Path, stage: str, kind: Kind
+) -> "subprocess.Popen[str]":
+    """Start a run; come back when it has recorded something in a stage, its workers suspended."""
+    run = command.start(*command.shard_arguments(output, engine="reference", **kind))
+    try:
+        wait_for(lambda: list(output.glob(STAGES[stage])) or run.poll() is not None)
+        for worker in workers_of(run.pid):
+            worker.suspend()
+        assert run.poll() is None, output_of(run, seconds=PATIENCE_SECONDS)
+        assert stage == "gather" or not list(output.glob(STAGES["gather"]))
+        assert not (output / "manifest.json").exists()
+    except BaseException:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
+        raise
+    return run
+
+
+def goes_on(command: CommandLine, output: Path, kind: Kind, whole: Path) -> None:
+    """The same command, to the same bytes."""
+    ended = command.shard(output, **kind)
+    assert ended.returncode == 0, ended.stderr
+    assert_same_dataset(whole, output)
+    assert not (output / "shuffle").exists()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_cancelled_in_prefect(
+    long: CommandLine, whole: Path, kind: Kind, stage: str, api_url: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    run = stand_still_in(long, output, stage, kind)
+    processes = psutil.Process(run.pid).children(recursive=True)
+    found, _ = flow_run(api_url, output)
+    cancel_in_the_dashboard(run, f"{api_url}/flow_runs/{found['id']}")
+    _, stderr = output_of(run, seconds=PATIENCE_SECONDS)
+    assert run.returncode == 143, stderr
+    assert "Run the same command again" in stderr
+    assert "Traceback" not in stderr
+    assert not [process for process in processes if is_alive(process)]
+    assert flow_run(api_url, output)[0]["state_type"] == "CANCELLED"
+    goes_on(long, output, kind, whole)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_parent_killed(
+    long: CommandLine, whole: Path, kind: Kind, stage: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    run = stand_still_in(long, output, stage, kind)
+    workers = workers_of(run.pid)
+    assert workers
+    os.kill(run.pid, signal.SIGKILL)
+    run.communicate()
+    for worker in workers:
+        worker.resume()
+    wait_for(lambda: not [worker for worker in workers if is_alive(worker)])
+    goes_on(long, output, kind, whole)
+
+
+@pytest.fixture
+def slow_down_and_cut(s3: SwiftServer) -> Iterator[tuple[str, Callable[[], int]]]:
+    """The URL of a way to S3, and what strikes it once; returns how many connections."""
+    rng = random.Random(7)
+    with fault_proxy(s3.port) as proxy:
+
+        def strike() -> int:
+            struck = 0
+            for faults in (
+                Faults(answer=(503, "SlowDown"), times=3),
+                Faults(cut_up=rng.randrange(100, 60_000), times=2),
+                Faults(cut_down=rng.randrange(1, 400), times=2),
+            ):
+                proxy.inflict(faults)
+                time.sleep(0.7)
+                struck += proxy.struck
+            proxy.inflict(Faults())
+            return struck
+
+        yield proxy.url, strike
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_faults_of_storage_that_pass(
+    long: CommandLine,
+    whole: Path,
+    kind: Kind,
+    stage: str,
+    s3: SwiftServer,
+    bucket: str,
+    slow_down_and_cut: tuple[str, Callable[[], int]],
+    tmp_path: Path,
+) -> None:
+    url, strike = slow_down_and_cut
+    command = long.where(
+        **{**aws_environment(s3.url), "AWS_ENDPOINT_URL": url}, SHARDMILL_STORAGE_TIMEOUT="30"
+    )
+    run = command.start(*command.shard_arguments(f"s3://{bucket}/out", **kind))
+    at_work = f"out/{STAGES[stage].partition('/')[0]}/"
+    wait_for(lambda: is_there(s3, bucket, at_work) or run.poll() is not None)
+    struck = 0
+    while run.poll() is None and not struck:
+        struck += strike()
+    _, stderr = output_of(run, seconds=PATIENCE_SECONDS)
+    assert run.returncode == 0, stderr
+    assert struck
+    assert_same_dataset(whole, download_all(s3.url, bucket, "out", tmp_path / "copy"))
+
+
+def is_there(s3: SwiftServer, bucket: str, prefix: str) -> bool:
+    """Whether there is anything below a prefix."""
+    from tests.servers.swift import s3_client
+
+    client = s3_client(s3.url)
+    found = client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
+    client.close()
+    return "Contents" in found
+
+
+@pytest.mark.skipif(not CAN_HIDE, reason="there are no mount namespaces here")
+def test_a_full_disk(long: CommandLine, whole: Path, kind: Kind, tmp_path: Path) -> None:
+    """Full, then full again on a larger one, then with room: the same bytes."""
+    disk, copy = tmp_path / "disk", tmp_path / "copy"
+    disk.mkdir()
+    sizes = {file: file.stat().st_size for file in whole.rglob("*") if file.is_file()}
+    ids = sum(size for file, size in sizes.items() if file.name.endswith(".zstd"))
+    script = f"""
+        mount -t tmpfs -o size={ids // 2} tmpfs {disk}; "$@"; echo "ended: $?"
+        ls {disk}/out; mount -o remount,size={{second}} {disk}; "$@"; echo "ended: $?"
+        ls {disk}/out; mount -o remount,size=1g {disk}; "$@"; echo "ended: $?"
+        cp -r {disk}/out {copy}
+    """.format(second=2 * ids + 2**20)
+    prefix = ("unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh")
+    arguments = long.shard_arguments(disk / "out", scratch=tmp_path / "scratch", **kind)
+    run = long.start(*arguments, prefix=prefix)
+    stdout, stderr = output_of(run, seconds=3 * PATIENCE_SECONDS)
+    _, *told = stdout.split("ended: ")
+    assert [words[:1] for words in told] == ["1", "1", "0"], stdout + stderr
+    assert "manifest.json" not in told[0] + told[1]
+    assert "shuffle" in told[1]
+    assert "no space left on device" in stderr
+    assert "Traceback" not in stderr
+    assert_same_dataset(whole, copy)

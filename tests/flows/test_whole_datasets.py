@@ -1,0 +1,155 @@
+"""`shardmill copy` and `merge` as a user runs them: the commands, a kill, object storage."""
+
+import json
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streaming_ext.storage.client import ObjectClient
+from tasks.core.moving.compare import compare_copy
+from tasks.core.storage import open_storage
+from tasks.core.verify.verify import verify
+from tests.command_line import CommandLine, wait_for, workers_of
+from tests.flows.commands.conftest import Command, shardmill  # noqa: F401
+from tests.servers.swift import SwiftServer, aws_environment
+from tests.tasks.core.build_dataset import build_dataset
+from tests.tasks.core.exports.exporting import content
+from tests.tasks.core.moving.moved import copied, merged
+from tests.test_readme import blocks
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """Every file that two runs must have alike."""
+    return {path: data for path, data in content(root).items() if not path.startswith("runs/")}
+
+
+def test_copy_with_two_workers(
+    served: CommandLine,
+    dataset: Path,
+    tmp_path: Path,
+    shardmill: Command,  # noqa: F811
+) -> None:
+    output = tmp_path / "copy"
+    ended = served.run("copy", dataset, output, "--workers", 2)
+    assert ended.returncode == 0, ended.stderr
+    assert f"{output}: " in ended.stdout
+    assert files_of(output) == files_of(dataset)
+    compared = shardmill("copy", dataset, output, "--verify-only", "--json")
+    assert compared.returncode == 0
+    assert json.loads(compared.stdout)["sound"]
+    (output / "train/index.json").unlink()
+    lost = shardmill("copy", dataset, output, "--verify-only")
+    assert lost.returncode == 1
+    assert "train/index.json\n  missing" in lost.stdout
+    refused = shardmill("copy", dataset, dataset)
+    assert refused.returncode == 2
+    assert "the original itself" in refused.stderr
+
+
+@pytest.mark.soak
+def test_the_commands_of_the_document(
+    embedded: CommandLine,
+    s3: SwiftServer,
+    bucket: str,
+    dataset: Path,
+    tmp_path: Path,
+    vocabulary: Path,
+) -> None:
+    """With the session's dataset, and another of the same options; then what reads a merged one."""
+    texts = [f"A document of its own, number {number}." * 9 for number in range(50)]
+    other = build_dataset(
+        tmp_path / "built", [texts], tokenizer=str(vocabulary), sequence_length=128,
+        shard_size=2**14, holdout_fraction=0.1,
+    )  # fmt: skip
+    named = {"fineweb-edu-gpt2": dataset, "books-gpt2": other}
+    commands = [
+        line for block in blocks("docs/whole-datasets.md", "bash") for line in _lines(block)
+    ]
+    assert len(commands) >= 5
+    runs = embedded.where(**aws_environment(s3.url))
+
+    def here(word: str) -> str:
+        if word.startswith("s3://bucket/"):
+            return word.replace("s3://bucket/", f"s3://{bucket}/")
+        is_new = word in {"backup", "both-gpt2", "tiny-gpt2", "small-gpt2"}
+        return str(tmp_path / word) if is_new else str(named.get(word, word))
+
+    for command in commands:
+        program, *words = command.split()
+        assert program == "shardmill"
+        ended = runs.run(*map(here, words))
+        assert ended.returncode == 0, (command, ended.stdout, ended.stderr)
+    both = tmp_path / "both-gpt2"
+    deep = runs.run("verify", "--deep", both)
+    assert deep.returncode == 0, deep.stdout
+    assert "merged         of 2 datasets" in runs.run("inspect", both).stdout
+    traced = runs.run("trace", both, "--step", 0, "--batch-size", 4, "--ranks", 1)
+    assert traced.returncode == 0, traced.stderr
+    again = runs.run("merge", dataset, other, "--output", both)
+    assert again.returncode == 0
+    assert "done" not in again.stdout
+
+
+def _lines(block: str) -> list[str]:
+    return block.replace("\\\n", " ").strip().splitlines()
+
+
+@pytest.mark.soak
+def test_a_killed_copy_goes_on(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
+    """Its worker is stopped as soon as there is one, and so the run is killed in the middle."""
+    for attempt in range(5):
+        output = tmp_path / str(attempt)
+        words = ("copy", dataset, output, "--workers", 1)
+        run = served.start(*words)
+        wait_for(lambda run=run: bool(workers_of(run.pid)) or run.poll() is not None)
+        with suppress(psutil.NoSuchProcess, IndexError):
+            workers_of(run.pid)[0].suspend()
+        if not (output / "manifest.json").exists() and run.poll() is None:
+            break
+        run.communicate()  # it was faster
+    beside = served.run("copy", dataset, output)
+    assert beside.returncode == 2, beside.stderr
+    assert "Another run is writing" in beside.stderr
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    assert not (output / "manifest.json").exists()
+    assert served.run("verify", output).returncode != 0
+    ended = served.run(*words)
+    assert ended.returncode == 0, ended.stderr
+    assert files_of(output) == files_of(dataset)
+
+
+def test_object_storage(
+    s3: SwiftServer,
+    bucket: str,
+    tmp_path: Path,
+    rank_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Disk to store, store to store, a merge that the store makes by itself, and back to disk."""
+    texts = [[f"Document {number}." * 40 for number in range(20)]] * 2
+    here = build_dataset(tmp_path / "one", texts, tokenizer=str(rank_path), shard_size=2**16)
+    one, two, both = (f"s3://{bucket}/{name}" for name in ("one", "two", "both"))
+    copied(here, one)
+    copied(one, two)
+    assert compare_copy(open_storage(one), open_storage(two), workers=4).sound
+    asked: list[str] = []
+    copy = ObjectClient.copy
+
+    def noted(self: ObjectClient, place: str, key: str, *, size: int, what: str) -> bool:
+        asked.append(key)
+        return copy(self, place, key, size=size, what=what)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectClient, "copy", noted)
+        merged([one, two], both, repeats=True)
+    expected = tmp_path / "both"
+    merged([here, here], expected, repeats=True)
+    assert {f"both/{path}" for path in content(expected) if "/shard." in path} <= set(asked)
+    copied(both, tmp_path / "back")
+    assert content(tmp_path / "back") == content(expected)
+    assert verify(open_storage(str(expected))).sound

@@ -1,0 +1,85 @@
+"""A text of three files in small units, and what its rows must be by the reference alone."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext import StreamingTextDataset
+from streaming_ext.from_text import units
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from tasks.core.synthetic import make_documents
+
+UNIT = 1_500  # bytes: each file has some ten
+LENGTH = 32
+DOCUMENTS = 240
+
+Open = Callable[..., StreamingTextDataset]
+
+
+@pytest.fixture(autouse=True)
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "LEAST", UNIT)
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[list[str]]:
+    """The documents of each file."""
+    documents = [
+        text[: 20 + 7 * n % 300] for n, text in enumerate(make_documents(DOCUMENTS, seed=5))
+    ]
+    return [documents[:100], documents[100:130], documents[130:]]
+
+
+@pytest.fixture(scope="session")
+def folder(texts: list[list[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of JSON Lines."""
+    root = tmp_path_factory.mktemp("text")
+    for number, documents in enumerate(texts):
+        write_lines(root / f"{number}.jsonl", documents)
+    return root
+
+
+@pytest.fixture(scope="session")
+def reference(vocabulary: Path) -> Tokenizer:
+    return load_tokenizer(str(vocabulary), pattern="gpt2")
+
+
+@pytest.fixture(scope="session")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that the tests of a session share."""
+    return tmp_path_factory.mktemp("counted")
+
+
+@pytest.fixture
+def open_text(folder: Path, vocabulary: Path, counted: Path) -> Open:
+    """Open the text as one rank, shuffled unless told otherwise."""
+
+    def make(**changes: Any) -> StreamingTextDataset:
+        settings: dict[str, Any] = {
+            "sources": str(folder), "tokenizer": str(vocabulary), "pattern": "gpt2",
+            "local": counted, "sequence_length": LENGTH, "batch_size": 4, "shuffle": True,
+            "shuffle_block_size": 50, "dp_rank": 0, "dp_world_size": 1, "scan_threads": 1,
+            "shard_size": 2_000, "extras": ["sequence_ids"],
+        }  # fmt: skip
+        return StreamingTextDataset(**(settings | changes))
+
+    return make
+
+
+def write_lines(path: Path, documents: Sequence[str]) -> None:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+
+
+def rows_of(
+    reference: Tokenizer, parts: Sequence[Sequence[str]], length: int = LENGTH
+) -> np.ndarray:
+    """The rows of a text, by hand: each part is filled up to whole rows: (rows, length)."""
+    streams = []
+    for documents in parts:
+        ids = [i for text in documents for i in [*reference.encode(text), reference.eot_id]]
+        streams += [ids, [reference.eot_id] * (-len(ids) % length)]
+    return np.array([i for stream in streams for i in stream]).reshape(-1, length)

@@ -1,0 +1,40 @@
+"""docs/from-text.ipynb: its cells are run, one behind the other, and hold what they assert."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NOTEBOOK = Path(__file__).parents[3] / "docs" / "from-text.ipynb"
+
+
+def test_cells(
+    tmp_path: Path,
+    vocabulary: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    shown: list[list[float]] = []
+
+    def show() -> None:
+        shown.append(list(plt.gca().lines[0].get_ydata()))
+        plt.close()
+
+    monkeypatch.setattr(plt, "show", show)
+    monkeypatch.chdir(tmp_path)
+    cells = ["".join(cell["source"]) for cell in json.loads(NOTEBOOK.read_text())["cells"]
+             if cell["cell_type"] == "code"]  # fmt: skip
+    names: dict[str, Any] = {"vocabulary": str(vocabulary)}
+    for cell in cells:
+        code = cell.replace('tokenizer="gpt2"', 'tokenizer=vocabulary, pattern="gpt2"')
+        code = code.replace("in range(100)", "in range(4)")  # stories a file
+        exec(compile(code, NOTEBOOK.name, "exec"), names)  # noqa: S102 - what the docs show
+    steps = len(names["steps"])
+    assert steps > 10
+    assert [len(share) for share in shown] == [steps]
+    assert f"{names['tokens']:,} tokens" in capsys.readouterr().out

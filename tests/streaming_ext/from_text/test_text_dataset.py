@@ -1,0 +1,384 @@
+"""Rows of text are the reference's, in an order that ranks, workers and resumes leave alone."""
+
+import gzip
+import json
+import os
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streaming_ext import StreamingTextDataset, StreamingTokenLoader, TextStream, TokenStream
+from streaming_ext.errors import ConfigMismatchError, SourceError, UsageError
+from streaming_ext.from_text import scan
+from streaming_ext.text.holdout import document_hashes, held_out
+from tests.streaming_ext.from_text.conftest import Open, rows_of, write_lines
+from tests.streaming_ext.processes import in_processes
+
+
+def rows_read(dataset: StreamingTextDataset, *, workers: int = 0) -> np.ndarray:
+    """All rows of an epoch in the order of the data: (rows, length)."""
+    batches = list(StreamingTokenLoader(dataset, num_workers=workers))
+    ids = torch.cat([batch["sequence_ids"] for batch in batches])
+    assert sorted(ids.tolist()) == list(range(dataset.size))
+    return torch.cat([batch["tokens"] for batch in batches])[torch.argsort(ids)].numpy()
+
+
+def tokens_there(local: Path) -> list[Path]:
+    return sorted(local.glob("text-*/train/*.tokens"))
+
+
+class TestRows:
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_are_those_of_the_reference(self, open_text, reference, texts, workers) -> None:
+        dataset = open_text(batch_size=1)
+        assert dataset.reader.num_shards > 15
+        expected = rows_of(reference, texts)
+        assert len(expected) > 300
+        assert (rows_read(dataset, workers=workers) == expected).all()
+
+    @pytest.mark.parametrize("length", [1, 7, 500])
+    def test_of_any_length(self, open_text, reference, texts, length) -> None:
+        rows = rows_read(open_text(batch_size=1, sequence_length=length))
+        assert (rows == rows_of(reference, texts, length)).all()
+
+    def test_of_files_that_cannot_be_entered(
+        self, open_text, reference, texts, tmp_path: Path
+    ) -> None:
+        (tmp_path / "a.json").write_text(json.dumps([{"text": text} for text in texts[0]]))
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts[1])
+        (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+        pq.write_table(pa.table({"text": texts[2]}), tmp_path / "c.parquet", row_group_size=7)
+        dataset = open_text(sources=[str(tmp_path / "a.json"), str(tmp_path)],
+                            local=tmp_path / "cache", batch_size=1)  # fmt: skip
+        assert (rows_read(dataset) == rows_of(reference, texts)).all()
+
+    def test_of_small_files_taken_together(
+        self, open_text, reference, texts, tmp_path: Path
+    ) -> None:
+        for number in range(40):
+            write_lines(tmp_path / f"{number:02}.jsonl", texts[0][number : number + 1])
+        dataset = open_text(sources=str(tmp_path / "*.jsonl"), local=tmp_path / "cache",
+                            min_part_size="1gb", part_size="1gb", batch_size=1)  # fmt: skip
+        assert (rows_read(dataset) == rows_of(reference, [texts[0][:40]])).all()
+        assert dataset.reader.num_shards < 10
+
+    def test_of_pieces_of_a_large_file(self, open_text, reference, texts) -> None:
+        """Each part of a file is filled up; here by hand from where the lines begin."""
+        dataset = open_text(part_size=4_000, batch_size=1)
+        expected = []
+        for documents in texts:
+            sizes = [len(json.dumps({"text": text})) + 1 for text in documents]
+            starts, total = np.cumsum([0, *sizes[:-1]]), sum(sizes)
+            count = -(-total // 4_000)
+            edges = [total * number // count for number in range(count + 1)]
+            part = np.searchsorted(edges, starts, side="right") - 1
+            expected += [[documents[i] for i in np.flatnonzero(part == n)] for n in range(count)]
+        assert len(expected) > 3
+        assert (rows_read(dataset) == rows_of(reference, expected)).all()
+
+    def test_of_the_holdout(self, open_text, reference, texts) -> None:
+        parts = {"train": [], "holdout": []}
+        for documents in texts:
+            hashes = document_hashes(pa.array(documents, pa.large_string()), seed=3)
+            held = held_out(hashes, fraction=0.2)
+            for split, wanted in (("train", False), ("holdout", True)):
+                parts[split].append(
+                    [t for t, h in zip(documents, held, strict=True) if h == wanted]
+                )
+        for split, expected in parts.items():
+            dataset = open_text(split=split, holdout_fraction=0.2, holdout_seed=3, batch_size=1,
+                                drop_last=True)  # fmt: skip
+            assert (rows_read(dataset) == rows_of(reference, expected)).all()
+
+    def test_with_filters(self, open_text, reference, texts) -> None:
+        least = 30
+        kept = [[t for t in some if len(reference.encode(t)) >= least] for some in texts]
+        assert 0 < sum(map(len, kept)) < sum(map(len, texts))
+        dataset = open_text(min_tokens=least, batch_size=1)
+        assert (rows_read(dataset) == rows_of(reference, kept)).all()
+
+    def test_targets_and_masks(self, open_text, reference) -> None:
+        names = ["targets", "position_ids"]
+        for batch in StreamingTokenLoader(open_text(extras=names)):
+            ends = batch["tokens"] == reference.eot_id
+            inside = batch["targets"] != -100
+            assert (batch["targets"][:, :-1][inside[:, :-1]]
+                    == batch["tokens"][:, 1:][inside[:, :-1]]).all()  # fmt: skip
+            begins = ends[:, :-1] & ~ends[:, 1:]
+            assert (batch["position_ids"][:, 1:][begins] == 0).all()
+
+
+class TestElastic:
+    @pytest.fixture
+    def step_of(self, open_text: Open):
+        """The rows of a step over so many ranks, of a global batch of 24."""
+        opened: dict[int, list[StreamingTokenLoader]] = {}
+
+        def loaders(ranks: int) -> list[StreamingTokenLoader]:
+            if ranks not in opened:
+                opened[ranks] = [
+                    StreamingTokenLoader(
+                        open_text(dp_rank=rank, dp_world_size=ranks, batch_size=24 // ranks)
+                    )
+                    for rank in range(ranks)
+                ]
+            return opened[ranks]
+
+        return loaders
+
+    @settings(max_examples=25, deadline=None,
+              suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
+    @given(data=st.data())
+    def test_any_ranks_go_on_from_any_state_of_any_others(self, step_of, data) -> None:
+        before, after = (data.draw(st.sampled_from([1, 2, 3, 4, 8])) for _ in range(2))
+        first = step_of(before)
+        step = data.draw(st.integers(0, len(first[0]) - 1))
+        start = first[0].dataset.resume.state_of(first[0].dataset.plan.start(0)).to_dict()
+        for loader in first:
+            loader.load_state_dict(start)
+            loader.skip(step)
+        state = first[0].state_dict()
+        assert len(json.dumps(state)) < 2_000
+        told = json.dumps(state)
+        rows = []
+        for loaders in (first, step_of(after)):
+            for loader in loaders:
+                loader.load_state_dict(state)
+            batches = [next(iter(loader)) for loader in loaders]
+            ids = torch.cat([batch["sequence_ids"] for batch in batches])
+            rows.append(torch.cat([b["tokens"] for b in batches])[torch.argsort(ids)])
+        assert torch.equal(*rows)
+        assert json.dumps(state) == told
+
+    def test_workers_and_a_resume_change_nothing(self, open_text, tmp_path: Path) -> None:
+        """Real workers make the tokens, which are in no cache; each time on another number."""
+        whole = [b["tokens"] for b in StreamingTokenLoader(open_text(local=tmp_path))]
+        seen: list[torch.Tensor] = []
+        state: dict[str, Any] | None = None
+        for workers in (2, 0, 1, 3):
+            shutil.rmtree(next(tmp_path.glob("text-*")) / "train")
+            loader = StreamingTokenLoader(open_text(local=tmp_path), num_workers=workers)
+            if state is not None:
+                loader.load_state_dict(state)
+            for batch in loader:
+                seen.append(batch["tokens"])
+                state = loader.state_dict()
+                if len(seen) % (len(whole) // 4) == 0 and workers != 3:
+                    break
+            loader.dataset.close()
+        assert len(seen) == len(whole)
+        assert all(torch.equal(a, b) for a, b in zip(seen, whole, strict=True))
+        assert not list(tmp_path.rglob("*.tmp"))
+
+    def test_ranks_that_start_at_once_share_the_counting(self, open_text, tmp_path: Path) -> None:
+        def work(rank: int) -> list[list[int]]:
+            dataset = open_text(local=tmp_path, dp_rank=rank, dp_world_size=2, batch_size=8)
+            return [batch["sequence_ids"].tolist() for batch in StreamingTokenLoader(dataset)]
+
+        both = in_processes(2, work)
+        alone = [batch["sequence_ids"].tolist()
+                 for batch in StreamingTokenLoader(open_text(batch_size=16))]  # fmt: skip
+        assert [sorted(a + b) for a, b in zip(*both, strict=True)] == [sorted(s) for s in alone]
+        assert not (next(tmp_path.glob("text-*")) / "finding").exists()
+
+    def test_each_rank_makes_its_share(self, open_text, tmp_path: Path) -> None:
+        settings = {"local": tmp_path, "dp_world_size": 4, "batch_size": 1, "shuffle": True,
+                    "num_canonical_nodes": 4}  # fmt: skip
+        total = len(tokens_there(open_text(**settings).reader.caches[0].folder.parents[1]))
+        for rank in range(4):
+            shutil.rmtree(next(tmp_path.glob("text-*")) / "train")
+            list(StreamingTokenLoader(open_text(dp_rank=rank, **settings)))
+            # a quarter, and the units that its rows end in
+            assert len(tokens_there(tmp_path)) < total * 0.7
+
+
+class TestMixture:
+    def test_of_texts_and_datasets(self, open_text, folder, vocabulary, raw, counted) -> None:
+        """Each gives what it would give alone; ids of another tokenizer are refused."""
+        text = TextStream(sources=str(folder), tokenizer=str(vocabulary), pattern="gpt2",
+                          local=counted, shard_size=2_000, choose=96)  # fmt: skip
+        settings = {
+            "sources": None, "tokenizer": None, "pattern": None, "local": None, "shard_size": None,
+            "scan_threads": None, "extras": ["sequence_ids", "stream_ids"],
+        }  # fmt: skip
+        alone = rows_read(open_text(batch_size=1))
+        loader = StreamingTokenLoader(
+            open_text(**settings, streams=[text, replace(text, choose=48, shard_size=1_000)])
+        )
+        seen = [0, 0]
+        for batch in loader:
+            expected = alone[batch["sequence_ids"].numpy()]
+            assert (batch["tokens"].numpy() == expected).all()
+            seen = [n + int((batch["stream_ids"] == s).sum()) for s, n in enumerate(seen)]
+        assert seen == [96, 48]
+        with pytest.raises(UsageError, match="different tokenizers"):
+            open_text(**settings, streams=[text, TokenStream(local=raw.root)])
+
+
+class TestCache:
+    def test_what_was_counted_is_not_counted_again(self, open_text, monkeypatch) -> None:
+        from streaming_ext.from_text.unit_reader import UnitReader
+
+        expected = rows_read(open_text(batch_size=1))
+        monkeypatch.setattr(UnitReader, "write", None)
+        assert (rows_read(open_text(batch_size=1)) == expected).all()
+
+    def test_counting_goes_on_where_it_was_broken_off(
+        self, open_text, reference, texts, tmp_path: Path, monkeypatch
+    ) -> None:
+        from streaming_ext.from_text.unit_reader import UnitReader
+
+        write, made, most = UnitReader.write, [], [5]
+
+        def counted(self: UnitReader, unit: Any, files: Any, *, audit: bool) -> Any:
+            if len(made) == most[0]:
+                raise SourceError("cut off")
+            made.append(unit.name)
+            return write(self, unit, files, audit=audit)
+
+        monkeypatch.setattr(UnitReader, "write", counted)
+        with pytest.raises(SourceError, match="cut off"):
+            open_text(local=tmp_path)
+        most[0] = 1000
+        dataset = open_text(local=tmp_path, batch_size=1)
+        assert len(made) == len(set(made)) > 15
+        assert (rows_read(dataset) == rows_of(reference, texts)).all()
+
+    def test_ctrl_c_ends_the_counting(self, open_text, tmp_path: Path, monkeypatch) -> None:
+        told: list[bool] = []
+
+        def stopped(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(scan, "wait", stopped)
+        monkeypatch.setattr(scan.Scan, "_work", lambda self, *_: told.append(self._failed.wait(60)))
+        with pytest.raises(KeyboardInterrupt):
+            open_text(local=tmp_path, scan_threads=2)
+        assert told == [True, True]
+
+    def test_each_engine_finds_what_it_needs(self, open_text, tmp_path: Path) -> None:
+        open_text(local=tmp_path, engine="reference")
+        open_text(local=tmp_path, engine="auto")
+        (found,) = tmp_path.glob("text-*/tokenizer-auto/unsafe_code_points.json")
+        assert not list(tmp_path.glob("text-*/tokenizer-reference/unsafe_code_points.json"))
+        assert not list(tmp_path.rglob(".tokenizer-*"))
+        assert found.stat().st_size
+
+    def test_what_a_spawned_worker_gets_is_small_and_reads_the_same(self, open_text) -> None:
+        reader = open_text().batch_reader
+        sent = pickle.dumps(reader)
+        assert len(sent) < 100_000
+        rows = np.arange(5)
+        expected = reader.finish(reader.read(0, rows))["tokens"]
+        copy = pickle.loads(sent)  # noqa: S301
+        assert (copy.finish(copy.read(0, rows))["tokens"] == expected).all()
+
+    def test_a_limit_is_kept_and_changes_no_row(
+        self, open_text, reference, texts, tmp_path: Path
+    ) -> None:
+        limit = 12_000
+        dataset = open_text(local=tmp_path, cache_limit=limit, shuffle=False,
+                            num_canonical_nodes=1)  # fmt: skip
+        total = int(dataset.reader.raw_sizes.sum())
+        assert total > 1.5 * limit
+        assert sum(path.stat().st_size for path in tokens_there(tmp_path)) <= limit
+        rows = np.concatenate([b["tokens"].numpy() for b in StreamingTokenLoader(dataset)])
+        assert (rows == rows_of(reference, texts)[: len(rows)]).all()
+        dataset.close()  # nothing is evicted any more while we look
+        assert sum(path.stat().st_size for path in tokens_there(tmp_path)) <= limit
+
+    def test_tokens_that_were_damaged_are_made_anew(
+        self, open_text, reference, texts, tmp_path: Path
+    ) -> None:
+        open_text(local=tmp_path)
+        for path in tokens_there(tmp_path)[:3]:
+            path.write_bytes(bytes(path.stat().st_size))
+        assert (
+            rows_read(open_text(local=tmp_path, batch_size=1)) == rows_of(reference, texts)
+        ).all()
+
+    def test_a_packing_plan_does_not_believe_damaged_tokens(
+        self, open_text, tmp_path: Path
+    ) -> None:
+        expected = rows_read(open_text(local=tmp_path / "a", packing="best_fit", batch_size=1))
+        open_text(local=tmp_path / "b")
+        for path in tokens_there(tmp_path / "b")[:3]:
+            path.write_bytes(bytes(path.stat().st_size))
+        found = rows_read(open_text(local=tmp_path / "b", packing="best_fit", batch_size=1))
+        assert (found == expected).all()
+
+
+class TestFaults:
+    def copied(self, folder: Path, tmp_path: Path) -> Path:
+        copy = tmp_path / "copy"
+        shutil.copytree(folder, copy)
+        return copy
+
+    def test_a_file_that_changes_during_training(self, open_text, folder, tmp_path: Path) -> None:
+        copy = self.copied(folder, tmp_path)
+        dataset = open_text(sources=str(copy), local=tmp_path / "cache")
+        shutil.rmtree(next((tmp_path / "cache").glob("text-*")) / "train")
+        with (copy / "1.jsonl").open("a") as file:
+            file.write('{"text": "more"}\n')
+        with pytest.raises(SourceError, match=r"1\.jsonl: changed since its tokens were counted"):
+            list(StreamingTokenLoader(dataset))
+
+    def test_one_whose_change_nothing_shows_but_its_tokens(
+        self, open_text, folder, tmp_path: Path
+    ) -> None:
+        copy = self.copied(folder, tmp_path)
+        dataset = open_text(sources=str(copy), local=tmp_path / "cache")
+        shutil.rmtree(next((tmp_path / "cache").glob("text-*")) / "train")
+        path = copy / "0.jsonl"
+        state, data = path.stat(), path.read_bytes()
+        middle = data.index(b"e", 20)
+        path.write_bytes(data[:middle] + b"o" + data[middle + 1 :])
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+        with pytest.raises(SourceError, match=r"0\.jsonl.*changed since its tokens were counted"):
+            list(StreamingTokenLoader(dataset))
+
+    def test_a_state_of_files_that_changed_since(self, open_text, folder, tmp_path: Path) -> None:
+        copy = self.copied(folder, tmp_path)
+        state = StreamingTokenLoader(open_text(sources=str(copy))).state_dict()
+        moved = tmp_path / "moved"
+        shutil.copytree(copy, moved)  # other times, another place, the same content
+        StreamingTokenLoader(open_text(sources=str(moved))).load_state_dict(state)
+        with (moved / "1.jsonl").open("a") as file:
+            file.write('{"text": "more"}\n')
+        with pytest.raises(ConfigMismatchError, match="streams"):
+            StreamingTokenLoader(open_text(sources=str(moved))).load_state_dict(state)
+
+    def test_a_damaged_line_is_named(self, open_text, folder, tmp_path: Path) -> None:
+        copy = self.copied(folder, tmp_path)
+        lines = (copy / "1.jsonl").read_text().splitlines(keepends=True)
+        (copy / "1.jsonl").write_text("".join([*lines[:3], '{"text": 5}\n', *lines[3:]]))
+        with pytest.raises(SourceError, match=r"1\.jsonl: line 4"):
+            open_text(sources=str(copy), local=tmp_path / "cache")
+
+    def test_what_is_not_allowed_is_told(self, open_text, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="no such file or folder"):
+            open_text(sources=str(tmp_path / "nowhere"))
+        with pytest.raises(UsageError, match="has the splits train, got 'holdout'"):
+            open_text(split="holdout")
+        with pytest.raises(UsageError, match="needs sources="):
+            open_text(sources=None)
+        with pytest.raises(UsageError, match="Give either streams="):
+            open_text(streams=[TextStream(sources="a", tokenizer="gpt2")])
+        with pytest.raises(UsageError, match="holdout_fraction"):
+            open_text(holdout_fraction=2.0)
+
+    def test_what_text_cannot_do_is_told(self, open_text, tmp_path: Path) -> None:
+        table = tmp_path / "excluded.parquet"
+        pq.write_table(pa.table({"source": ["a"], "row": [1]}), table)
+        with pytest.raises(UsageError, match="materialize"):
+            open_text(exclude=table)

@@ -1,0 +1,228 @@
+"""Training that stands in an older generation of a dataset goes on in the newest one."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.errors import ConfigMismatchError, NewerVersionError
+from streaming_ext.sampler.grown.grown_pass import laid_in
+from tests.tasks.core.build_dataset import build_dataset
+from tests.tasks.core.extending.extended import extended, write_source
+
+Rows = Counter[bytes]
+
+
+@pytest.fixture(scope="module")
+def generations(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[Path]:
+    """A dataset before it was extended, after that, and after it was once more."""
+    folder = tmp_path_factory.mktemp("grown")
+    texts = [f"Number {number} of all documents: {number * 7919}." for number in range(600)]
+    root = build_dataset(
+        folder / "made", [texts[:150], texts[150:301]], tokenizer=str(vocabulary),
+        sequence_length=16, holdout_fraction=0, shard_size=1024,
+    )  # fmt: skip
+    found = [Path(shutil.copytree(root, folder / "0"))]
+    for number, chosen in enumerate((texts[301:423], texts[423:]), start=1):
+        extended(root, write_source(folder / "more" / f"{number}.parquet", chosen))
+        found.append(Path(shutil.copytree(root, folder / str(number))))
+    return found
+
+
+def opened(root: Path, *, rank: int = 0, ranks: int = 1, **options: Any) -> StreamingTokenLoader:
+    settings: dict[str, Any] = {
+        "shuffle": True, "shuffle_seed": 5, "shuffle_block_size": 8, "num_canonical_nodes": 2,
+        "batch_size": 4 // ranks, "drop_last": False, **options,
+    }  # fmt: skip
+    streams = [TokenStream(local=root, generation=settings.pop("generation", None))]
+    dataset = StreamingTokenDataset(streams=streams, dp_rank=rank, dp_world_size=ranks, **settings)
+    return StreamingTokenLoader(dataset, num_workers=settings.pop("num_workers", 0))
+
+
+def rows_of(batch: dict[str, Any]) -> list[bytes]:
+    real = batch["real"] if "real" in batch else np.ones(len(batch["tokens"]), bool)
+    return [
+        np.asarray(row).tobytes() for row, counts in zip(batch["tokens"], real, strict=True)
+        if counts
+    ]  # fmt: skip
+
+
+def all_rows(root: Path) -> Rows:
+    return Counter(row for batch in opened(root, shuffle=False) for row in rows_of(batch))
+
+
+def steps(loader: StreamingTokenLoader, count: int) -> tuple[Rows, dict[str, Any]]:
+    """The rows of some steps, and the state behind them, as it comes back from a file."""
+    seen: Rows = Counter()
+    running: Iterator[dict[str, Any]] = iter(loader)
+    for _ in range(count):
+        seen.update(rows_of(next(running)))
+    state = json.loads(json.dumps(loader.state_dict()))
+    return seen, state
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"num_canonical_nodes": 8}])
+def test_each_sequence_comes_once_from_any_step(
+    generations: list[Path], options: dict[str, Any]
+) -> None:
+    old, new = generations[:2]
+    wanted = all_rows(new)
+    total = len(opened(old, **options))
+    draw = np.random.default_rng(20)
+    for step in [*draw.integers(1, total, 4).tolist(), total - 1, total]:
+        seen, state = steps(opened(old, **options), step)
+        assert sum(seen.values()) < sum(wanted.values())
+        loader = opened(new, **options)
+        loader.load_state_dict(state, extend_state=True)
+        rest: Rows = Counter(row for batch in loader for row in rows_of(batch))
+        assert seen + rest == wanted
+        # and from the next epoch on, the order is that of the new generation alone
+        plan = loader.dataset.plan
+        cursor = loader.dataset.resume.cursor_of(state, allow_changes=(), extend_state=True)
+        following, plain = plan.next_epoch(cursor), plan.start(1)
+        assert (following.before, following.grown) == (plain.before, None)
+
+
+def test_through_two_extensions_on_other_ranks(generations: list[Path]) -> None:
+    """Resumed in the middle too, of a pass that grew twice; every rank has its own rows."""
+    first, state = steps(opened(generations[0]), 7)
+    loader = opened(generations[1])
+    loader.load_state_dict(state, extend_state=True)
+    second, state = steps(loader, 11)
+    assert state["version"] == "1.2"
+    again = opened(generations[1])
+    again.load_state_dict(state)
+    third, state = steps(again, 5)
+    both = [opened(generations[2], rank=rank, ranks=2) for rank in range(2)]
+    rest: Rows = Counter()
+    for loader in both:
+        loader.load_state_dict(state, extend_state=True)
+        rest.update(row for batch in loader for row in rows_of(batch))
+    assert first + second + third + rest == all_rows(generations[2])
+
+
+def test_the_same_in_workers_and_from_the_dataset(generations: list[Path]) -> None:
+    _, state = steps(opened(generations[0]), 9)
+    here = opened(generations[1])
+    here.load_state_dict(state, extend_state=True)
+    wanted = [rows_of(batch) for batch in here]
+    workers = opened(generations[1])
+    loader = StreamingTokenLoader(workers.dataset, num_workers=2)
+    loader.load_state_dict(state, extend_state=True)
+    assert [rows_of(batch) for batch in loader] == wanted
+    dataset = opened(generations[1]).dataset
+    dataset.load_state_dict(state, extend_state=True)
+    rows = [np.asarray(sample["tokens"]).tobytes() for sample in dataset]
+    assert rows[: 4 * len(wanted) - 4] == [row for step in wanted[:-1] for row in step]
+
+
+def test_traced(generations: list[Path]) -> None:
+    """What `trace` tells of a step and of a document, in a pass that grew."""
+    _, state = steps(opened(generations[0]), 9)
+    loader = opened(generations[1])
+    loader.load_state_dict(state, extend_state=True)
+    (source,) = {
+        part.source.url for part in loader.dataset.resume.caches[0].index.manifest.parts[2:]
+    }
+    for row in (0, 60, 121):
+        (visit, *_) = loader.trace_document(source, row)
+        held = [(each.rank, each.sequence) for each in loader.trace(visit.step)]
+        assert (visit.rank, visit.sequence) in held
+
+
+def test_without_the_request(generations: list[Path]) -> None:
+    _, state = steps(opened(generations[0]), 9)
+    with pytest.raises(ConfigMismatchError, match=r"older generation.*extend_state=True"):
+        opened(generations[1]).load_state_dict(state)
+    with pytest.raises(ConfigMismatchError, match="shuffle_seed"):
+        opened(generations[1], shuffle_seed=6).load_state_dict(state, extend_state=True)
+    parent = content_hash((generations[0] / "manifest.json").read_bytes())
+    older = opened(generations[1], generation=parent)
+    older.load_state_dict(state)
+    assert sum(map(len, map(rows_of, older))) + 36 == older.dataset.size
+
+
+@pytest.fixture(scope="module")
+def unlike(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[Path]:
+    """A dataset, then extended by what is in train alone, then by more of both splits."""
+    folder = tmp_path_factory.mktemp("unlike")
+    texts = [f"Number {number} of these documents: {number * 7919}." for number in range(200)]
+    root = build_dataset(
+        folder / "made", [texts[:100]], tokenizer=str(vocabulary), sequence_length=16,
+        holdout_fraction=0.3, shard_size=1024,
+    )  # fmt: skip
+    found = [Path(shutil.copytree(root, folder / "0"))]
+    for number, chosen in enumerate(([texts[102]], texts[103:]), start=1):
+        extended(root, write_source(folder / "more" / f"{number}.parquet", chosen))
+        found.append(Path(shutil.copytree(root, folder / str(number))))
+    indexes = [(each / "holdout/index.json").read_bytes() for each in found]
+    assert indexes[0] == indexes[1] != indexes[2]
+    return found
+
+
+def test_of_a_split_that_an_extension_left_as_it_was(unlike: list[Path]) -> None:
+    """Its states are of the newest generation and of the older one alike."""
+    loaders = [opened(root, split="holdout") for root in unlike]
+    seen, state = steps(loaders[0], 3)
+    for extend in (False, True):
+        loader = opened(unlike[1], split="holdout")
+        loader.load_state_dict(state, extend_state=extend)
+        rest: Rows = Counter(row for batch in loader for row in rows_of(batch))
+        assert seen + rest == Counter(row for batch in loaders[0] for row in rows_of(batch))
+    more, state = steps(loaders[1], 4)
+    again = opened(unlike[1], split="holdout")
+    again.load_state_dict(state)
+    assert len(list(again)) == len(loaders[1]) - 4
+    with pytest.raises(ConfigMismatchError, match="older generation"):
+        loaders[2].load_state_dict(state)
+    loaders[2].load_state_dict(state, extend_state=True)
+    rest = Counter(row for batch in loaders[2] for row in rows_of(batch))
+    whole = opened(unlike[2], split="holdout")
+    assert more + rest == Counter(row for batch in whole for row in rows_of(batch))
+
+
+def test_with_epochs_of_a_size(generations: list[Path]) -> None:
+    """Epochs that are no passes: the pass that grew ends where it ends."""
+    old, new = (opened(root, epoch_size=40, drop_last=True) for root in generations[:2])
+    seen, state = steps(old, 10)
+    old.load_state_dict(state)
+    more, state = steps(old, 6)
+    new.load_state_dict(state, extend_state=True)
+    rest: list[bytes] = []
+    while len(rest) < new.dataset.size:
+        rest += [row for batch in new for row in rows_of(batch)]
+    left = (new.dataset.size - 64) // 4 * 4  # in whole steps: the next one is of two passes
+    found, wanted = seen + more + Counter(rest[:left]), all_rows(generations[1])
+    assert not found - wanted
+    assert sum(found.values()) == 64 + left > new.dataset.size - 4
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (5, 0), (0, 5), (9, 4), (4, 9), (100, 1), (17, 16)])
+@pytest.mark.parametrize("row", [1, 4, 8])
+def test_laid_in(sizes: tuple[int, int], row: int) -> None:
+    left, added = sizes
+    is_left, numbers = laid_in(np.arange(left + added), left=left, added=added, row=row)
+    assert sorted(numbers[is_left].tolist()) == list(range(left))
+    assert sorted(numbers[~is_left].tolist()) == list(range(added))
+
+
+def test_an_older_shardmill_says_that_it_is_older(
+    generations: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streaming_ext.checkpoint import state as module
+    from streaming_ext.format_version import FormatVersion
+
+    _, state = steps(opened(generations[0]), 9)
+    loader = opened(generations[1])
+    loader.load_state_dict(state, extend_state=True)
+    saved = loader.state_dict()
+    monkeypatch.setattr(module, "STATE_VERSION", FormatVersion(1, 1))
+    with pytest.raises(NewerVersionError):
+        opened(generations[1]).load_state_dict(saved)

@@ -1,0 +1,44 @@
+"""What tests of chains have in common: samples as plain values, and a resume at every position."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from streaming_ext.transforms import CheckpointableDataset
+
+NUMBERED = [{"id": n, "input_ids": list(range(n, n + n % 5))} for n in range(41)]
+
+
+def plain(value: Any) -> Any:
+    """A sample without tensors."""
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+def samples_of(dataset: CheckpointableDataset) -> list[Any]:
+    return [plain(sample) for sample in dataset]
+
+
+def require_resumes(make: Callable[[], CheckpointableDataset], *, some: int = 1) -> list[Any]:
+    """Resume behind every sample, in a dataset made anew; returns what a whole pass gives.
+
+    A state must be JSON, and be the same after it was used.
+    """
+    samples, states = [], []
+    with make().iter() as whole:
+        states.append(whole.state_dict())
+        for sample in whole:
+            samples.append(plain(sample))
+            states.append(whole.state_dict())
+    assert len(samples) >= some, "nothing was produced"
+    for position, state in enumerate(states):
+        told = json.loads(json.dumps(state))
+        before = copy.deepcopy(told)
+        with make().iter(state_dict=told) as rest:
+            assert [plain(sample) for sample in rest] == samples[position:], position
+        assert told == before
+    return samples

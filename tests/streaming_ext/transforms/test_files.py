@@ -1,0 +1,205 @@
+"""Files as a source: turns, pieces, whole records, faults."""
+
+import gzip
+import json
+import shutil
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_ext.errors import ConfigMismatchError, SourceError, UsageError
+from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.transforms import CheckpointableDataset
+from streaming_ext.transforms.files import mux
+from tests.servers.swift import SwiftServer, make_bucket, s3_client
+from tests.streaming_ext.transforms.chains import require_resumes
+from tests.streaming_ext.transforms.conftest import write_lines
+
+Chain = CheckpointableDataset
+Records = list[list[dict[str, Any]]]
+pytestmark = pytest.mark.usefixtures("small_pieces")
+
+
+def ids(dataset: Chain) -> list[int]:
+    return [sample["id"] for sample in dataset]
+
+
+def in_turns(files: list[list[int]], active: int) -> list[int]:
+    """By hand: one of each active file, and the next file in the place of one that ended."""
+    waiting = [list(file) for file in files]
+    open_, found = waiting[:active], []
+    waiting = waiting[active:]
+    while open_:
+        first = open_.pop(0)
+        if first:
+            found.append(first.pop(0))
+            open_.append(first)
+        elif waiting:
+            open_.append(waiting.pop(0))
+    return found
+
+
+@pytest.mark.parametrize("active", [1, 2, 10])
+def test_files_take_turns(folder: Path, records: Records, active: int) -> None:
+    files = [[one["id"] for one in documents] for documents in records]
+    dataset = Chain.from_files(f"{folder}/{{0..2}}.jsonl", n_active_shards=active)
+    assert ids(dataset) == in_turns(files, active)
+    assert next(iter(dataset)) == records[0][0]
+
+
+def test_records_resume_at_every_position(folder: Path) -> None:
+    found = require_resumes(
+        lambda: Chain.from_files(
+            str(folder), repeat=True, shuffle_shards=True, n_active_shards=2
+        ).take(60),
+        some=60,
+    )
+    assert len({one["id"] for one in found[:40]}) == 40  # an epoch, and some of the next
+    assert [one["id"] for one in found[:20]] != [one["id"] for one in found[40:]]
+
+
+def test_text_flows_as_arrays_and_resumes(folder: Path, records: Records, vocabulary: Path) -> None:
+    def make() -> Chain:
+        return (
+            Chain.from_files(str(folder), n_active_shards=2, shuffle_shards=True)
+            .tokenize(str(vocabulary), pattern="gpt2")
+            .ensure_bos_eos(str(vocabulary), pattern="gpt2")
+            .concat_chunk(32).shuffle(20).batch(4)
+        )  # fmt: skip
+
+    batches = require_resumes(make, some=10)
+    tokenizer = load_tokenizer(str(vocabulary), pattern="gpt2")
+    order = ids(Chain.from_files(str(folder), n_active_shards=2, shuffle_shards=True))
+    texts = {one["id"]: one["text"] for documents in records for one in documents}
+    stream = [i for n in order for i in [*tokenizer.encode(texts[n]), tokenizer.eot_id]]
+    rows = [stream[at : at + 32] for at in range(0, len(stream) - 31, 32)]
+    assert sorted(row for batch in batches for row in batch["input_ids"]) == sorted(rows)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_each_worker_has_pieces_of_its_own(folder: Path, workers: int) -> None:
+    dataset = Chain.from_files(str(folder))
+    shares = [[s["id"] for s in dataset.iter_share((n, workers))] for n in range(workers)]
+    assert sorted(one for share in shares for one in share) == list(range(40))
+    assert min(map(len, shares)) > 5
+
+
+def test_packed_files_of_other_formats(folder: Path, records: Records, tmp_path: Path) -> None:
+    import cbor2
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((folder / "0.jsonl").read_bytes()))
+    (tmp_path / "b.cbor").write_bytes(b"".join(map(cbor2.dumps, records[1])))
+    pq.write_table(pa.Table.from_pylist(records[2]), tmp_path / "c.parquet")
+    dataset = Chain.from_files(str(tmp_path), n_active_shards=1)
+    assert list(dataset) == [one for documents in records for one in documents]
+    require_resumes(lambda: dataset.take(25).batch(10, collate_fn=lambda rows: {"rows": rows}))
+
+
+def test_a_damaged_line_is_named(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "0.jsonl").read_text().splitlines()
+    (tmp_path / "0.jsonl").write_text("\n".join([*lines[:2], '{"id": 3,', "[1]", *lines[2:4]]))
+    with pytest.raises(SourceError, match=r"0\.jsonl: line 3: no valid JSON.*on_bad_document"):
+        list(Chain.from_files(str(tmp_path)))
+    left = Chain.from_files(str(tmp_path), on_bad_document="skip")
+    assert list(left) == [json.loads(line) for line in lines[:4]]
+
+
+def test_a_changed_file_is_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "files")
+    dataset = Chain.from_files(str(tmp_path / "files"))
+    with dataset.iter() as samples:
+        next(samples)
+        state = samples.state_dict()
+    with (tmp_path / "files" / "1.jsonl").open("a") as file:
+        file.write('{"id": 41, "text": "new"}\n')
+    with pytest.raises(SourceError, match=r"1\.jsonl: changed since it was listed"):
+        list(dataset)
+    with pytest.raises(ConfigMismatchError, match="of other files"):
+        Chain.from_files(str(tmp_path / "files")).iter(state)
+
+
+def test_a_state_of_files_read_otherwise_is_refused(folder: Path) -> None:
+    state = Chain.from_files(str(folder)).iter().state_dict()
+    for settings in ({"format": "text"}, {"on_bad_document": "skip"}, {"n_active_shards": 3}):
+        with pytest.raises(ConfigMismatchError, match="this one is"):
+            Chain.from_files(str(folder), **settings).iter(state)
+
+
+def test_a_place_behind_the_end_of_a_piece_is_refused(folder: Path, small_pieces: None) -> None:
+    dataset = Chain.from_files(str(folder / "0.jsonl"))
+    with dataset.iter() as samples:
+        next(samples)
+        state = samples.state_dict()
+    state["source"]["active"][0][-1] = 19  # samples of the first of its pieces
+    with dataset.iter(state) as samples, pytest.raises(UsageError, match="it changed"):
+        list(samples)
+
+
+def test_a_file_that_was_written_anew_is_refused_and_a_copy_is_not(
+    folder: Path, tmp_path: Path
+) -> None:
+    state = Chain.from_files(str(folder)).iter().state_dict()
+    shutil.copytree(folder, tmp_path / "files", copy_function=shutil.copyfile)
+    Chain.from_files(str(tmp_path / "files")).iter(state).close()
+    changed = tmp_path / "files" / "1.jsonl"
+    changed.write_text(changed.read_text().replace("}\n", " \n")[:-2] + "}\n")
+    assert changed.stat().st_size == (folder / "1.jsonl").stat().st_size
+    with pytest.raises(ConfigMismatchError, match="of other files"):
+        Chain.from_files(str(tmp_path / "files")).iter(state)
+
+
+def test_nothing_to_repeat_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "0.jsonl").write_text("\n\n")
+    with pytest.raises(UsageError, match="never ends"):
+        next(iter(Chain.from_files(str(tmp_path), repeat=True)))
+
+
+@pytest.mark.parametrize("count", [49, 98])
+def test_an_epoch_may_end_within_what_is_asked_for(
+    tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At these counts, a file's samples make not quite the bytes that are read at once."""
+    monkeypatch.setattr(mux, "PIECE_BYTES", 2**22)
+    write_lines(tmp_path / "0.jsonl", [{"id": n} for n in range(count)])
+    dataset = Chain.from_files(str(tmp_path), repeat=True).batch(128)
+    assert next(iter(dataset))["id"].tolist() == [n % count for n in range(128)]
+
+
+def test_a_worker_without_a_piece_is_at_its_end(tmp_path: Path) -> None:
+    write_lines(tmp_path / "0.jsonl", [])
+    write_lines(tmp_path / "1.jsonl", [{"id": 1}])
+    dataset = Chain.from_files(str(tmp_path), repeat=True)
+    shares = [[one["id"] for one in islice(dataset.iter_share((n, 4)), 3)] for n in range(4)]
+    assert sorted(shares) == [[], [], [], [1, 1, 1]]
+    (tmp_path / "1.jsonl").write_text("\n")
+    for number in range(4):
+        with pytest.raises(UsageError, match="never ends"):
+            next(Chain.from_files(str(tmp_path), repeat=True).iter_share((number, 4)))
+
+
+def test_from_object_storage(
+    folder: Path, records: Records, vocabulary: Path, s3: SwiftServer
+) -> None:
+    bucket = make_bucket(s3.url)
+    client = s3_client(s3.url)
+    for file in folder.iterdir():
+        client.put_object(Bucket=bucket, Key=f"in/{file.name}", Body=file.read_bytes())
+    client.close()
+    url = f"s3://{bucket}/in/{{0..2}}.jsonl"
+    assert list(Chain.from_files(url, n_active_shards=1)) == [
+        one for documents in records for one in documents
+    ]
+    here, there = (
+        Chain.from_files(where, n_active_shards=2).tokenize(str(vocabulary), pattern="gpt2")
+        .concat_chunk(32).batch(2)
+        for where in (str(folder), url)
+    )  # fmt: skip
+    batches = [batch["input_ids"].tolist() for batch in here]
+    with there.iter() as found:
+        assert [next(found)["input_ids"].tolist() for _ in range(3)] == batches[:3]
+        state = found.state_dict()
+    assert [batch["input_ids"].tolist() for batch in there.iter(state)] == batches[3:]

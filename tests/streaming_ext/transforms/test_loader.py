@@ -1,0 +1,200 @@
+"""Behind DataLoaders with real workers: the same batches, and a state between any two."""
+
+import json
+import os
+import pickle
+from collections import UserDict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+import torch
+from torch.utils.data import get_worker_info
+
+from streaming_ext.errors import ConfigMismatchError, UsageError, WorkerDiedError
+from streaming_ext.transforms import CheckpointableDataset, CheckpointableLoader, slots
+from tests.command_line import is_alive, wait_for
+from tests.streaming_ext.transforms.chains import NUMBERED, plain
+
+
+def chain() -> CheckpointableDataset:
+    rows = CheckpointableDataset.from_sequence(NUMBERED).concat_chunk(5).shuffle(4)
+    return rows.enumerate().batch(2)
+
+
+def expected(workers: int, each: int = 1) -> list[Any]:
+    """The workers' batches in turns, so many of each."""
+    shares = [[plain(one) for one in chain().iter_share((n, workers))] for n in range(workers)]
+    found = []
+    while any(shares):
+        for share in shares:
+            found += share[:each]
+            del share[:each]
+    return found
+
+
+def test_two_workers_and_a_state_between() -> None:
+    loader = CheckpointableLoader(chain(), num_workers=2, samples_in_message=2)
+    states, batches = [loader.state_dict()], []
+    for batch in loader:
+        batches.append(plain(batch))
+        states.append(json.loads(json.dumps(loader.state_dict())))
+    assert batches == expected(2, each=2)
+    for position in (3, len(batches) - 1):
+        again = CheckpointableLoader(chain(), num_workers=2, samples_in_message=2)
+        again.load_state_dict(states[position])
+        assert [*map(plain, again)] == batches[position:]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_state_goes_on_with_fewer_workers(workers: int) -> None:
+    """Of four, whose shares end at other times."""
+    begun = CheckpointableLoader(chain(), samples_in_message=2)
+    begun.load_state_dict({**begun.state_dict(), "states": [None] * 4})
+    states = [begun.state_dict()]
+    batches = []
+    for batch in begun:
+        batches.append(plain(batch))
+        states.append(json.loads(json.dumps(begun.state_dict())))
+    assert batches == expected(4, each=2)
+    for position in range(len(batches)) if workers == 0 else (3,):
+        again = CheckpointableLoader(chain(), num_workers=workers, samples_in_message=2)
+        again.load_state_dict(states[position])
+        assert [*map(plain, again)] == batches[position:]
+
+
+def test_a_pass_that_was_broken_off_begins_anew() -> None:
+    loader = CheckpointableLoader(chain())
+    batches = iter(loader)
+    first = [plain(next(batches)) for _ in range(2)]
+    state = loader.state_dict()
+    assert [*map(plain, loader)] == expected(1)
+    loader.load_state_dict(state)
+    assert loader.state_dict() == state
+    assert [*first, *map(plain, loader)] == expected(1)
+
+
+def odd(samples: Any) -> dict[str, Any]:
+    made = torch.arange(6.0).view(2, 3)
+    return {
+        "brain": made.bfloat16(), "learned": made.clone().requires_grad_(), "turned": made.T,
+        "none": torch.empty(0, 3), "one": torch.tensor(7), "list": [made, "text"],
+        "large": torch.arange(slots.SLOT_BYTES // 8),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tensors_of_all_kinds(workers: int) -> None:
+    """Beside those that lie in slots: what NumPy does not know, and what does not fit."""
+    dataset = CheckpointableDataset.from_sequence(NUMBERED[:5]).batch(2, odd)
+    found = list(CheckpointableLoader(dataset, num_workers=workers))
+    assert len(found) == 3
+    for sample in found:
+        for name, value in odd([]).items():
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(sample[name], value)
+                assert sample[name].dtype == value.dtype
+        assert torch.equal(sample["list"][0], odd([])["list"][0])
+    assert found[0]["learned"].requires_grad
+
+
+class Encoding(UserDict[str, Any]):
+    """A batch as tokenizers of transformers make one."""
+
+
+class Pair(NamedTuple):
+    """A batch of two tensors."""
+
+    one: torch.Tensor
+    brain: torch.Tensor
+
+
+def has_ended(pid: Path) -> bool:
+    """Whether a process was there that wrote its number, and is no more."""
+    number = pid.read_text() if pid.exists() else ""
+    if not number:
+        return False
+    try:
+        return not is_alive(psutil.Process(int(number)))
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("kind", [Encoding, Pair])
+def test_what_a_worker_sent_outlives_it(tmp_path: Path, kind: type) -> None:
+    """Its tensors too, wherever in a sample they are."""
+    made = {"one": torch.ones(4), "brain": torch.ones(4, dtype=torch.bfloat16)}
+
+    def batch(_: Any) -> Any:
+        worker = get_worker_info()
+        if worker is not None and worker.id == 1:
+            (tmp_path / "pid").write_text(str(os.getpid()))
+        else:  # until the other has sent all, and is gone
+            wait_for(lambda: has_ended(tmp_path / "pid"))
+        return kind(made) if kind is Encoding else kind(**made)
+
+    batches = CheckpointableDataset.from_sequence(NUMBERED[:4]).batch(1, batch)
+    found = list(CheckpointableLoader(batches, num_workers=2))
+    assert len(found) == 4
+    for one in found:
+        values = one if kind is Encoding else one._asdict()
+        assert type(one) is kind
+        assert all(torch.equal(values[name], made[name]) for name in made)
+
+
+def test_what_cannot_be_sent_is_an_error() -> None:
+    dataset = CheckpointableDataset.from_sequence(NUMBERED[:5]).batch(2, lambda _: lambda: None)
+    with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
+        list(CheckpointableLoader(dataset, num_workers=1))
+
+
+def test_a_worker_that_is_killed_is_an_error() -> None:
+    dataset = CheckpointableDataset.from_sequence(NUMBERED).map(lambda _: os._exit(3))
+    with pytest.raises(WorkerDiedError, match="A worker died while it made a batch"):
+        list(CheckpointableLoader(dataset, num_workers=1))
+
+
+def test_every_position_without_workers() -> None:
+    loader = CheckpointableLoader(chain())
+    states = [loader.state_dict(), *(loader.state_dict() for _ in loader)]
+    for position, state in enumerate(states):
+        again = CheckpointableLoader(chain())
+        again.load_state_dict(state)
+        assert [*map(plain, again)] == expected(1)[position:]
+    assert [*map(plain, loader)] == expected(1)  # another pass
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+def test_torchdata() -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    loader = stateful(chain(), batch_size=None, num_workers=2)
+    batches = iter(loader)
+    first = [plain(next(batches)) for _ in range(3)]
+    state = loader.state_dict()
+    assert [*first, *map(plain, batches)] == expected(2)
+    again = stateful(chain(), batch_size=None, num_workers=2)
+    again.load_state_dict(state)
+    assert [*map(plain, again)] == expected(2)[3:]
+
+
+def test_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="batch_size: batches are made by the chain"):
+        CheckpointableLoader(chain(), batch_size=4)
+    with pytest.raises(UsageError, match="`num_workers` must be 0 or more"):
+        CheckpointableLoader(chain(), num_workers=-1)
+    state = CheckpointableLoader(chain(), num_workers=4).state_dict()
+    with pytest.raises(ConfigMismatchError, match="of 4 workers.* num_workers= one of 0, 1, 2, 4"):
+        CheckpointableLoader(chain(), num_workers=3).load_state_dict(state)
+    with pytest.raises(ConfigMismatchError, match="Resume with samples_in_message=16"):
+        CheckpointableLoader(chain(), samples_in_message=2).load_state_dict(state)
+    loader = CheckpointableLoader(chain())
+    next(iter(loader))
+    with pytest.raises(ConfigMismatchError, match="this one is"):
+        CheckpointableLoader(chain().take(3)).load_state_dict(loader.state_dict())
+
+
+def test_processes_of_its_own_are_refused_in_a_worker(tmp_path: Path) -> None:
+    chained = CheckpointableDataset.from_sequence(NUMBERED).parallel_map(dict, max_workers=1)
+    with pytest.raises(UsageError, match="executor_type='thread'"):
+        list(CheckpointableLoader(chained, num_workers=1))

@@ -1,0 +1,170 @@
+"""Every step resumes behind every sample, alone and in chains that nobody thought of."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming_ext.transforms import (
+    CheckpointableDataset,
+    concat_datasets,
+    interleave_datasets,
+)
+from tests.command_line import PATIENCE_SECONDS
+from tests.streaming_ext.transforms.chains import NUMBERED, plain, require_resumes
+
+Chain = CheckpointableDataset
+
+
+def base() -> Chain:
+    return Chain.from_sequence(NUMBERED)
+
+
+def doubled(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "double": 2 * sample["id"]}
+
+
+def third(sample: dict[str, Any]) -> bool:
+    return bool(sample["id"] % 3 == 0)
+
+
+def third_doubled(sample: dict[str, Any]) -> dict[str, Any] | None:
+    return doubled(sample) if third(sample) else None
+
+
+def ids(dataset: Chain) -> Chain:
+    return dataset.map(lambda sample: {"id": sample["id"]})
+
+
+STEPS: dict[str, Callable[[], Chain]] = {
+    "from_sequence": base,
+    "from_sequence, epochs": lambda: Chain.from_sequence(NUMBERED, repeat=True, shuffle=True).take(
+        100
+    ),
+    "from_iterable": lambda: Chain.from_iterable(NUMBERED),
+    "from_iterable, epochs": lambda: Chain.from_iterable(NUMBERED, repeat=True).take(100),
+    "map": lambda: base().map(doubled),
+    "filter": lambda: base().filter(third),
+    "filter_map": lambda: base().filter_map(third_doubled),
+    "parallel_map": lambda: base().parallel_map(
+        doubled, executor_type="thread", max_workers=2, prefetch_factor=3
+    ),
+    "parallel_filter": lambda: base().parallel_filter(
+        third, executor_type="thread", max_workers=2, prefetch_factor=3
+    ),
+    "parallel_filter_map": lambda: base().parallel_filter_map(
+        third_doubled, executor_type="thread", max_workers=1, prefetch_factor=1
+    ),
+    "enumerate": lambda: base().enumerate(),
+    "take": lambda: base().take(17),
+    "take more": lambda: base().take(1000),
+    "stride": lambda: base().stride(3, 1),
+    "repeat": lambda: base().repeat(2),
+    "shuffle": lambda: base().shuffle(7),
+    "shuffle all": lambda: base().shuffle(1000),
+    "batch": lambda: ids(base()).batch(4),
+    "batch, whole ones": lambda: ids(base()).batch(4, drop_last=True),
+    "batch, own": lambda: base().batch(4, collate_fn=lambda samples: {"all": list(samples)}),
+    "chunk": lambda: base().chunk(2),
+    "chunk, rest": lambda: base().chunk(3, drop_remainder=False),
+    "concat_chunk": lambda: base().concat_chunk(7),
+    "concat_chunk, long": lambda: base().concat_chunk(31),
+    "pack_chunk": lambda: base().pack_chunk(6, ["input_ids"]),
+    "pack_chunk, cut": lambda: base().pack_chunk(3, ["input_ids"]),
+    "pack_chunk, left out": lambda: base().pack_chunk(
+        3, ["input_ids"], discard_long_samples=True
+    ),
+    "pad": lambda: base().pad({"input_ids": 99}, 5),
+    "add_bos_eos": lambda: base().add_bos_eos(7, 8),
+    "interleave": lambda: interleave_datasets([base(), base().map(doubled)], [3, 1]),
+    "concat": lambda: concat_datasets([base().take(3), base().take(0), base()]),
+    "add": lambda: base() + base().take(5),
+    "cache": lambda: base().shuffle(5).cache(),
+    "rows": lambda: base().repeat(3).concat_chunk(5).shuffle(9).batch(2),
+    "all at once": lambda: interleave_datasets(
+        [base().shuffle(4).concat_chunk(4), base().repeat(2).chunk(4)], [1, 2]
+    ).shuffle(3).enumerate().stride(2, 1).cache().batch(3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_every_position(name: str) -> None:
+    require_resumes(STEPS[name])
+
+
+_STEP = st.sampled_from([
+    lambda d: d.shuffle(3), lambda d: d.shuffle(50), lambda d: d.concat_chunk(3),
+    lambda d: d.chunk(2, drop_remainder=False), lambda d: d.take(30), lambda d: d.stride(2, 1),
+    lambda d: d.repeat(2), lambda d: d.pack_chunk(5, ["input_ids"]), lambda d: d.cache(),
+    lambda d: d.filter(lambda s: len(s["input_ids"]) != 1), lambda d: d + d.take(4),
+    lambda d: d.parallel_map(dict, executor_type="thread", max_workers=1, prefetch_factor=4),
+    lambda d: interleave_datasets([d, d.shuffle(2)], [2, 1]), lambda d: d.add_bos_eos(None, 5),
+])  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(_STEP, min_size=2, max_size=4), at=st.integers(0, 60))
+def test_any_chain(steps: list[Callable[[Chain], Chain]], at: int) -> None:
+    def make() -> Chain:
+        dataset = Chain.from_sequence(NUMBERED[:20])
+        for step in steps:
+            dataset = step(dataset)
+        return dataset
+
+    samples = [plain(sample) for sample in make()]
+    with make().iter() as first:
+        for _ in zip(range(at), first, strict=False):
+            pass
+        state = first.state_dict()
+    with make().iter(state) as rest:
+        assert [plain(sample) for sample in rest] == samples[len(samples) - len(samples[at:]) :]
+        again = rest.state_dict()
+    assert list(make().iter(again)) == []
+
+
+def test_a_state_is_small_whatever_the_buffer_holds() -> None:
+    import json
+
+    rows = Chain.from_sequence([{"input_ids": [1] * 64}] * 300).concat_chunk(64).shuffle(100)
+    with rows.batch(2).iter() as batches:
+        for _ in range(60):
+            next(batches)
+        assert len(json.dumps(batches.state_dict())) < 1000
+
+
+def test_without_an_order_nothing_is_lost_or_doubled() -> None:
+    """Threads that end in an order of their own; a shuffle behind them reads some again."""
+    from threading import Event
+
+    released = Event()
+
+    def held(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["id"] in {0, 11}:
+            assert released.wait(PATIENCE_SECONDS)
+        elif sample["id"] == 14:
+            released.set()
+        return sample
+
+    def make() -> Chain:
+        return (
+            base()
+            .parallel_map(
+                held, executor_type="thread", max_workers=3, prefetch_factor=2, ordered=False
+            )
+            .shuffle(5)
+        )
+
+    samples, states = [], []
+    with make().iter() as whole:
+        for sample in whole:
+            samples.append(sample["id"])
+            states.append(whole.state_dict())
+    assert sorted(samples) == list(range(len(NUMBERED)))
+    released.set()  # what released the others may lie before a state
+    for position, state in enumerate(states, 1):
+        with make().iter(state) as rest:
+            assert rest.state_dict()["chain"] == state["chain"]
+            found = [sample["id"] for sample in rest]
+        assert sorted(samples[:position] + found) == list(range(len(NUMBERED)))

@@ -1,0 +1,195 @@
+"""What each step gives: the examples that epochraft's tutorial shows, and rows by hand."""
+
+import os
+from itertools import islice
+
+import pytest
+
+from streaming_ext.errors import ConfigMismatchError, UsageError, WorkerDiedError
+from streaming_ext.transforms import (
+    CheckpointableDataset,
+    concat_datasets,
+    interleave_datasets,
+)
+from tests.streaming_ext.transforms.chains import NUMBERED, samples_of
+
+Chain = CheckpointableDataset
+ROWS = [
+    {"input_ids": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]},
+    {"input_ids": [10, 11, 12]},
+    {"input_ids": [20, 21, 22, 23, 24, 25, 26]},
+]
+GREETINGS = [{"text": text} for text in ("Hello", "Hallo", "Salut", "Ciao")]
+
+
+def rows(dataset: Chain) -> list[list[int]]:
+    return [sample["input_ids"] for sample in samples_of(dataset)]
+
+
+def test_chunk_cuts_each_sample_alone() -> None:
+    dataset = Chain.from_sequence(ROWS)
+    assert rows(dataset.chunk(6)) == [[0, 1, 2, 3, 4, 5], [20, 21, 22, 23, 24, 25]]
+    assert rows(dataset.chunk(6, drop_remainder=False)) == [
+        [0, 1, 2, 3, 4, 5], [6, 7, 8, 9], [10, 11, 12], [20, 21, 22, 23, 24, 25], [26],
+    ]  # fmt: skip
+
+
+def test_concat_chunk_goes_on_in_the_next_sample() -> None:
+    assert rows(Chain.from_sequence(ROWS).concat_chunk(6)) == [
+        [0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11], [12, 20, 21, 22, 23, 24],
+    ]  # fmt: skip
+
+
+def test_pack_chunk_keeps_samples_whole() -> None:
+    dataset = Chain.from_sequence(ROWS)
+    assert rows(dataset.pack_chunk(10, ["input_ids"])) == [
+        [*range(10)], [10, 11, 12, 20, 21, 22, 23, 24, 25, 26],
+    ]  # fmt: skip
+    assert rows(dataset.pack_chunk(8, ["input_ids"])) == [
+        [*range(8)], [10, 11, 12], [20, 21, 22, 23, 24, 25, 26],
+    ]  # fmt: skip
+    assert rows(dataset.pack_chunk(8, ["input_ids"], discard_long_samples=True)) == [
+        [10, 11, 12], [20, 21, 22, 23, 24, 25, 26],
+    ]  # fmt: skip
+
+
+def test_pad_fills_up_and_refuses_what_is_longer() -> None:
+    dataset = Chain.from_sequence(ROWS[1:])
+    padded = samples_of(dataset.map(lambda s: s | {"labels": s["input_ids"]}).pad(
+        {"input_ids": 0, "labels": -100}, 7))  # fmt: skip
+    assert padded[0] == {"input_ids": [10, 11, 12, 0, 0, 0, 0],
+                         "labels": [10, 11, 12, -100, -100, -100, -100]}  # fmt: skip
+    with pytest.raises(UsageError, match="'input_ids' of a sample has 7 tokens"):
+        samples_of(dataset.pad({"input_ids": 0}, 6))
+
+
+def test_interleave_keeps_to_the_weights_at_any_time() -> None:
+    one, two = (Chain.from_sequence([{"text": text}], repeat=True) for text in "HK")
+    mixed = interleave_datasets([one, two], weights=[1.5, 1]).take(10)
+    assert "".join(sample["text"] for sample in mixed) == "HKHKHHKHKH"
+    ends = interleave_datasets([one.take(3), two.take(9)])
+    assert "".join(sample["text"] for sample in ends) == "HKHKHK"
+    both = concat_datasets([one.take(3), two.take(3)])
+    assert "".join(sample["text"] for sample in both) == "HHHKKK"
+
+
+def test_the_first_epoch_is_in_epochraft_s_order() -> None:
+    dataset = Chain.from_sequence(GREETINGS, shuffle=True)
+    assert [sample["text"] for sample in dataset] == ["Salut", "Hallo", "Ciao", "Hello"]
+
+
+def test_a_function_cannot_change_the_source() -> None:
+    def shout(sample: dict[str, str]) -> dict[str, str]:
+        sample["text"] += "!"
+        return sample
+
+    dataset = Chain.from_sequence(GREETINGS, repeat=True).map(shout).take(8)
+    assert {sample["text"] for sample in dataset} == {"Hello!", "Hallo!", "Salut!", "Ciao!"}
+    assert GREETINGS[0] == {"text": "Hello"}
+
+
+def test_the_cache_cannot_be_changed_through_a_sample() -> None:
+    dataset = Chain.from_sequence(ROWS).concat_chunk(6).cache()
+    raised = dataset.map(lambda sample: {"input_ids": sample["input_ids"].add_(1)})
+    assert rows(raised) == rows(raised) == [[n + 1 for n in row] for row in rows(dataset)]
+
+
+def test_a_pass_goes_on_behind_what_another_one_put_into_the_cache() -> None:
+    dataset = Chain.from_sequence(NUMBERED).parallel_map(
+        dict, executor_type="thread", max_workers=2, ordered=False
+    ).cache()  # fmt: skip
+    first = iter(dataset)
+    begun = [next(first)["id"] for _ in range(3)]
+    both = [sample["id"] for sample in dataset], begun + [sample["id"] for sample in first]
+    assert both[0] == both[1] != []
+    assert sorted(both[0]) == list(range(len(NUMBERED)))
+
+
+def test_a_state_that_is_refused_leaves_the_pass_where_it_is() -> None:
+    dataset = Chain.from_sequence(NUMBERED).parallel_map(dict, executor_type="thread")
+    with dataset.iter() as samples:
+        next(samples)
+        with pytest.raises(ConfigMismatchError, match="this one is"):
+            samples.load_state_dict(dataset.take(3).iter().state_dict())
+        assert [sample["id"] for sample in samples] == list(range(1, len(NUMBERED)))
+
+
+def test_shuffle_loses_nothing_and_moves_most() -> None:
+    found = [sample["id"] for sample in Chain.from_sequence(NUMBERED).shuffle(10)]
+    assert sorted(found) == list(range(len(NUMBERED)))
+    assert sum(one != other for one, other in zip(found, sorted(found), strict=True)) > 20
+    assert min(found.index(one) - one for one in found) >= -9
+
+
+def test_parallel_map_in_processes() -> None:
+    dataset = Chain.from_sequence(NUMBERED).parallel_map(
+        lambda sample: {"id": -sample["id"]}, max_workers=1
+    )
+    assert [sample["id"] for sample in dataset] == [-n for n in range(len(NUMBERED))]
+
+
+def test_a_worker_process_that_dies_is_an_error() -> None:
+    dataset = Chain.from_sequence(NUMBERED).parallel_map(lambda _: os._exit(3), max_workers=1)
+    with pytest.raises(WorkerDiedError, match="ended in the middle of its work"):
+        list(dataset)
+
+
+@pytest.mark.parametrize(("wrong", "message"), [
+    (lambda d: d.take(-1), "`max_count` must be 0 or more, got -1"),
+    (lambda d: d.stride(3, 3), r"`offset` must be in \[0, 3\), got 3"),
+    (lambda d: d.shuffle(0), "`buffer_size` must be 1 or more"),
+    (lambda d: interleave_datasets([d], [0]), "`weights` must be"),
+    (lambda d: interleave_datasets([d, d], chunk_size=0), "`chunk_size` must be 1 or more, got 0"),
+    (lambda d: list(d.map(lambda _: None)), r"map\(\) returned None"),
+    (lambda d: list(d.concat_chunk(4, ["labels"])), "no column 'labels'; it has 'id', 'input_ids'"),
+    (lambda d: list(d.take(0).repeat()), "would never end"),
+    (lambda d: list(Chain.from_iterable(iter(NUMBERED))), "is used up by reading it"),
+    (lambda d: list(d.parallel_map(dict, executor_type="cpu")), "executor_type must be"),
+])  # fmt: skip
+def test_wrong_usage(wrong: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        wrong(Chain.from_sequence(NUMBERED))  # type: ignore[operator]
+
+
+def test_a_state_of_another_chain_is_refused() -> None:
+    dataset = Chain.from_sequence(NUMBERED)
+    state = dataset.concat_chunk(6).iter().state_dict()
+    with pytest.raises(ConfigMismatchError, match=r"concat_chunk\(6, input_ids\)`, this one is"):
+        dataset.concat_chunk(7).iter(state)
+    for one, other in (
+        (dataset.concat_chunk(6), dataset.concat_chunk(6, ("labels",))),
+        (dataset.chunk(6), dataset.chunk(6, ("labels",))),
+        (dataset.pack_chunk(6, ("input_ids",)), dataset.pack_chunk(6, ("input_ids", "labels"))),
+        (dataset.pad({"input_ids": 0}, 6), dataset.pad({"input_ids": 1}, 6)),
+        (dataset.add_bos_eos(1, 2), dataset.add_bos_eos(1, 2, "labels")),
+        (dataset.enumerate(), dataset.enumerate("number")),
+    ):
+        with pytest.raises(ConfigMismatchError, match="this one is"):
+            other.iter(one.iter().state_dict())
+    with pytest.raises(ConfigMismatchError, match="worker 0 of 1, this is worker 1 of 2"):
+        dataset.concat_chunk(6).iter_share((1, 2), state)
+    with pytest.raises(ConfigMismatchError, match="no state of a Checkpointable"):
+        dataset.iter({"index": 3})
+
+
+def test_workers_have_all_samples_once() -> None:
+    for chain in (
+        Chain.from_sequence(NUMBERED, repeat=True).take(100),
+        Chain.from_iterable(NUMBERED),
+        Chain.from_sequence(NUMBERED).enumerate().take(33),
+    ):
+        shares = [list(chain.iter_share((n, 3))) for n in range(3)]
+        alone = list(chain)
+        assert sorted(s["id"] for share in shares for s in share) == sorted(s["id"] for s in alone)
+        if "step" in alone[0]:
+            steps = [s["step"] for share in shares for s in share]
+            assert sorted(steps) == list(range(33))
+
+
+def test_a_worker_without_a_sample_to_repeat_is_at_its_end() -> None:
+    chain = Chain.from_sequence(NUMBERED[:3]).repeat()
+    shares = [[one["id"] for one in islice(chain.iter_share((n, 4)), 2)] for n in range(4)]
+    assert shares == [[0, 0], [1, 1], [2, 2], []]
+    for number in range(4):
+        with pytest.raises(UsageError, match="would never end"):
+            next(Chain.from_sequence(NUMBERED[:3]).take(0).repeat().iter_share((number, 4)))

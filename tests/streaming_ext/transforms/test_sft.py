@@ -1,0 +1,165 @@
+"""`sft`: labels of what the assistant says, as transformers tells it, and never of a prompt."""
+
+from typing import Any
+
+import pytest
+
+from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.transforms import CheckpointableDataset
+from tests.streaming_ext.transforms.chains import require_resumes, samples_of
+
+Chain = CheckpointableDataset
+TEMPLATE = """{% for message in messages %}
+{{ message.role }}:
+{% if message.role == 'assistant' %}
+{% generation %}{{ message.content }}{{ eos_token }}{% endgeneration %}
+
+{% else %}
+{{ message.content | trim }}
+
+{% endif %}
+{% endfor %}"""
+WITHOUT = "{% for message in messages %}{{ message.content }}{% endfor %}"
+
+
+def talk(*contents: str) -> dict[str, Any]:
+    roles = ["user", "assistant"] * len(contents)
+    return {"messages": [{"role": role, "content": content}
+                         for role, content in zip(roles, contents, strict=False)]}  # fmt: skip
+
+
+TALKS = [
+    talk("Hello?", "Hello world!"),
+    talk("One and two", "is 3", " Really? ", "Yes: 你好 🙂\n\nOf course."),
+    *(talk(f"Question {n}", "word " * n) for n in range(1, 9)),
+]
+
+
+def test_as_transformers_tells_it(hub_tokenizer: Any) -> None:
+    found = samples_of(Chain.from_sequence(TALKS).sft(hub_tokenizer, chat_template=TEMPLATE))
+    assert len(found) == len(TALKS)
+    for sample, conversation in zip(found, TALKS, strict=True):
+        expected = hub_tokenizer.apply_chat_template(
+            conversation["messages"], chat_template=TEMPLATE, return_dict=True,
+            return_assistant_tokens_mask=True,
+        )  # fmt: skip
+        assert sample["input_ids"] == expected["input_ids"]
+        assert sample["labels"] == [
+            token if said else -100
+            for token, said in zip(expected["input_ids"], expected["assistant_masks"], strict=True)
+        ]
+        assert 0 < sum(label != -100 for label in sample["labels"]) < len(sample["labels"])
+
+
+def test_packed_padded_and_resumed(hub_tokenizer: Any) -> None:
+    def make() -> Chain:
+        return (
+            Chain.from_sequence(TALKS).sft(hub_tokenizer, chat_template=TEMPLATE)
+            .pack_chunk(64, ("input_ids", "labels"))
+            .pad({"input_ids": 0, "labels": -100}, 64).batch(2)
+        )  # fmt: skip
+
+    batches = require_resumes(make, some=3)
+    ids = [row for batch in batches for row in batch["input_ids"]]
+    labels = [row for batch in batches for row in batch["labels"]]
+    assert {len(row) for row in ids + labels} == {64}
+    assert all(b in {a, -100} for x, y in zip(ids, labels, strict=True)
+               for a, b in zip(x, y, strict=True))  # fmt: skip
+
+
+def test_pairs(hub_tokenizer: Any) -> None:
+    pairs = [{"q": "Two and two?", "a": "Four"}, {"q": "", "a": ""}]
+    found = samples_of(Chain.from_sequence(pairs).sft(hub_tokenizer, prompt="q", completion="a"))
+    known = hub_tokenizer
+    asked, answer = (
+        known(pairs[0][name], add_special_tokens=False)["input_ids"] for name in ("q", "a")
+    )
+    assert found[0]["input_ids"] == [*asked, *answer, known.eos_token_id]
+    assert found[0]["labels"] == [-100] * len(asked) + [*answer, known.eos_token_id]
+    assert found[1]["labels"] == [known.eos_token_id]
+
+
+@pytest.mark.parametrize("template", [
+    TEMPLATE.replace("{{ eos_token }}", "{{ '\\n' }}"),
+    TEMPLATE.replace("{{ message.content }}{{ eos_token }}", "{{ '\\n' }}{{ message.content }}"),
+])  # fmt: skip
+def test_labels_end_where_a_tokenizer_drops_characters(template: str) -> None:
+    """Of words alone: no token holds the line feed at an end of what the assistant says."""
+    dataset = Chain.from_sequence([talk("one", "two", "three four", "five"), talk("one", "two")])
+    found = samples_of(dataset.sft(tokenizer_of_words(), chat_template=template))
+    words = [[n for n in sample["labels"] if n != -100] for sample in found]
+    assert words == [[2, 5], [2]]
+
+
+def test_what_the_assistant_says_without_a_token_is_refused() -> None:
+    template = TEMPLATE.replace("{{ eos_token }}", "{{ '\\n' }}")
+    dataset = Chain.from_sequence([talk("one", "two", "three", " ")])
+    with pytest.raises(UsageError, match=r"no token for ' \\n', which the assistant says"):
+        list(dataset.sft(tokenizer_of_words(), chat_template=template))
+
+
+def tokenizer_of_words() -> Any:
+    """One of transformers that drops spaces and line feeds: one is 1, two is 2, and so on."""
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    words = ["other", "one", "two", "three", "four", "five"]
+    model = tokenizers.models.WordLevel({word: n for n, word in enumerate(words)}, "other")
+    backend = tokenizers.Tokenizer(model)
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+def test_a_state_of_another_template_or_tokenizer_is_refused(hub_tokenizer: Any) -> None:
+    dataset = Chain.from_sequence(TALKS)
+    state = dataset.sft(hub_tokenizer, chat_template=TEMPLATE).iter().state_dict()
+    for other in (
+        dataset.sft(hub_tokenizer, chat_template=TEMPLATE + " "),
+        dataset.sft(tokenizer_of_words(), chat_template=TEMPLATE),
+        dataset.sft(hub_tokenizer, prompt="q", completion="a"),
+    ):
+        with pytest.raises(ConfigMismatchError, match="this one is"):
+            other.iter(state)
+    dataset.sft(hub_tokenizer, chat_template=TEMPLATE).iter(state).close()
+
+
+@pytest.mark.parametrize(("conversation", "message"), [
+    ([{"role": "assistant", "content": None}], "refuses a conversation: .*NoneType"),
+    (["Hello?"], "must be a list of messages"),
+    ("Hello?", "must be a list of messages"),
+    (None, "must be a list of messages"),
+])  # fmt: skip
+def test_what_is_no_conversation_is_refused(
+    hub_tokenizer: Any, conversation: Any, message: str
+) -> None:
+    template = TEMPLATE.replace("{{ message.content }}", "{{ message.content + '' }}")
+    dataset = Chain.from_sequence([{"messages": conversation}])
+    with pytest.raises(UsageError, match=message):
+        list(dataset.sft(hub_tokenizer, chat_template=template))
+
+
+def test_a_template_that_cannot_tell_is_refused(hub_tokenizer: Any) -> None:
+    dataset = Chain.from_sequence(TALKS)
+    with pytest.raises(UsageError, match="does not say which tokens are the assistant's"):
+        dataset.sft(hub_tokenizer, chat_template=WITHOUT)
+    with pytest.raises(UsageError, match="has no chat template"):
+        dataset.sft(hub_tokenizer)
+    with pytest.raises(UsageError, match="is no Jinja template"):
+        dataset.sft(hub_tokenizer, chat_template="{% if %}")
+    never = TEMPLATE.replace("'assistant'", "'bot'")
+    with pytest.raises(UsageError, match="marks nothing as the assistant's.*'user', 'assistant'"):
+        list(dataset.sft(hub_tokenizer, chat_template=never))
+    with pytest.raises(UsageError, match="marks nothing as the assistant's"):
+        list(Chain.from_sequence([talk("Hello?")]).sft(hub_tokenizer, chat_template=TEMPLATE))
+
+
+def test_wrong_usage(hub_tokenizer: Any) -> None:
+    dataset = Chain.from_sequence([{"text": "Hello"}])
+    with pytest.raises(UsageError, match="needs a fast tokenizer of transformers"):
+        dataset.sft("gpt2")
+    with pytest.raises(UsageError, match="no column 'messages'; it has 'text'"):
+        list(dataset.sft(hub_tokenizer, chat_template=TEMPLATE))
+    with pytest.raises(UsageError, match="`completion` must be given"):
+        dataset.sft(hub_tokenizer, prompt="text")
+    escape = "{{ ''.__class__.__mro__ }}{% generation %}{% endgeneration %}"
+    with pytest.raises(UsageError, match="refuses a conversation"):
+        list(Chain.from_sequence(TALKS).sft(hub_tokenizer, chat_template=escape))

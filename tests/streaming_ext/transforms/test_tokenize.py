@@ -1,0 +1,86 @@
+"""`tokenize`: the ids of the tokenizer that was handed over, whatever engine finds them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints
+from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.transforms import CheckpointableDataset
+from streaming_ext.transforms.tokens import tokenizers
+from streaming_ext.transforms.tokens.tokenizers import HubTokenizer, tokenizer_of
+from tests.streaming_ext.transforms.chains import samples_of
+
+Chain = CheckpointableDataset
+TEXTS = [
+    "Hello world!",
+    "",
+    "a<|endoftext|>b <pad>",
+    "näive 你好 \U00018dbf's",
+    "x" * 50,
+    " \n\n 1,234",
+]
+
+
+def tokens(dataset: Chain) -> list[list[int]]:
+    """All in one stream, through arrays alone."""
+    return [sample["input_ids"] for sample in samples_of(dataset.chunk(1))]
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_workers": 2}, {"parallel": False}])
+def test_own(vocabulary: Path, settings: dict[str, Any]) -> None:
+    texts = [{"text": text} for text in TEXTS]
+    known = load_tokenizer(str(vocabulary), pattern="gpt2")
+    dataset = Chain.from_sequence(texts).tokenize(str(vocabulary), pattern="gpt2", **settings)
+    assert samples_of(dataset) == [
+        {"text": text, "input_ids": known.encode(text)} for text in TEXTS
+    ]
+    with pytest.raises(ConfigMismatchError, match="this one is"):
+        dataset.iter(Chain.from_sequence(texts).tokenize(known, None, "body").iter().state_dict())
+    ended = dataset.ensure_bos_eos(known)
+    assert tokens(ended) == [[i] for text in TEXTS for i in [*known.encode(text), known.eot_id]]
+
+
+def test_of_transformers(hub_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Special tokens in a text, and one that is put before each: the same through both engines."""
+    # All of Unicode is tried elsewhere (`test_code_points.py`); it takes half a minute.
+    known = UnsafeCodePoints.of([0x18DBF])
+    monkeypatch.setattr(tokenizers, "find_unsafe_code_points", lambda *_: known)
+    own = HubTokenizer(hub_tokenizer, {})
+    assert own._fast is not None
+    dataset = Chain.from_sequence([{"text": text} for text in TEXTS]).tokenize(hub_tokenizer)
+    expected = [hub_tokenizer(text) for text in TEXTS]
+    assert [s["input_ids"] for s in dataset] == [e["input_ids"] for e in expected]
+    assert [s["attention_mask"] for s in dataset] == [e["attention_mask"] for e in expected]
+    assert tokens(dataset) == [[i] for e in expected for i in e["input_ids"]]
+    short = Chain.from_sequence([{"text": text} for text in TEXTS]).tokenize(
+        hub_tokenizer, {"truncation": True, "max_length": 3}
+    )
+    assert {len(s["input_ids"]) for s in short} <= {1, 2, 3}
+
+
+def test_ends_that_are_missing(hub_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizers.FastHub, "of", lambda _: None)
+    bos, eos = hub_tokenizer.bos_token_id, hub_tokenizer.eos_token_id
+    # It begins texts with its eos, which is not its bos: both are missing where they belong.
+    assert tokenizer_of(hub_tokenizer).missing_ends() == (bos, eos)
+
+
+def test_no_tokenizer() -> None:
+    with pytest.raises(UsageError, match="must be a name, a file, or a tokenizer of transformers"):
+        Chain.from_sequence([]).tokenize(3)
+    with pytest.raises(UsageError, match="holds int, where a text is needed"):
+        list(Chain.from_sequence([{"text": 3}]).tokenize(_Fake()))
+
+
+class _Fake:
+    def encode(self, text: str) -> list[int]:
+        return [1]
+
+    def __call__(self, text: Any, **_: Any) -> dict[str, Any]:
+        return {"input_ids": [[1]] if isinstance(text, list) else [1]}
+
+    def __len__(self) -> int:
+        return 2

@@ -1,0 +1,28 @@
+"""Two datasets that go together, of the same tokenizer and of other sources."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.core.synthetic import make_documents
+from tests.tasks.core.build_dataset import build_dataset
+
+
+@pytest.fixture(scope="session")
+def first(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> Path:
+    """Of two files."""
+    texts = [text[:600] for text in make_documents(40, seed=5)]
+    folder = tmp_path_factory.mktemp("first")
+    return build_dataset(folder, [texts[:25], texts[25:]], tokenizer=str(rank_path))
+
+
+@pytest.fixture(scope="session")
+def second(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> Path:
+    """Of three files, some of whose rows are left out."""
+    texts = [text[:600] for text in make_documents(30, seed=6)]
+    return build_dataset(
+        tmp_path_factory.mktemp("second"),
+        [texts[:10], [*texts[10:20], None, "short"], texts[20:]],
+        tokenizer=str(rank_path),
+        min_characters=10,
+    )

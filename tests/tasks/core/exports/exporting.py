@@ -1,0 +1,76 @@
+"""Exports made without Prefect, and the documents of a dataset as its maker knows them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tasks.core.exports.config import ExportConfig
+from tasks.core.exports.part import export_part
+from tasks.core.exports.plan import ExportPlan, compare_with_output, prepare, remove_scratch
+from tasks.core.exports.publish import publish
+from tasks.core.storage import Storage, open_storage
+from tests.streaming_ext.build import EOT, Built, build
+
+Split = str
+Documents = dict[Split, list[list[int]]]
+
+# Documents of one token, of more than a shard, and at the very end of one; a part that holds
+# nothing of a split.
+PARTS = [
+    [("train", [1, 2, 3]), ("holdout", [4]), ("train", [5] * 7), ("train", list(range(90)))],
+    [("train", [6]), ("train", [7, 8])],
+    [("holdout", list(range(10, 50))), ("train", [9] * 31), ("holdout", [3])],
+]
+
+
+def documents_of(parts: Iterable[Iterable[tuple[Split, Any]]] = PARTS) -> Documents:
+    """The documents of each split, without end-of-text ids."""
+    found: Documents = {"train": [], "holdout": []}
+    for part in parts:
+        for split, ids in part:
+            found[split].append(list(ids))
+    return found
+
+
+def with_end(documents: Iterable[list[int]], eot: int = EOT) -> list[list[int]]:
+    """The same, each with an end-of-text id behind it."""
+    return [[*ids, eot] for ids in documents]
+
+
+def make_dataset(folder: Path, **settings: Any) -> Built:
+    """A dataset of these documents in small shards."""
+    return build(folder / "dataset", PARTS, **settings)
+
+
+def planned(dataset: Path | str, output: Path | str, name: str, **options: Any) -> ExportPlan:
+    """The plan of an export; the output says from then on what it is going to be."""
+    config = ExportConfig(format=name, dataset=str(dataset), output=str(output), **options)
+    storage = open_storage(str(output))
+    plan = compare_with_output(config, storage)
+    if not plan.published:
+        storage.create()
+        prepare(plan, storage)
+    return plan
+
+
+def export_parts(plan: ExportPlan, output: Storage, parts: Iterable[int]) -> None:
+    """Do some parts, as workers do."""
+    for part in parts:
+        export_part(plan.job(part, output), plan.dataset, plan.manifest, output)
+
+
+def exported(dataset: Path | str, output: Path | str, name: str, **options: Any) -> Path:
+    """An export, whole, its parts done in an order of their own; returns where it lies."""
+    storage = open_storage(str(output))
+    plan = planned(dataset, output, name, **options)
+    export_parts(plan, storage, reversed(plan.todo))
+    publish(plan, storage)
+    storage.close()
+    remove_scratch(plan)
+    return Path(output)
+
+
+def content(root: Path) -> dict[str, bytes]:
+    """Every file of an export."""
+    files = [file for file in root.rglob("*") if file.is_file()]
+    return {file.relative_to(root).as_posix(): file.read_bytes() for file in sorted(files)}

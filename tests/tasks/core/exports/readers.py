@@ -1,0 +1,260 @@
+"""What the trainers read of an export, by readers written from the formats' descriptions."""
+
+import csv
+import gzip
+import io
+import json
+import struct
+import tarfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from streaming_ext.storage.crc import Crc
+from tests.streaming_ext.build import EOT
+from tests.tasks.core.exports.exporting import PARTS, Documents
+
+Reader = Callable[[Path], Documents]
+SPLITS = ("train", "holdout")
+
+
+def cut(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
+    """Documents of a stream, each with the end-of-text id behind it."""
+    found: list[list[int]] = [[]]
+    for token in ids.tolist():
+        found[-1].append(token)
+        if token == eot:
+            found.append([])
+    assert found.pop() == []
+    return found
+
+
+def cut_before(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
+    """Documents of a stream that begin with the end-of-text id, put behind them here."""
+    assert ids[0] == eot
+    return cut(np.append(ids[1:], eot), eot)
+
+
+def read_nanogpt(root: Path) -> Documents:
+    names = {"train": "train.bin", "holdout": "val.bin"}
+    return {split: cut(np.fromfile(root / name, "<u2")) for split, name in names.items()}
+
+
+def read_llmc_file(file: Path) -> np.ndarray:
+    """As `llmc/dataloader.h` reads it: the size must be exact."""
+    head = np.fromfile(file, "<i4", 256)
+    dtype = {(20240520, 1): "<u2", (20240801, 7): "<u4"}[tuple(head[:2].tolist())]
+    assert not head[3:].any()
+    ids = np.fromfile(file, dtype, offset=1024)
+    assert file.stat().st_size == 1024 + int(head[2]) * np.dtype(dtype).itemsize
+    return ids
+
+
+def read_llmc(root: Path, prefix: str = "text", eot: int = EOT) -> Documents:
+    found = {}
+    for split, name in (("train", "train"), ("holdout", "val")):
+        files = sorted(root.glob(f"{prefix}_{name}_*.bin"))
+        found[split] = cut_before(np.concatenate([read_llmc_file(file) for file in files]), eot)
+    return found
+
+
+def read_megatron_pair(prefix: Path) -> list[list[int]]:
+    """As `IndexedDataset` reads it."""
+    index = Path(f"{prefix}.idx").read_bytes()
+    assert index[:9] == b"MMIDIDX\0\0"
+    version, code, sequences, documents = struct.unpack_from("<QBQQ", index, 9)
+    assert version == 1
+    dtype = {8: np.dtype("<u2"), 4: np.dtype("<i4")}[code]
+    lengths = np.frombuffer(index, "<i4", sequences, 34)
+    offsets = np.frombuffer(index, "<i8", sequences, 34 + 4 * sequences)
+    numbers = np.frombuffer(index, "<i8", documents, 34 + 12 * sequences)
+    assert len(index) == 34 + 12 * sequences + 8 * documents
+    assert numbers.tolist() == list(range(sequences + 1))
+    assert offsets.tolist() == (np.cumsum([0, *lengths[:-1]]) * dtype.itemsize).tolist()
+    data = Path(f"{prefix}.bin").read_bytes()
+    assert len(data) == int(lengths.sum()) * dtype.itemsize
+    return [
+        np.frombuffer(data, dtype, length, offset).tolist()
+        for length, offset in zip(lengths.tolist(), offsets.tolist(), strict=True)
+    ]
+
+
+def read_megatron(root: Path) -> Documents:
+    return {
+        split: [
+            document
+            for file in sorted((root / split).glob("*.bin"))
+            for document in read_megatron_pair(file.with_suffix(""))
+        ]
+        for split in SPLITS
+    }
+
+
+def read_parquet(root: Path) -> Documents:
+    found: Documents = {}
+    for split in SPLITS:
+        files = sorted((root / split).glob("*.parquet"))
+        found[split] = [
+            row for file in files for row in pq.read_table(file)["input_ids"].to_pylist()
+        ]
+    return found
+
+
+def read_litdata(root: Path) -> Documents:
+    """As `TokensLoader` finds its ids, and by the places of the items."""
+    found: Documents = {}
+    for split in SPLITS:
+        index = json.loads((root / split / "index.json").read_text())
+        (data_format,) = index["config"]["data_format"]
+        dtype = {"no_header_numpy:5": "<u2", "no_header_numpy:6": "<u4"}[data_format]
+        found[split] = []
+        for chunk in index["chunks"]:
+            data = (root / split / chunk["filename"]).read_bytes()
+            assert len(data) == chunk["chunk_bytes"]
+            (items,) = np.frombuffer(data, "<u4", 1).tolist()
+            places = np.frombuffer(data, "<u4", items + 1, 4).tolist()
+            assert (items, places[0], places[-1]) == (
+                chunk["chunk_size"], 4 * (items + 2), len(data),
+            )  # fmt: skip
+            ids = [
+                np.frombuffer(data[start:end], dtype).tolist() for start, end in pairwise(places)
+            ]
+            assert sum(map(len, ids)) == chunk["dim"]
+            found[split] += ids
+    return found
+
+
+def read_nanotron(root: Path) -> Documents:
+    found: Documents = {}
+    for split in SPLITS:
+        found[split] = []
+        for file in sorted((root / split).glob("*.ds")):
+            first, count, words = Path(f"{file}.metadata").read_text().splitlines()
+            ids = np.fromfile(file, {"2": "<u2", "4": "<u4"}[first.rpartition("|")[2]])
+            ends = np.fromfile(f"{file}.index", "<u8")
+            assert len(ids) == int(count) == ends[-1]
+            assert words == f"{count} T"
+            found[split] += [part.tolist() for part in np.split(ids, ends[:-1].astype(int))]
+    return found
+
+
+def read_olmo(root: Path) -> Documents:
+    found: Documents = {}
+    for split in SPLITS:
+        found[split] = []
+        for file in sorted((root / split).glob("*.npy")):
+            ids = np.fromfile(file, np.uint8)
+            with gzip.open(file.with_suffix(".csv.gz"), "rt") as listed:
+                rows = list(csv.reader(listed))
+            for start, end, name, source, row in rows:
+                assert name.startswith(f"{split}-0000")
+                assert source == f"mem://source-{int(file.stem[-5:])}.parquet"
+                found[split].append(ids[int(start) : int(end)].tolist())
+                assert PARTS[int(file.stem[-5:])][int(row)][0] == split
+            assert int(rows[-1][1]) == len(ids)
+    return found
+
+
+def read_tars(root: Path, split: str) -> list[dict[str, bytes]]:
+    """The samples of a split's tars in order, as `webdataset` puts members together."""
+    samples: dict[str, dict[str, bytes]] = {}
+    for file in sorted((root / split).glob("*.tar")):
+        begins = []
+        with tarfile.open(file, format=tarfile.USTAR_FORMAT) as opened:
+            for member in opened:
+                key, _, field = member.name.partition(".")
+                if key not in samples:
+                    begins.append(member.offset)
+                    samples[key] = {}
+                assert list(samples)[-1] == key
+                assert field not in samples[key]
+                extracted = opened.extractfile(member)
+                assert extracted is not None
+                samples[key][field] = extracted.read()
+            end = opened.offset
+        places = np.fromfile(f"{file}.idx", "<u8").tolist()
+        assert places == [*begins, end]
+    return list(samples.values())
+
+
+def array_of(data: bytes) -> np.ndarray:
+    """The array of a `.npy`, which is what `numpy.save` writes, byte for byte."""
+    found: np.ndarray = np.load(io.BytesIO(data))
+    again = io.BytesIO()
+    np.save(again, found)
+    assert again.getvalue() == data
+    return found
+
+
+def read_webdataset(root: Path) -> Documents:
+    found: Documents = {}
+    for split in SPLITS:
+        rows = [array_of(sample["npy"]) for sample in read_tars(root, split)]
+        assert {row.shape for row in rows} == {(8,)}
+        # padding: end-of-text ids behind one
+        documents = [ids for row in rows for ids in row.tolist()]
+        held: list[list[int]] = [[]]
+        for token in documents:
+            if held[-1] or token != EOT:
+                held[-1].append(token)
+            if held[-1] and token == EOT:
+                held.append([])
+        assert held.pop() == []
+        found[split] = held
+    return found
+
+
+def read_zarr(folder: Path, count: int) -> np.ndarray:
+    """The first values of a zarr array of sharded chunks, each a stored Blosc frame."""
+    told = json.loads((folder / "zarr.json").read_text())
+    (sharding,) = (codec["configuration"] for codec in told["codecs"])
+    (chunk,), (shard,) = (
+        sharding["chunk_shape"],
+        told["chunk_grid"]["configuration"]["chunk_shape"],
+    )
+    dtype, found = np.dtype(told["data_type"]), []
+    for number in range(-(-count // shard)):
+        data = (folder / f"c/{number}").read_bytes()
+        index = data[-16 * (shard // chunk) - 4 :]
+        crc = Crc("crc32c")
+        crc.update(index[:-4])
+        assert crc.digest()[::-1] == index[-4:]
+        for start, size in np.frombuffer(index[:-4], "<u8").reshape(-1, 2).tolist():
+            if start == 2**64 - 1:
+                continue
+            frame = data[start : start + size]
+            assert frame[:4] == bytes([2, 1, 2, dtype.itemsize])
+            assert struct.unpack_from("<III", frame, 4) == (size - 16, size - 16, size)
+            assert size == 16 + chunk * dtype.itemsize
+            found.append(np.frombuffer(frame, dtype, offset=16))
+    values = np.concatenate(found)
+    assert not values[count:].any()
+    return values[:count]
+
+
+def read_levanter(root: Path) -> Documents:
+    found: Documents = {}
+    for split in SPLITS:
+        ledger = json.loads((root / split / "shard_ledger.json").read_text())
+        rows = ledger["total_num_rows"]
+        ends = read_zarr(root / split / "input_ids/offsets", rows + 1)
+        assert ends[0] == rows
+        ids = read_zarr(root / split / "input_ids/data", int(ends[-1]))
+        found[split] = [part.tolist() for part in np.split(ids, ends[1:-1])]
+    return found
+
+
+READERS: dict[str, Reader] = {
+    "nanogpt": read_nanogpt,
+    "llmc": read_llmc,
+    "megatron": read_megatron,
+    "parquet": read_parquet,
+    "litdata": read_litdata,
+    "nanotron": read_nanotron,
+    "olmo": read_olmo,
+    "levanter": read_levanter,
+    "webdataset": read_webdataset,
+}

@@ -1,0 +1,261 @@
+"""What holds for every format: documents, the same bytes after a stop, refusals, checks."""
+
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from tasks.core.exports import publish as publishing
+from tasks.core.exports.describe import describe_export, is_export
+from tasks.core.exports.formats import FORMATS
+from tasks.core.exports.plan import let_be, read_export_records
+from tasks.core.exports.records import BEGUN, EXPORT
+from tasks.core.exports.verify import verify_export
+from tasks.core.storage import LocalStorage, open_storage
+from tests.tasks.core.exports.exporting import (
+    PARTS,
+    content,
+    documents_of,
+    export_parts,
+    exported,
+    make_dataset,
+    planned,
+    with_end,
+)
+from tests.tasks.core.exports.readers import READERS
+
+NAMES = sorted(READERS)
+READ_ELSEWHERE = {"modded-nanogpt"}
+
+
+def test_every_format_is_read_here() -> None:
+    assert {*NAMES, *READ_ELSEWHERE} == set(FORMATS)
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("settings", [{"compression": "none"}, {"shard_samples": 1}], ids=str)
+def test_it_holds_the_documents_of_the_dataset(
+    name: str, settings: dict[str, object], tmp_path: Path
+) -> None:
+    dataset = make_dataset(tmp_path, **settings).root
+    found = READERS[name](exported(dataset, tmp_path / "out", name))
+    assert found == {split: with_end(held) for split, held in documents_of().items()}
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(name: str, tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path).root
+    whole = content(exported(dataset, tmp_path / "whole", name))
+    output = tmp_path / "out"
+    storage = open_storage(str(output))
+    export_parts(planned(dataset, output, name), storage, [1])
+    assert not is_export(storage)
+    plan = planned(dataset, output, name)
+    assert plan.todo == (0, 2)
+    export_parts(plan, storage, plan.todo)
+    plan = planned(dataset, output, name)
+    assert plan.todo == ()
+    assert content(exported(dataset, output, name)) == whole
+    assert planned(dataset, output, name).published
+    assert not list(tmp_path.glob(".out*"))  # of the scratch folder nothing is left
+
+
+def test_a_part_whose_file_is_gone_is_done_again(name: str, tmp_path: Path) -> None:
+    dataset, output = make_dataset(tmp_path).root, tmp_path / "out"
+    plan = planned(dataset, output, name)
+    export_parts(plan, LocalStorage(output), [0, 1])
+    record = read_export_records(plan.keeper(LocalStorage(output)))[0]
+    lost = (plan.assembly or output) / record.pieces[0].path
+    lost.unlink()
+    plan = planned(dataset, output, name)
+    assert 0 in plan.todo
+    # What is made again counts for nothing until it is: the last part's bytes of a shared file
+    # make it as long as it is to be.
+    export_parts(plan, LocalStorage(output), plan.todo[-1:])
+    assert planned(dataset, output, name).todo == plan.todo[:-1]
+
+
+def test_a_published_export_that_lost_a_file_is_made_whole_again(name: str, tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path).root
+    output = exported(dataset, tmp_path / "out", name)
+    whole = content(output)
+    lost = next(path for path in whole if path.split("/")[0] not in {"export", EXPORT})
+    (output / lost).unlink()
+    with pytest.raises(CorruptDatasetError, match=f"{lost} is missing.*Remove {EXPORT}"):
+        planned(dataset, output, name)
+    (output / EXPORT).unlink()
+    with pytest.raises(ConfigMismatchError, match="format: the output has"):
+        planned(dataset, output, "nanogpt" if name != "nanogpt" else "parquet")
+    assert content(exported(dataset, output, name)) == whole
+
+
+def test_killed_when_all_but_the_last_removal_was_done(tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path).root
+    output = exported(dataset, tmp_path / "out", "nanogpt")
+    (output / BEGUN).write_bytes(b"{}")
+    assert verify_export(LocalStorage(output)).sound
+    plan = planned(dataset, output, "nanogpt")
+    assert plan.published
+    let_be(plan, LocalStorage(output))
+    assert not (output / BEGUN).exists()
+
+
+def test_files_that_the_output_cannot_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = make_dataset(tmp_path).root
+    monkeypatch.setattr(LocalStorage, "largest_file", 100)
+    with pytest.raises(UsageError, match=r"train\.bin would have .* bytes.*at most 100"):
+        planned(dataset, tmp_path / "out", "nanogpt")
+
+
+def test_another_configuration_is_refused(name: str, tmp_path: Path) -> None:
+    dataset, output = make_dataset(tmp_path).root, tmp_path / "out"
+    other = make_dataset(tmp_path / "other", vocab_size=101).root
+    begun = tmp_path / "begun"
+    planned(dataset, begun, name)
+    exported(dataset, output, name)
+    another = "nanogpt" if name != "nanogpt" else "parquet"
+    for place in (begun, output):
+        with pytest.raises(ConfigMismatchError, match=f"format: the output has '{name}'"):
+            planned(dataset, place, another)
+        with pytest.raises(ConfigMismatchError, match="dataset .hash of its manifest"):
+            planned(other, place, name)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    dataset, output = make_dataset(tmp_path).root, tmp_path / "out"
+    output.mkdir()
+    (output / "thesis.tex").write_text("x")
+    with pytest.raises(UsageError, match=r"holds other files \(thesis.tex\)"):
+        planned(dataset, output, "nanogpt")
+    with pytest.raises(UsageError, match="is the dataset itself"):
+        planned(dataset, dataset, "nanogpt")
+
+
+def test_a_damaged_dataset_is_not_exported(name: str, tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path).root
+    shard = next((dataset / "train/00001").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    with pytest.raises(CorruptDatasetError, match=f"{shard.name}: its content hash"):
+        exported(dataset, tmp_path / "out", name)
+    assert not (tmp_path / "out" / EXPORT).exists()
+    # a worker lives on, and other parts need descriptors
+    left = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert not [path for path in left if path.startswith(str(tmp_path))]
+
+
+class TestVerify:
+    def test_an_export_is_sound(self, name: str, tmp_path: Path) -> None:
+        output = exported(make_dataset(tmp_path).root, tmp_path / "out", name)
+        report = verify_export(LocalStorage(output), workers=2)
+        assert report.findings == ()
+        assert not report.not_compared
+        assert report.documents == sum(map(len, PARTS))
+
+    def test_every_file_is_looked_at(self, name: str, tmp_path: Path) -> None:
+        output = exported(make_dataset(tmp_path).root, tmp_path / "out", name)
+        files = describe_export(LocalStorage(output)).files
+        assert files
+        for number, (path, size) in enumerate(files.items()):
+            data = (output / path).read_bytes()
+            assert len(data) == size
+            ways = (bytes([data[0] ^ 1]) + data[1:], data[:-1], data + b"x", None)
+            for wrong in ways if number == 0 else ways[:1]:
+                if wrong is None:
+                    (output / path).unlink()
+                else:
+                    (output / path).write_bytes(wrong)
+                found = verify_export(LocalStorage(output)).findings
+                assert {finding.file for finding in found} == {path}
+            (output / path).write_bytes(data)
+        (output / "train").mkdir(exist_ok=True)
+        (output / "train/more").write_text("x")
+        (finding,) = verify_export(LocalStorage(output)).findings
+        assert str(finding) == "train/more: 1 bytes that nothing in the export lists"
+
+    def test_without_the_dataset_only_hashes_are_compared(self, tmp_path: Path) -> None:
+        dataset = make_dataset(tmp_path).root
+        output = exported(dataset, tmp_path / "out", "nanogpt")
+        dataset.rename(tmp_path / "moved")
+        report = verify_export(LocalStorage(output))
+        assert report.sound
+        assert report.not_compared == f"{dataset} is not there"
+
+    def test_a_dataset_that_cannot_be_read_is_a_finding(self, tmp_path: Path) -> None:
+        dataset = make_dataset(tmp_path).root
+        output = exported(dataset, tmp_path / "out", "nanogpt")
+        (dataset / "manifest.json").unlink()
+        (dataset / "manifest.json").mkdir()
+        (finding,) = verify_export(LocalStorage(output)).findings
+        assert "cannot be compared with" in finding.problem
+
+    def test_bytes_of_another_library_are_not_compared(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        dataset = make_dataset(tmp_path).root
+        with monkeypatch.context() as patch:
+            patch.setattr(publishing, "made_with", lambda name: {"pyarrow": "1.0"})
+            output = exported(dataset, tmp_path / "out", "parquet")
+        report = verify_export(LocalStorage(output))
+        assert report.sound
+        assert report.not_compared.startswith("made with pyarrow 1.0, here is pyarrow ")
+
+    def test_a_lost_record_is_the_only_finding_of_parts(self, tmp_path: Path) -> None:
+        dataset = make_dataset(tmp_path).root
+        output = exported(dataset, tmp_path / "out", "nanogpt")
+        (output / "export/00001.json").unlink()
+        found = verify_export(LocalStorage(output)).findings
+        assert {finding.file for finding in found} == {"export/00001.json"}
+
+    def test_another_dataset_at_its_place_is_a_finding(self, tmp_path: Path) -> None:
+        dataset = make_dataset(tmp_path).root
+        output = exported(dataset, tmp_path / "out", "nanogpt")
+        dataset.rename(tmp_path / "moved")
+        make_dataset(tmp_path, vocab_size=101)
+        (finding,) = verify_export(LocalStorage(output)).findings
+        assert "is not the dataset that this export was begun with" in finding.problem
+
+    def test_other_documents_with_right_hashes_are_found(self, tmp_path: Path) -> None:
+        """Hashes alone would take what a faulty writer wrote for right."""
+        dataset = make_dataset(tmp_path).root
+        output = exported(dataset, tmp_path / "out", "nanogpt")
+        forged = output / "train.bin"
+        data = bytearray(forged.read_bytes())
+        data[0] ^= 1
+        forged.write_bytes(data)
+        reseal(output)
+        found = verify_export(LocalStorage(output)).findings
+        assert [str(finding) for finding in found] == [
+            "train.bin: does not hold the documents of the dataset, id by id"
+        ]
+
+
+def reseal(output: Path) -> None:
+    """Have the records and the manifest of an export agree with what its files hold."""
+    from streaming_ext.dataset.hashing import content_hash
+    from streaming_ext.dataset.schema import FileRecord, to_json
+    from tasks.core.exports.records import read_export
+
+    storage = LocalStorage(output)
+    manifest, parts = read_export(storage), []
+    for record in read_export_records(storage).values():
+        pieces = tuple(
+            piece.model_copy(
+                update={
+                    "xxh128": content_hash(
+                        storage.read_range(piece.path, piece.start, piece.start + piece.size)
+                    )
+                }
+            )
+            for piece in record.pieces
+        )
+        sealed = record.model_copy(update={"pieces": pieces})
+        part = manifest.parts[record.part]
+        (output / part.record.path).write_bytes(to_json(sealed))
+        file = FileRecord.of(part.record.path, to_json(sealed))
+        parts.append(part.model_copy(update={"record": file}))
+    (output / EXPORT).write_bytes(to_json(manifest.model_copy(update={"parts": tuple(parts)})))

@@ -1,0 +1,313 @@
+"""Exports read by the trainers' own libraries, each where it is installed: `make interop`.
+
+Each test says which library it misses. What all of them must find is in `readers.py` too, so that
+exports are proved without them.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext import StreamingTokenDataset
+from tasks.core.synthetic import make_documents
+from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
+from tests.tasks.core.build_dataset import build_dataset
+from tests.tasks.core.exports.exporting import Documents, documents_of, exported, with_end
+
+PARTS = numbered_parts(some_documents(120, seed=3, longest=200), parts=3)
+LENGTH = 64
+# Libraries warn of what is none of ours: optional packages, deprecated names.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dataset") / "dataset"
+    return build(folder, PARTS, sequence_length=LENGTH, shard_samples=50).root
+
+
+@pytest.fixture(scope="module")
+def expected() -> Documents:
+    return {split: with_end(held) for split, held in documents_of(PARTS).items()}
+
+
+def flat(documents: list[list[int]]) -> list[int]:
+    return list(itertools.chain(*documents))
+
+
+def rows_of(files: list[Path], length: int, dtype: str) -> list[list[int]]:
+    """Rows that do not cross files, as readers of bare ids cut them."""
+    found = []
+    for file in files:
+        ids = np.fromfile(file, dtype)
+        found += ids[: len(ids) // length * length].reshape(-1, length).tolist()
+    assert found
+    return found
+
+
+class TestWebdatasetOutput:
+    """What `shard --output-format webdataset` makes."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path, rank_path: Path) -> Path:
+        texts = [text[:500] for text in make_documents(40, seed=3)]
+        return build_dataset(
+            tmp_path, [texts], tokenizer=str(rank_path), sequence_length=LENGTH,
+            output_format="webdataset", shard_size=2048,
+        )  # fmt: skip
+
+    def rows(self, root: Path) -> list[list[int]]:
+        dataset = StreamingTokenDataset(local=root, batch_size=1)
+        return [dataset[number]["tokens"].tolist() for number in range(dataset.size)]
+
+    def test_samples(self, root: Path) -> None:
+        wds = pytest.importorskip("webdataset")
+        tars = sorted(map(str, (root / "train").rglob("*.tar")))
+        found = wds.WebDataset(tars, shardshuffle=False).decode()
+        assert [sample["npy"].tolist() for sample in found] == self.rows(root)
+
+    def test_wids(self, root: Path, tmp_path: Path) -> None:
+        """Of webdataset 0.2; newer ones have it no more."""
+        wids = pytest.importorskip("wids")
+        index = root / "train/index.json"
+        listed = wids.ShardListDataset(
+            str(index), base=str(index.parent), cache_dir=str(tmp_path / "cache"), keep=True
+        )
+        rows = self.rows(root)
+        assert len(listed) == len(rows)
+        assert [listed[number][".npy"].tolist() for number in (0, len(rows) - 1)] == [
+            rows[0], rows[-1]
+        ]  # fmt: skip
+
+
+class TestWebdataset:
+    @pytest.fixture
+    def root(self, dataset: Path, tmp_path: Path) -> Path:
+        options = {"rows": "documents", "provenance": True, "max_file_size": 20_000}
+        return exported(dataset, tmp_path / "out", "webdataset", **options)
+
+    def test_samples(self, root: Path, expected: Documents) -> None:
+        wds = pytest.importorskip("webdataset")
+        last = len([*root.glob("train/*.tar")]) - 1
+        url = str(root / f"train/train-{{000000..{last:06}}}.tar")
+        found = list(wds.WebDataset(url, shardshuffle=False).decode())
+        assert [sample["npy"].tolist() for sample in found] == expected["train"]
+        assert {sample["json"]["source"] for sample in found} == {
+            f"mem://source-{part}.parquet" for part in range(3)
+        }
+
+    def test_mixing(self, root: Path) -> None:
+        wds = pytest.importorskip("webdataset")
+        both = [
+            wds.WebDataset(str(root / name), shardshuffle=False)
+            for name in ("train/train-000000.tar", "holdout/holdout-000000.tar")
+        ]
+        keys = [sample["__key__"] for sample in wds.RandomMix(both, [0.5, 0.5], longest=True)]
+        assert len(keys) == len(set(keys)) > 20
+        assert {key.partition("-")[0] for key in keys} == {"train", "holdout"}
+
+    def test_splitting_by_node_and_worker(
+        self, root: Path, expected: Documents, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wds, data = pytest.importorskip("webdataset"), pytest.importorskip("torch.utils.data")
+        urls = sorted(str(file) for file in root.glob("train/*.tar"))
+        seen: list[str] = []
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        for rank in range(2):
+            monkeypatch.setenv("RANK", str(rank))
+            part = wds.WebDataset(
+                urls,
+                shardshuffle=False,
+                nodesplitter=wds.split_by_node,
+                workersplitter=wds.split_by_worker,
+            )
+            loader = data.DataLoader(part, batch_size=None, num_workers=2)
+            seen += [sample["__key__"] for sample in loader]
+        assert len(seen) == len(set(seen)) == len(expected["train"])
+
+    def test_wids(self, root: Path, expected: Documents) -> None:
+        """Of webdataset 0.2; newer ones have it no more."""
+        wids = pytest.importorskip("wids")
+        found = wids.ShardListDataset(str(root / "train/index.json"))
+        assert [found[n][".npy"].tolist() for n in range(len(found))] == expected["train"]
+
+    def test_energon(self, root: Path, expected: Documents) -> None:
+        energon = pytest.importorskip("megatron.energon")
+
+        @energon.edataclass
+        class Ids(energon.Sample):  # type: ignore[misc, name-defined]
+            ids: Any
+
+        @energon.stateless
+        def cook(sample: dict[str, Any]) -> Ids:
+            return Ids(**energon.basic_sample_keys(sample), ids=sample["npy"])
+
+        class Encoder(energon.DefaultTaskEncoder):  # type: ignore[misc, name-defined]
+            cookers = [energon.Cooker(cook)]  # noqa: RUF012
+
+            @energon.stateless
+            def batch(self, samples: list[Ids]) -> list[Ids]:
+                return samples
+
+            @energon.stateless
+            def encode_batch(self, batch: list[Ids]) -> list[Ids]:
+                return batch
+
+        for part, split in (("train", "train"), ("val", "holdout")):
+            worker = energon.WorkerConfig(rank=0, world_size=1, num_workers=0)
+            found = energon.get_val_dataset(
+                str(root), split_part=part, batch_size=1, worker_config=worker,
+                task_encoder=Encoder(),
+            )  # fmt: skip
+            ids = [one.ids.tolist() for batch in energon.get_loader(found) for one in batch]
+            assert sorted(ids) == sorted(expected[split])
+
+
+class TestMegatron:
+    @pytest.fixture
+    def root(self, dataset: Path, tmp_path: Path) -> Path:
+        return exported(dataset, tmp_path / "out", "megatron")
+
+    def test_indexed_dataset(self, root: Path, expected: Documents) -> None:
+        indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+        counts = json.loads((root / "sequences.json").read_text())
+        for split, held in expected.items():
+            prefix = f"{split}/text_document"
+            found = indexed.IndexedDataset(str(root / prefix))
+            assert [found[n].tolist() for n in range(len(found))] == held
+            assert counts[prefix] == [len(found), len(found.document_indices)]
+
+    @pytest.fixture
+    def one_rank(self, tmp_path: Path) -> Iterator[None]:
+        distributed = pytest.importorskip("torch.distributed")
+        distributed.init_process_group(
+            "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1
+        )
+        yield
+        distributed.destroy_process_group()
+
+    def test_a_blend_of_gpt_datasets(
+        self, root: Path, expected: Documents, one_rank: None, tmp_path: Path
+    ) -> None:
+        gpt = pytest.importorskip("megatron.core.datasets.gpt_dataset")
+        builder = pytest.importorskip("megatron.core.datasets.blended_megatron_dataset_builder")
+
+        class Tokenizer:
+            vocab_size, eod, pad = 100, EOT, 1000  # an id of no document: it becomes 0
+            unique_identifiers = {"name": "test"}  # noqa: RUF012
+
+        prefixes = [str(root / split / "text_document") for split in ("train", "holdout")]
+        config = gpt.GPTDatasetConfig(
+            random_seed=1, sequence_length=LENGTH, blend=(prefixes, [0.9, 0.1]), split="1,0,0",
+            path_to_cache=str(tmp_path / "cache"), tokenizer=Tokenizer(), reset_position_ids=False,
+            reset_attention_mask=False, eod_mask_loss=False, create_attention_mask=False,
+        )  # fmt: skip
+        train, _, _ = builder.BlendedMegatronDatasetBuilder(
+            gpt.GPTDataset, [100, 0, 0], lambda: True, config
+        ).build()
+        assert len(train) == 100
+        held = {tuple(ids) for documents in expected.values() for ids in documents}
+        whole = 0
+        for number in range(100):
+            sample = train[number]["tokens"].tolist()
+            assert len(sample) == LENGTH
+            between = np.flatnonzero(np.array(sample) == EOT) + 1
+            for document in np.split(sample, between)[1:-1]:
+                assert tuple(document.tolist()) in held
+                whole += 1
+        assert whole
+
+
+def test_litdata(dataset: Path, expected: Documents, tmp_path: Path) -> None:
+    litdata = pytest.importorskip("litdata")
+    root = exported(dataset, tmp_path / "out", "litdata", max_file_size=5_000)
+    loader = litdata.TokensLoader(block_size=33)
+    found = litdata.StreamingDataset(str(root / "train"), item_loader=loader, shuffle=False)
+    chunks = json.loads((root / "train/index.json").read_text())["chunks"]
+    ids, blocks, begin = flat(expected["train"]), [], 0
+    for chunk in chunks:
+        held = ids[begin : begin + chunk["dim"]]
+        blocks += [held[at : at + 33] for at in range(0, len(held) - 32, 33)]
+        begin += chunk["dim"]
+    assert (begin, len(chunks) > 2) == (len(ids), True)
+    assert [np.asarray(found[n]).tolist() for n in range(len(found))] == blocks
+
+
+def test_datatrove(dataset: Path, tmp_path: Path) -> None:
+    datatrove = pytest.importorskip("datatrove.utils.dataset")
+    root = exported(dataset, tmp_path / "out", "nanotron")
+    found = datatrove.DatatroveFolderDataset(
+        str(root / "train"), seq_len=31, filename_pattern="*.ds", recursive=False, token_size=2,
+        return_positions=True,
+    )  # fmt: skip
+    rows = rows_of(sorted(root.glob("train/*.ds")), 32, "<u2")
+    assert [found[n]["input_ids"].tolist() for n in range(len(found))] == rows
+
+
+def test_olmo(dataset: Path, tmp_path: Path) -> None:
+    olmo = pytest.importorskip("olmo_core.data")
+    root = exported(dataset, tmp_path / "out", "olmo")
+    files = sorted(root.glob("train/*.npy"))
+    found = olmo.NumpyFSLDatasetConfig(
+        paths=list(map(str, files)),
+        sequence_length=32,
+        tokenizer=olmo.TokenizerConfig(vocab_size=100, eos_token_id=EOT, pad_token_id=EOT),
+        work_dir=str(tmp_path / "work"),
+    ).build()
+    found.prepare()
+    assert [found[n]["input_ids"].tolist() for n in range(len(found))] == rows_of(files, 32, "u1")
+
+
+def test_datasets(dataset: Path, expected: Documents, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    root = exported(dataset, tmp_path / "out", "parquet")
+    files = {split: str(root / split / "*.parquet") for split in expected}
+    found = datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "cache"))
+    for split, held in expected.items():
+        assert list(found[split]["input_ids"]) == held
+
+
+def test_tensorstore_as_levanter_opens_it(
+    dataset: Path, expected: Documents, tmp_path: Path
+) -> None:
+    """By the specification that Levanter's `JaggedArrayStore` opens its arrays with."""
+    tensorstore = pytest.importorskip("tensorstore")
+    root = exported(dataset, tmp_path / "out", "levanter")
+    blosc = {"name": "blosc", "configuration": {"clevel": 5}}
+    sharding = {"chunk_shape": [2**18], "codecs": [blosc]}
+    metadata = {
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2**27]}},
+        "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
+    }
+    for split, held in expected.items():
+        ends, ids = (
+            tensorstore.open(
+                {
+                    "driver": "zarr3",
+                    "kvstore": {"driver": "file", "path": str(root / split / "input_ids" / name)},
+                    "metadata": metadata,
+                },
+                open=True,
+            ).result()
+            for name in ("offsets", "data")
+        )
+        rows = int(ends[0].read().result())
+        places = np.asarray(ends[1 : rows + 1].read().result())
+        values = np.asarray(ids[: int(places[-1])].read().result())
+        assert [part.tolist() for part in np.split(values, places[:-1])] == held
+
+
+def test_zarr(dataset: Path, expected: Documents, tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    root = exported(dataset, tmp_path / "out", "levanter")
+    found = zarr.open_array(str(root / "train/input_ids/data"), mode="r")
+    ids = flat(expected["train"])
+    assert found[: len(ids)].tolist() == ids

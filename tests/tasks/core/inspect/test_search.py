@@ -1,0 +1,104 @@
+"""Documents are found by what they say: each one that says it, and no other."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.commands.trace import trace
+from streaming_ext.dataset.places import Place
+from streaming_ext.errors import UsageError
+from tasks.core.inspect.search import documents_that_are, documents_that_hold
+from tasks.core.storage import LocalStorage
+from tasks.core.synthetic import make_documents
+from tests.tasks.core.build_dataset import build_dataset
+
+ODD = "naïve 東京 <|endoftext|> and on"
+TEXTS: list[list[str | None]] = [
+    [*make_documents(40, seed=3), None, "", ODD, "twice the same"],
+    ["the end of one", "twice the same", *make_documents(40, seed=4), "one of the"],
+]
+
+
+@pytest.fixture(scope="module", params=["tiktoken", "huggingface"])
+def searched(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    rank_path: Path,
+    tokenizer_json: str,
+) -> LocalStorage:
+    folder = tmp_path_factory.mktemp(request.param)
+    config: dict[str, Any] = {"tokenizer": str(rank_path), "sequence_length": 64}
+    if request.param == "huggingface":
+        (folder / "tokenizer.json").write_text(tokenizer_json)
+        config |= {"tokenizer": str(folder / "tokenizer.json"), "pattern": None}
+    return LocalStorage(build_dataset(folder, TEXTS, **config))
+
+
+def rows_of(places: list[Place]) -> list[tuple[int, int]]:
+    """Number of the source file and row, by its name's order."""
+    return sorted((int(Path(place.source).stem[-1]), place.row) for place in places)
+
+
+def expected(condition) -> list[tuple[int, int]]:
+    return [
+        (file, row)
+        for file, texts in enumerate(TEXTS)
+        for row, text in enumerate(texts)
+        if text and condition(text)
+    ]
+
+
+def both(search, storage: LocalStorage, words: str) -> list[tuple[int, int]]:
+    """In both splits; no document is in both."""
+    return rows_of([p for split in ("train", "holdout") for p in search(storage, split, words)])
+
+
+@pytest.mark.parametrize("words", ["the", " of ", "東京", "<|endoftext|>", ODD, "e", "nowhere 7x"])
+def test_all_that_hold_some_words(searched: LocalStorage, words: str) -> None:
+    assert both(documents_that_hold, searched, words) == expected(lambda text: words in text)
+
+
+@pytest.mark.parametrize("text", [ODD, "twice the same", str(TEXTS[0][7]), "the end", "nowhere"])
+def test_all_that_are_a_text(searched: LocalStorage, text: str) -> None:
+    assert both(documents_that_are, searched, text) == expected(lambda other: other == text)
+
+
+def test_what_cannot_be_looked_for(searched: LocalStorage) -> None:
+    with pytest.raises(UsageError, match="No words"):
+        documents_that_hold(searched, "train", "")
+
+
+class TestOnTheCommandLine:
+    @pytest.fixture
+    @staticmethod
+    def root(searched: LocalStorage) -> str:
+        return str(searched)
+
+    def test_their_steps(self, root: str, tmp_path: Path, capsys) -> None:
+        split = "train"
+        if not list(documents_that_are(LocalStorage(Path(root)), split, ODD)):
+            split = "holdout"
+        asked = {"batch_size": 1, "split": split, "epochs": 2}
+        [place] = documents_that_are(LocalStorage(Path(root)), split, ODD)
+        assert trace(root, document=f"{place.source}:{place.row}", **asked) == 0
+        visits = capsys.readouterr().out
+        assert "step " in visits
+        file = tmp_path / "odd.txt"
+        file.write_text(ODD + "\n")
+        assert trace(root, text=file, **asked) == 0
+        named = capsys.readouterr().out
+        assert named.splitlines()[0].endswith(f"row {place.row}")
+        assert named.splitlines()[1:] == visits.splitlines()
+        assert trace(root, grep=ODD, **asked) == 0
+        assert capsys.readouterr().out == named
+
+    def test_none_and_too_many(self, root: str, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="no document of split 'train'"):
+            trace(root, grep="nowhere 7x", batch_size=1)
+        with pytest.raises(UsageError, match="cannot be read"):
+            trace(root, text=tmp_path / "missing", batch_size=1)
+        with pytest.raises(UsageError, match="one of"):
+            trace(root, text=tmp_path / "missing", grep="x", batch_size=1)
+        with pytest.raises(UsageError, match="goes with"):
+            trace(root, grep="x", output=str(tmp_path / "x.parquet"), batch_size=1)

@@ -1,0 +1,122 @@
+"""Copies: the same files, each checked on its way; what is killed half way is nothing whole."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import (
+    ConfigMismatchError,
+    CorruptDatasetError,
+    NotADatasetError,
+    UsageError,
+)
+from tasks.core.exports.verify import verify_export
+from tasks.core.moving.compare import compare_copy
+from tasks.core.moving.config import CopyConfig
+from tasks.core.moving.plan import plan_copy
+from tasks.core.storage import open_storage
+from tasks.core.verify.verify import verify
+from tests.tasks.core.exports.exporting import content, exported
+from tests.tasks.core.moving.moved import begin, copied, finish
+
+
+def planned(original: Path, output: Path) -> CopyConfig:
+    return CopyConfig(dataset=str(original), output=str(output))
+
+
+def test_a_copy_is_the_same_and_shares_no_file(first: Path, tmp_path: Path) -> None:
+    output = tmp_path / "copy"
+    copied(first, output)
+    assert content(output) == content(first)
+    assert verify(open_storage(str(output))).sound
+    assert not {file.stat().st_ino for file in output.rglob("*") if file.is_file()} & {
+        file.stat().st_ino for file in first.rglob("*") if file.is_file()
+    }
+    assert [file.name for file in tmp_path.iterdir()] == ["copy"]
+    assert plan_copy(planned(first, output), open_storage(str(output))).published
+
+
+@pytest.mark.parametrize("form", ["megatron", "webdataset"])
+def test_a_copy_of_an_export(first: Path, tmp_path: Path, form: str) -> None:
+    """Megatron's files are written by several parts, WebDataset's have a folder with a dot."""
+    export = exported(first, tmp_path / "export", form)
+    copied(export, tmp_path / "copy")
+    assert content(tmp_path / "copy") == content(export)
+    report = verify_export(open_storage(str(tmp_path / "copy")))
+    assert report.sound
+    assert not report.not_compared
+
+
+def test_every_unit_may_be_the_last_one_before_a_kill(second: Path, tmp_path: Path) -> None:
+    for done in range(4):
+        output = tmp_path / str(done)
+        plan = plan_copy(planned(second, output), open_storage(str(output)))
+        assert len(plan.todo) == 3
+        begin(plan, range(done))
+        with pytest.raises(NotADatasetError):
+            verify(open_storage(str(output)))
+        with pytest.raises(NotADatasetError, match="to finish it"):
+            compare_copy(open_storage(str(second)), open_storage(str(output)))
+        again = plan_copy(planned(second, output), open_storage(str(output)))
+        assert again.todo == tuple(range(done, 3))
+        finish(again)
+        assert content(output) == content(second)
+
+
+def test_a_damaged_original_is_not_copied(first: Path, tmp_path: Path) -> None:
+    original = Path(shutil.copytree(first, tmp_path / "original"))
+    shard = sorted((original / "train/00001").iterdir())[0]
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptDatasetError, match=rf"train/00001/{shard.name}: its content hash"):
+        copied(original, tmp_path / "copy")
+    assert not (tmp_path / "copy/train/00001" / shard.name).exists()
+    assert not (tmp_path / "copy/parts/00001.json").exists()
+    shard.unlink()
+    with pytest.raises(CorruptDatasetError, match="missing"):
+        copied(original, tmp_path / "other")
+
+
+def test_a_place_with_something_else_is_refused(first: Path, second: Path, tmp_path: Path) -> None:
+    copied(first, tmp_path / "copy")
+    with pytest.raises(ConfigMismatchError, match="holds another dataset"):
+        copied(second, tmp_path / "copy")
+    begun = plan_copy(planned(first, tmp_path / "begun"), open_storage(str(tmp_path / "begun")))
+    begin(begun, [0])
+    with pytest.raises(ConfigMismatchError, match="begun of something else"):
+        copied(second, tmp_path / "begun")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/letter.txt").write_text("dear")
+    with pytest.raises(UsageError, match=r"letter\.txt"):
+        copied(first, tmp_path / "own")
+    with pytest.raises(UsageError, match="the original itself"):
+        copied(first, first)
+    with pytest.raises(UsageError, match="lies inside"):
+        copied(first, second / "copy")
+    with pytest.raises(NotADatasetError):
+        copied(tmp_path / "own", tmp_path / "else")
+
+
+def test_what_a_copy_lost_is_found_and_put_there_again(first: Path, tmp_path: Path) -> None:
+    output = tmp_path / "copy"
+    copied(first, output)
+    shard = sorted((output / "train/00000").iterdir())[0]
+    index = output / "train/index.json"
+    damaged = bytearray(index.read_bytes())
+    damaged[-1] ^= 1
+    index.write_bytes(damaged)
+    shard.unlink()
+    (output / "letter.txt").write_text("dear")
+    found = compare_copy(open_storage(str(first)), open_storage(str(output)), workers=2)
+    assert [(each.file, each.problem.split()[0]) for each in found.findings] == [
+        ("letter.txt", "4"),
+        (f"train/00000/{shard.name}", "missing"),
+        ("train/index.json", f"{output}/train/index.json:"),
+    ]
+    (output / "letter.txt").unlink()
+    index.unlink()  # a size that is right is believed: what was put there had been read
+    assert copied(first, output).todo == (0,)
+    assert compare_copy(open_storage(str(first)), open_storage(str(output))).sound
+    assert content(output) == content(first)

@@ -1,0 +1,193 @@
+"""Merged datasets: every document of each, in order, with its origin; nothing rewritten."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streaming_ext import StreamingTokenDataset
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.dataset.schema import from_json
+from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from tasks.core.inspect.inspect import describe
+from tasks.core.moving.config import MergeConfig
+from tasks.core.moving.plan import plan_merge
+from tasks.core.storage import open_storage
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import Forger, build_dataset, build_from
+from tests.tasks.core.exports.exporting import content
+from tests.tasks.core.moving.moved import begin, finish, merged
+
+
+@pytest.fixture(scope="module")
+def both(first: Path, second: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("merged") / "both"
+    merged([first, second], output)
+    return output
+
+
+def test_all_documents_of_each_in_order(first: Path, second: Path, both: Path) -> None:
+    ours, one, other = Forger(both), Forger(first), Forger(second)
+    assert sorted(ours.records) == [0, 1, 2, 3, 4]
+    for split in ("train", "holdout"):
+        for part in ours.records:
+            origin, number = (one, part) if part < 2 else (other, part - 2)
+            assert np.array_equal(ours.stream(part, split), origin.stream(number, split))
+            assert ours.documents(part) == origin.documents(number)
+            assert ours.records[part].source == origin.records[number].source
+    sums = [one.manifest.splits["train"], other.manifest.splits["train"]]
+    assert ours.manifest.splits["train"].documents == sum(each.documents for each in sums)
+    assert ours.manifest.spec_of(1) == one.spec
+    assert ours.manifest.spec_of(2) == other.spec
+    assert ours.spec.filters != other.spec.filters
+    assert [each.parts for each in ours.manifest.merged] == [2, 3]
+
+
+def test_it_is_sound_and_compared_with_all_sources(both: Path) -> None:
+    report = verify(open_storage(str(both)), deep=True)
+    assert report.findings == ()
+    assert report.checked.sources == 5
+    assert report.checked.retokenized == report.checked.documents
+    assert describe(open_storage(str(both))).merged == 2
+
+
+def test_its_files_are_those_of_the_datasets(first: Path, second: Path, both: Path) -> None:
+    names = {file.stat().st_ino for root in (first, second) for file in root.rglob("*.*")}
+    files = [*both.glob("*/*/shard.*"), *both.glob("documents/*")]
+    assert len(files) > 10
+    assert all(file.stat().st_ino in names for file in files)
+
+
+def test_training_reads_it(first: Path, second: Path, both: Path) -> None:
+    def rows(root: Path) -> list[bytes]:
+        dataset = StreamingTokenDataset(
+            local=str(root), split="train", sequence_length=64, batch_size=1, shuffle=False
+        )
+        return [sample["tokens"].numpy().tobytes() for sample in dataset]
+
+    assert sorted(rows(both)) == sorted(rows(first) + rows(second))
+
+
+def test_files_of_a_merge_are_files_where_those_of_a_dataset_are_links(
+    first: Path, second: Path, tmp_path: Path
+) -> None:
+    """As the cache of the Hub holds them: links to what lies elsewhere on the disk."""
+    snapshot = Path(shutil.copytree(second, tmp_path / "snapshot"))
+    (tmp_path / "blobs").mkdir()
+    one, other, *_ = sorted(snapshot.glob("train/*/shard.*"))
+    for number, shard in enumerate((one, other)):
+        blob = shard.rename(tmp_path / "blobs" / str(number))
+        relative = Path("../../../blobs", blob.name)
+        shard.symlink_to(relative if number == 0 else blob)
+    assert one.read_bytes()
+    merged([first, snapshot], tmp_path / "both")
+    assert not [file for file in (tmp_path / "both").rglob("*") if file.is_symlink()]
+    assert verify(open_storage(str(tmp_path / "both"))).sound
+
+
+def test_a_merge_that_was_killed_goes_on(first: Path, second: Path, tmp_path: Path) -> None:
+    output = tmp_path / "both"
+    config = MergeConfig(datasets=(str(first), str(second)), output=str(output))
+    plan = plan_merge(config, open_storage(str(output)))
+    begin(plan, [3, 1])
+    assert not (output / "manifest.json").exists()
+    with pytest.raises(ConfigMismatchError, match="begun of something else"):
+        merged([second, first], output)
+    again = plan_merge(config, open_storage(str(output)))
+    assert again.todo == (0, 2, 4)
+    finish(again)
+    merged([first, second], tmp_path / "undisturbed")
+    assert content(output) == content(tmp_path / "undisturbed")
+
+
+def test_a_merged_dataset_is_merged_as_its_parts(
+    first: Path, second: Path, both: Path, tmp_path: Path, rank_path: Path
+) -> None:
+    """(A + B) + C is A + B + C, to the byte."""
+    texts = [[f"Document {number} of the third dataset." for number in range(20)]]
+    third = build_dataset(tmp_path / "third", texts, tokenizer=str(rank_path))
+    merged([both, third], tmp_path / "nested")
+    merged([first, second, third], tmp_path / "flat")
+    assert content(tmp_path / "nested") == content(tmp_path / "flat")
+
+
+def test_what_does_not_go_together_is_refused_by_field(
+    first: Path, tmp_path: Path, rank_path: Path
+) -> None:
+    other = build_dataset(
+        tmp_path / "other", [["A text of its own."] * 5], tokenizer=str(rank_path),
+        sequence_length=32, holdout_fraction=0.5, compression="none",
+    )  # fmt: skip
+    with pytest.raises(ConfigMismatchError) as refused:
+        merged([first, other], tmp_path / "out")
+    lines = str(refused.value).splitlines()
+    named = [line.split(":")[0].strip() for line in lines if line.startswith("  ")]
+    assert named == ["compression", "holdout_fraction", "sequence_length"]
+    assert "held out in the other" in lines[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dataset_that_is_a_whole_by_itself_is_refused(
+    first: Path, tmp_path: Path, rank_path: Path
+) -> None:
+    text = [[f"Text {number}." for number in range(9)]]
+    other = build_dataset(tmp_path, text, tokenizer=str(rank_path), deduplicate="exact")
+    with pytest.raises(UsageError, match="is deduplicated as a whole"):
+        merged([first, other], tmp_path / "out")
+
+
+def test_texts_are_there_twice_only_when_asked_for(
+    first: Path, tmp_path: Path, rank_path: Path
+) -> None:
+    again = build_from(first.parent / "sources", tmp_path / "again", tokenizer=str(rank_path))
+    with pytest.raises(UsageError, match="its texts would be there twice"):
+        merged([first, again], tmp_path / "out")
+    merged([first, again], tmp_path / "out", repeats=True)
+    assert verify(open_storage(str(tmp_path / "out"))).sound
+    documents = read_manifest(open_storage(str(first))).splits["train"].documents
+    manifest = read_manifest(open_storage(str(tmp_path / "out")))
+    assert manifest.splits["train"].documents == 2 * documents
+
+
+@pytest.mark.parametrize("sizes", [(4096, 3000), (10**9, 3000)])
+def test_a_file_that_was_cut_in_another_way_is_the_same_file(
+    tmp_path: Path, rank_path: Path, sizes: tuple[int, int]
+) -> None:
+    (tmp_path / "sources").mkdir()
+    lines = [json.dumps({"text": f"Text {number} of one file."}) for number in range(300)]
+    (tmp_path / "sources/one.jsonl").write_text("\n".join(lines) + "\n")
+    one, other = (
+        build_from(tmp_path / "sources", tmp_path / str(size), tokenizer=str(rank_path),
+                   part_size=size)
+        for size in sizes
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=r"one\.jsonl is a source of .* its texts would be"):
+        merged([one, other], tmp_path / "out")
+
+
+def test_a_lost_or_cut_shard_is_no_merge(first: Path, second: Path, tmp_path: Path) -> None:
+    original = Path(shutil.copytree(second, tmp_path / "original"))
+    shard = sorted((original / "train/00001").iterdir())[0]
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(CorruptDatasetError, match=shard.name):
+        merged([first, original], tmp_path / "out")
+    shard.unlink()
+    with pytest.raises(CorruptDatasetError, match=f"{shard.name}: missing"):
+        merged([first, original], tmp_path / "other")
+
+
+def test_a_forged_list_of_what_was_merged_is_found(both: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(both, tmp_path / "copy"))
+    value = json.loads((copy / "manifest.json").read_bytes())
+    value["merged"][0]["parts"] = 1
+    data = json.dumps(value).encode()
+    with pytest.raises(CorruptDatasetError, match="what was merged"):
+        from_json(Manifest, data, where="manifest.json")
+    value["merged"][0]["parts"], value["merged"][1]["parts"] = 3, 2
+    text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False)
+    (copy / "manifest.json").write_text(text + "\n")
+    found = verify(open_storage(str(copy))).findings
+    assert any(finding.file == "parts/00002.json" for finding in found)

@@ -1,0 +1,75 @@
+"""Choices: exact, the same for any cut into parts, and those of the definition."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.core.subsets.choosing import (
+    Choice,
+    Ints,
+    choose_documents,
+    choose_tokens,
+    chosen,
+    keys_of,
+)
+
+SEEDS = st.one_of(st.none(), st.integers(0, 2**40))
+
+
+class Runs:
+    """Lengths in runs of at most three documents, as often as they are asked for."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self._lengths = np.array(lengths, np.int64)
+
+    def __iter__(self) -> Iterator[Ints]:
+        for first in range(0, len(self._lengths), 3):
+            yield self._lengths[first : first + 3]
+
+
+def taken(choice: Choice, total: int, seed: int | None, cuts: list[int]) -> list[int]:
+    """Numbers of the chosen documents, asked for part by part."""
+    ends = sorted({*(cut for cut in cuts if cut < total), total})
+    found, first = [], 0
+    for end in ends:
+        found += (first + np.flatnonzero(chosen(first, end - first, choice, seed))).tolist()
+        first = end
+    return found
+
+
+@given(total=st.integers(1, 300), share=st.floats(0, 1), seed=SEEDS, cuts=st.lists(st.integers(0)))
+def test_so_many_documents(total: int, share: float, seed: int | None, cuts: list[int]) -> None:
+    count = max(1, int(share * total))
+    choice = choose_documents(total, count, seed)
+    order = np.argsort(keys_of(np.arange(total), seed), kind="stable")
+    assert taken(choice, total, seed, cuts) == sorted(order[:count].tolist())
+    assert choice.documents == count
+
+
+@given(
+    lengths=st.lists(st.integers(2, 50), min_size=1, max_size=80), share=st.floats(0, 1), seed=SEEDS
+)
+def test_so_many_tokens(lengths: list[int], share: float, seed: int | None) -> None:
+    tokens = max(1, int(share * sum(lengths)))
+    order = np.argsort(keys_of(np.arange(len(lengths)), seed), kind="stable")
+    sums = np.cumsum(np.array(lengths)[order])
+    count = int((sums <= tokens).sum())
+    choice = choose_tokens(Runs(lengths), tokens, seed)
+    if choice is None:
+        assert count == 0
+        return
+    assert choice.documents == count
+    assert taken(choice, len(lengths), seed, []) == sorted(order[:count].tolist())
+
+
+def test_a_draw_is_spread_evenly_and_another_seed_is_another_draw() -> None:
+    total = 100_000
+    draws = [taken(choose_documents(total, 10_000, seed), total, seed, []) for seed in (1, 2)]
+    for draw in draws:
+        counts = np.histogram(draw, bins=10, range=(0, total))[0]
+        assert counts.min() > 900
+        assert counts.max() < 1100
+    assert len(set(draws[0]) & set(draws[1])) == pytest.approx(1000, abs=150)

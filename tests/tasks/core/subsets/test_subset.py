@@ -1,0 +1,250 @@
+"""Subsets: exactly the documents of the choice, ids and origins kept, for any number of workers."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext import StreamingTokenDataset
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.layout import SPLITS
+from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from tasks.core.moving.begun import clean
+from tasks.core.outputs.contract import Memories
+from tasks.core.storage import open_storage
+from tasks.core.subsets.choosing import keys_of
+from tasks.core.subsets.config import SubsetConfig
+from tasks.core.subsets.part import subset_part
+from tasks.core.subsets.plan import SubsetPlan, plan_subset, prepare
+from tasks.core.subsets.publish import publish
+from tasks.core.synthetic import make_documents
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import Forger, build_dataset
+from tests.tasks.core.exports.exporting import content
+from tests.tasks.core.extending.extended import extended, write_source
+from tests.tasks.core.moving.moved import merged
+
+FILES = 4
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> Path:
+    """Documents of one to many tokens, some of more than a shard; rows without text."""
+    texts = make_documents(60, seed=8)
+    made = [text[: 40 * (1 + number % 50)] for number, text in enumerate(texts)]
+    files: list[list[str | None]] = [[*made[number::FILES], None, ""] for number in range(FILES)]
+    return build_dataset(
+        tmp_path_factory.mktemp("whole"), files, tokenizer=str(rank_path), shard_size=1024
+    )
+
+
+def begun(dataset: Path, output: Path, parts: slice = slice(None), **asked: Any) -> SubsetPlan:
+    """Do some parts, the last one first."""
+    config = SubsetConfig(dataset=str(dataset), output=str(output), **asked)
+    storage = open_storage(str(output))
+    plan = plan_subset(config, storage)
+    if plan.published:
+        return plan
+    storage.create()
+    prepare(plan, storage)
+    memories: Memories = {}
+    for number in reversed(plan.todo[parts]):
+        job = plan.job(number, storage)
+        subset_part(job, plan.dataset, plan.original, storage, memories=memories)
+    return plan
+
+
+def subset(dataset: Path, output: Path, **asked: Any) -> SubsetPlan:
+    """Make a subset to the end."""
+    plan = begun(dataset, output, **asked)
+    if not plan.published:
+        storage = open_storage(str(output))
+        publish(plan, storage)
+        storage.close()
+        clean(plan)
+    return plan
+
+
+Listed = tuple[str, int, str, tuple[int, ...]]  # source, row, split, ids
+
+
+def documents_of(root: Path) -> list[Listed]:
+    """Every document with where it comes from, in order."""
+    dataset, found = Forger(root), []
+    for part, record in sorted(dataset.records.items()):
+        streams = {split: dataset.stream(part, split) for split in record.splits}
+        ends = dict.fromkeys(SPLITS, 0)
+        listed = dataset.documents(part)
+        starts = np.cumsum([0, *(piece.rows for piece in record.made_of)])
+        for row, split, tokens in zip(
+            *(listed[n] for n in ("row", "split", "tokens")), strict=True
+        ):
+            piece = int(np.searchsorted(starts, row, side="right")) - 1
+            ids = streams[split][ends[split] : ends[split] + tokens + 1]
+            ends[split] += tokens + 1
+            url = record.made_of[piece].source.url
+            found.append((url, int(row - starts[piece]), split, tuple(ids.tolist())))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "seed"),
+    [({"documents": 1}, 0), ({"documents": 25}, None), ({"documents": 25}, 7),
+     ({"tokens": "2k"}, None), ({"tokens": "2k"}, 0)],
+)  # fmt: skip
+def test_the_documents_of_the_choice(
+    whole: Path, tmp_path: Path, asked: dict[str, Any], seed: int | None
+) -> None:
+    how = {"first": True} if seed is None else {"seed": seed}
+    output = tmp_path / "subset"
+    subset(whole, output, **asked, **how)
+    every = documents_of(whole)
+    order = np.argsort(keys_of(np.arange(len(every)), seed), kind="stable").tolist()
+    count = asked.get("documents", 0)
+    if not count:
+        sums = np.cumsum([len(every[number][3]) for number in order])
+        count = int((sums <= 2000).sum())
+    assert documents_of(output) == [every[number] for number in sorted(order[:count])]
+    report = verify(open_storage(str(output)), deep=True)
+    assert report.findings == ()
+    assert report.checked.retokenized == count
+    assert subset(whole, output, **asked, **how).published
+
+
+def test_all_documents_are_the_whole_dataset(whole: Path, tmp_path: Path) -> None:
+    count = len(documents_of(whole))
+    subset(whole, tmp_path / "all", documents=count)
+    assert documents_of(tmp_path / "all") == documents_of(whole)
+    assert verify(open_storage(str(tmp_path / "all")), deep=True).sound
+    with pytest.raises(UsageError, match=f"has {count} documents"):
+        subset(whole, tmp_path / "more", documents=count + 1)
+    with pytest.raises(UsageError, match="The first document has more"):
+        subset(whole, tmp_path / "none", tokens="1")
+
+
+def test_a_killed_subset_goes_on(whole: Path, tmp_path: Path) -> None:
+    asked = {"documents": 40, "seed": 3}
+    subset(whole, tmp_path / "undisturbed", **asked)
+    parts = len(begun(whole, tmp_path / "probe", slice(0), **asked).parts)
+    assert parts > 1
+    output = tmp_path / "out"
+    begun(whole, output, slice(1), **asked)
+    with pytest.raises(ConfigMismatchError, match="begun"):
+        subset(whole, output, documents=41, seed=3)
+    assert len(subset(whole, output, **asked).todo) == parts - 1
+    assert content(output) == content(tmp_path / "undisturbed")
+
+
+def test_parts_that_give_little_go_together(whole: Path, tmp_path: Path) -> None:
+    """Two documents of other files are one part of both, and each row is that of its file."""
+    subset(whole, tmp_path / "two", documents=2, seed=1)
+    (record,) = Forger(tmp_path / "two").records.values()
+    assert len(record.made_of) == 2
+    assert record.unchosen_documents == record.rows - 2 - 4  # of each file two rows have no text
+
+
+def test_training_reads_it(whole: Path, tmp_path: Path) -> None:
+    subset(whole, tmp_path / "subset", documents=20)
+    dataset = StreamingTokenDataset(
+        local=str(tmp_path / "subset"), split="train", sequence_length=64, batch_size=1
+    )
+    assert sum(1 for _ in dataset) == len(dataset)
+    assert len(dataset)
+
+
+def test_of_a_merged_dataset(first: Path, second: Path, tmp_path: Path) -> None:
+    merged([first, second], tmp_path / "both")
+    subset(tmp_path / "both", tmp_path / "subset", documents=30)
+    every = set(documents_of(tmp_path / "both"))
+    assert len(set(documents_of(tmp_path / "subset")) & every) == 30
+    assert verify(open_storage(str(tmp_path / "subset")), deep=True).sound
+
+
+def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path: Path, rank_path: Path) -> None:
+    """Also where both were made alike, so that their parts could go together."""
+    made = [
+        build_dataset(
+            tmp_path / name,
+            [[f"Document {number} of {name} {file}." for number in range(9)] for file in range(3)],
+            tokenizer=str(rank_path),
+        )
+        for name in ("one", "other")
+    ]
+    merged(made, tmp_path / "both")
+    subset(tmp_path / "both", tmp_path / "subset", documents=20, seed=1)
+    dataset = Forger(tmp_path / "subset")
+    assert [each.parts for each in dataset.manifest.merged] == [1, 1]
+    for root, record in zip(made, dataset.records.values(), strict=True):
+        folders = {Path(piece.source.url).parent for piece in record.made_of}
+        assert folders == {root.parent / "sources"}
+    assert verify(open_storage(str(tmp_path / "subset")), deep=True).findings == ()
+
+
+def test_a_part_is_of_one_generation_of_an_extended_dataset(
+    tmp_path: Path, rank_path: Path
+) -> None:
+    """What the subset says of its members holds of each of its parts."""
+    old = build_dataset(
+        tmp_path / "old", [["One old text."], ["Another old text."]], tokenizer=str(rank_path)
+    )
+    hashes = [content_hash((old / "manifest.json").read_bytes())]
+    for number in range(2):
+        extended(old, write_source(tmp_path / f"{number}.parquet", [f"A newer text, {number}."]))
+        hashes.append(content_hash((old / "manifest.json").read_bytes()))
+    made = tmp_path / "made"
+    plan = subset(old, made, documents=4, first=True)
+    groups = [tuple(original.part for original in group) for group in plan.originals]
+    assert groups == [(0, 1), (2,), (3,)]
+    found = read_manifest(open_storage(str(made)))
+    assert [(each.manifest, each.parts) for each in found.merged] == [
+        (content, 1) for content in hashes
+    ]
+    assert verify(open_storage(str(made)), deep=True).findings == ()
+
+
+def test_subsets_that_are_merged_are_no_subset_of_one_dataset(
+    first: Path, second: Path, tmp_path: Path
+) -> None:
+    subset(first, tmp_path / "few", documents=5)
+    for order in ([tmp_path / "few", second], [second, tmp_path / "few"]):
+        output = tmp_path / f"{order[0].name} first"
+        merged(order, output)
+        assert Forger(output).spec.subset is None
+        assert verify(open_storage(str(output))).findings == ()
+        with pytest.raises(UsageError, match="or merged of one"):
+            subset(output, tmp_path / "out", documents=3)
+
+
+def test_the_choice_by_tokens_is_made_once_in_a_run(whole: Path, tmp_path: Path) -> None:
+    """It takes the lists of all documents, which a run that plans again need not read again."""
+    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
+    config = SubsetConfig(dataset=str(copy), output=str(tmp_path / "out"), tokens="1900", seed=5)
+    plan = plan_subset(config, open_storage(config.output))
+    shutil.rmtree(copy / "documents")
+    again = plan_subset(config, open_storage(config.output))
+    assert again.largest == plan.largest
+    with pytest.raises(CorruptDatasetError):
+        plan_subset(config.model_copy(update={"seed": 6}), open_storage(config.output))
+
+
+def test_damage_is_named(whole: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
+    shard = sorted((copy / "train/00000").iterdir())[0]
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptDatasetError, match=shard.name):
+        subset(copy, tmp_path / "subset", documents=40)
+
+
+def test_what_is_whole_by_itself_is_refused(tmp_path: Path, rank_path: Path, whole: Path) -> None:
+    texts = [[f"Text {number}." for number in range(9)]]
+    shuffled = build_dataset(tmp_path, texts, tokenizer=str(rank_path), shuffle="documents")
+    with pytest.raises(UsageError, match="is shuffled"):
+        subset(shuffled, tmp_path / "out", documents=3)
+    subset(whole, tmp_path / "once", documents=30)
+    with pytest.raises(UsageError, match="is a subset itself"):
+        subset(tmp_path / "once", tmp_path / "twice", documents=3)
