@@ -1,5 +1,9 @@
 """What a global shuffle costs: a run with it beside one without, and the second stage beside `cp`.
 
+The second stage compresses, `cp` does not. So its limit stands beside it: as many processes
+that read the raw shards, compress, hash and write them, and do nothing else. With `--terashuf` a
+run on JSON Lines is compared with that program and an unshuffled run on what it wrote.
+
 The plot shows how its order compares with a permutation drawn by NumPy: how far neighbours of the
 sources lie from each other in the dataset, and how the sources mix in windows of it.
 """
@@ -8,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ import numpy.typing as npt
 
 from benchmarks import common
 from benchmarks.make_corpus import make_corpus
+from benchmarks.shuffle_limits import copy_seconds, packing_seconds
+from benchmarks.shuffle_terashuf import beside_terashuf
 from streaming_ext.dataset.shuffled.keys import document_keys
 
 if TYPE_CHECKING:
@@ -37,6 +41,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--scratch", type=Path, default=common.CACHE / "scratch")
+    parser.add_argument("--options", nargs="*", default=[], help="of `shardmill shard`, for all")
+    parser.add_argument("--terashuf", type=Path, help="its program, or the folder of its source")
+    parser.add_argument("--terashuf-memory", type=float, default=4.0, help="GB, 4 as it has it")
     parser.add_argument("--plot", type=Path, help="make this picture, and measure nothing")
     parser.add_argument("--result", type=Path, help="file to keep the result in, as JSON")
     args = parser.parse_args()
@@ -44,22 +51,32 @@ def main() -> None:
         plot(args.plot)
         return
     args.tokenizer = args.tokenizer or common.default_tokenizer()
-    common.save(args.result, **measure(args))
+    found = measure(args)
+    if args.terashuf:
+        found["terashuf"] = beside_terashuf(args, _corpus(args))
+    common.save(args.result, **found)
+
+
+def _corpus(args: argparse.Namespace) -> list[Path]:
+    return make_corpus(
+        args.scratch / "shuffle-corpus", files=args.files,
+        megabytes=args.megabytes / args.files, share=0.005,
+    )  # fmt: skip
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Both runs in alternating rounds; returns all figures, in seconds and shares."""
-    files = make_corpus(
-        args.scratch / "shuffle-corpus", files=args.files,
-        megabytes=args.megabytes / args.files, share=0.005,
-    )  # fmt: skip
+    files = _corpus(args)
     output = args.scratch / "shuffle-output"
     gather: list[float] = []
     copied: list[float] = []
+    limit: list[float] = []
     memory: list[int] = []
 
     def run(*options: str) -> common.Sharded:
-        return common.shard(files, output, args.tokenizer, *options, workers=args.workers)
+        return common.shard(
+            files, output, args.tokenizer, *args.options, *options, workers=args.workers
+        )
 
     def shuffled() -> float:
         done = run("--shuffle", "documents")
@@ -69,6 +86,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         )
         gather.append(done.record["gather_seconds"])
         copied.append(copy_seconds(size, args.scratch))
+        limit.append(packing_seconds(output, args.scratch, workers=args.workers))
         memory.append(max(size for samples in done.measured.worker_memory() for _, size in samples))
         return done.seconds
 
@@ -77,25 +95,16 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     middle = {name: statistics.median(values) for name, values in seconds.items()}
     figures = {
         "times as long": middle["shuffled"] / middle["unshuffled"],
+        "second stage, s": statistics.median(gather),
+        "cp of the same bytes, s": statistics.median(copied),
+        "reading, packing and writing alone, s": statistics.median(limit),
         "second stage, of cp's rate": statistics.median(copied) / statistics.median(gather),
+        "second stage, of its limit's rate": statistics.median(limit) / statistics.median(gather),
         "largest worker, MiB": max(memory) / 2**20,
     }
     for name, value in {**middle, **figures}.items():
         print(f"| {name} | {value:.2f} |")
-    return {"seconds": seconds, "gather": gather, "cp": copied, "figures": figures}
-
-
-def copy_seconds(size: int, folder: Path) -> float:
-    """What `cp` takes for a file of so many bytes until it is on the disk."""
-    source, target = folder / "cp-source", folder / "cp-target"
-    source.write_bytes(np.random.default_rng(0).bytes(size))
-    began = time.monotonic()
-    subprocess.run(["cp", source, target], check=True)
-    subprocess.run(["sync", target], check=True)
-    seconds = time.monotonic() - began
-    source.unlink()
-    target.unlink()
-    return seconds
+    return {"seconds": seconds, "gather": gather, "cp": copied, "limit": limit, "figures": figures}
 
 
 def plot(picture: Path) -> None:

@@ -18,13 +18,13 @@ from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.text.documents.compression import CODECS, open_here, pack
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points, save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.contract import Memories
-from tasks.core.planning.part import Part
 from tasks.core.synthetic import make_documents, train_vocabulary
 from tasks.core.workers.jobs import TokenizeJob
 from tasks.core.workers.tokenize_part import tokenize_part

@@ -1,15 +1,17 @@
 """What do packed rows cost: padding, documents cut, planning, opening, and the rate of batches?
 
 Run: python -m benchmarks.reading.packing [--documents 1e8] [--length 2048] [--dataset FOLDER]
-         [--rate] [--picture docs/packing.png]
+         [--rate] [--picture docs/packing.png [--olmo PYTHON]]
 Lengths are log-normal (mean 1,100 tokens) unless a dataset is named. Planning is measured from
 arrays of lengths to the file on disk, with the most memory that the process had. `--rate` compares
-batches of packed rows with plain ones on the same shards, and those with masks.
+batches of packed rows with plain ones on the same shards, and those with masks. `--olmo` names an
+interpreter that has `ai2-olmo-core`, whose packing is drawn too.
 """
 
 import argparse
 import json
 import resource
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +25,8 @@ from streaming_ext.packing.opening import plan_units
 from streaming_ext.packing.plan import PackingPlan, write_plan
 
 BLOCK = 1 << 20  # documents made at once
+BUFFER = 1000  # documents that TRL packs at once
+FILE = 50_000  # documents of a file, which OLMo-core packs by itself
 
 
 def log_normal(count: int) -> Iterator[Documents]:
@@ -57,6 +61,7 @@ def planned(
             units = plan_units(documents, count=count, tokens=1100 * count, length=length)
             write_plan(file, units, length=length)
         seconds, cpu = time.perf_counter() - started, time.process_time() - used
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # nothing is mapped yet
         started = time.perf_counter()
         plan = PackingPlan(path, length=length)
         opening = time.perf_counter() - started
@@ -68,7 +73,8 @@ def planned(
             pieces += len(told.lengths)
         return {"seconds": seconds, "cpu_seconds": cpu, "opening": opening, "rows": rows,
                 "padding": 1 - tokens / (rows * length), "bytes": path.stat().st_size,
-                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "peak_bytes": peak,
+                "seconds for 1e9 documents": seconds * 1e9 / count,
                 "tokens": tokens, "pieces": pieces}  # fmt: skip
 
 
@@ -80,7 +86,7 @@ def by_concatenation(lengths: np.ndarray, length: int) -> tuple[float, float]:
     return 0.0, cut.sum() / short.sum()
 
 
-def by_buffer(lengths: np.ndarray, length: int, buffer: int = 1000) -> tuple[float, float]:
+def by_buffer(lengths: np.ndarray, length: int, buffer: int = BUFFER) -> tuple[float, float]:
     """The same for best fit decreasing in buffers of 1,000 documents, as TRL packs batches."""
     from streaming_ext.packing.unit import pack_unit
 
@@ -126,8 +132,21 @@ def rates(root: Path) -> dict[str, float]:
     return best
 
 
-def draw(path: Path, lengths: np.ndarray) -> None:
-    """Share of documents cut and padding, by length of a row."""
+def of_olmo(python: str, lengths: np.ndarray, sizes: list[int]) -> dict[str, list[float]]:
+    """Shares of padding and of tokens left out by OLMo-core, by length of a row."""
+    script = Path(__file__).parents[1] / "peers/olmo_packing.py"
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "lengths.npy", lengths)
+        told = subprocess.run(
+            [python, script, Path(folder) / "lengths.npy", str(FILE), *map(str, sizes)],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+    found: dict[str, list[float]] = json.loads(told.stdout.splitlines()[-1])
+    return found
+
+
+def draw(path: Path, lengths: np.ndarray, olmo: str | None) -> dict[str, dict[str, float]]:
+    """Share of documents cut, padding and tokens left out, by length of a row; what is drawn."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -135,26 +154,43 @@ def draw(path: Path, lengths: np.ndarray) -> None:
 
     sizes = [512, 1024, 2048, 4096, 8192]
     documents = [Documents(np.cumsum(lengths) - lengths, lengths)]
-    best = [planned(documents, len(lengths), size)["padding"] for size in sizes]
-    buffers = [by_buffer(lengths, size)[0] for size in sizes]
-    cut = [by_concatenation(lengths, size)[1] for size in sizes]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
-    left.plot(sizes, [100 * share for share in cut], "o-", label="concatenation")
-    left.plot(sizes, [0 for _ in sizes], "s-", label="best fit, any unit")
-    left.set_ylabel("% of documents that fit a row and are cut")
-    right.plot(
-        sizes, [100 * share for share in buffers], "o-", label="in buffers of 1,000 (as TRL)"
-    )
-    right.plot(sizes, [100 * share for share in best], "s-", label='packing="best_fit"')
-    right.set_ylabel("% of tokens that are padding")
-    for axes in (left, right):
+    ours = [planned(documents, len(lengths), size) for size in sizes]
+    cut = {"concatenation": [by_concatenation(lengths, size)[1] for size in sizes]}
+    padding = {
+        f"in buffers of {BUFFER:,} (as TRL)": [by_buffer(lengths, size)[0] for size in sizes]
+    }
+    left_out = {}
+    if olmo:
+        theirs = of_olmo(olmo, lengths, sizes)
+        name = f"OLMo-core, files of {FILE:,}"
+        padding[name] = [theirs[str(size)][0] for size in sizes]
+        left_out[name] = [theirs[str(size)][1] for size in sizes]
+    best = 'packing="best_fit"'
+    cut[best] = [0.0 for _ in sizes]
+    padding[best] = [each["padding"] for each in ours]
+    left_out[best] = [1 - each["tokens"] / int(lengths.sum()) for each in ours]
+    panels = {
+        "% of documents that fit a row and are cut": cut,
+        "% of tokens that are padding": padding,
+        "% of tokens that are in no row": left_out,
+    }
+    figure, all_axes = plt.subplots(1, len(panels), figsize=(12, 3.6))
+    for axes, (label, kinds) in zip(all_axes, panels.items(), strict=True):
+        for name, shares in kinds.items():
+            axes.plot(sizes, [100 * share for share in shares], "o-", label=name)
+        axes.set_ylabel(label)
         axes.set_xscale("log", base=2)
         axes.set_xlabel("tokens a row")
         axes.grid(visible=True, alpha=0.3)
         axes.legend()
-    right.set_yscale("log")
+    all_axes[1].set_yscale("log")
     figure.tight_layout()
     figure.savefig(path, dpi=100)
+    return {
+        f"{label}: {name}": dict(zip(map(str, sizes), shares, strict=True))
+        for label, kinds in panels.items()
+        for name, shares in kinds.items()
+    }
 
 
 def main() -> None:
@@ -166,6 +202,7 @@ def main() -> None:
     parser.add_argument("--split", default="train")
     parser.add_argument("--rate", action="store_true")
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--olmo", help="a Python that has ai2-olmo-core")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     results: dict[str, dict[str, float]] = {}
@@ -177,7 +214,7 @@ def main() -> None:
             results["million tokens a second"] = rates(root)
     elif arguments.picture:
         lengths = np.concatenate([each.lengths for each in log_normal(int(arguments.documents))])
-        draw(arguments.picture, lengths)
+        results.update(draw(arguments.picture, lengths, arguments.olmo))
     else:
         for length in arguments.length:
             documents: Iterator[Documents] | list[Documents] = log_normal(int(arguments.documents))

@@ -96,3 +96,33 @@ def test_remote_s3(cache: Path) -> None:
 def test_plot_of_the_shuffle(cache: Path, tmp_path: Path) -> None:
     run_script("shuffle", "--plot", tmp_path / "order.png", cache=cache)
     assert (tmp_path / "order.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.soak
+def test_whole_datasets(cache: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    sizes = ("--megabytes", 1, "--files", 1, "--rounds", 1)
+    where = ("--scratch", tmp_path / "scratch", "--result", result)
+    printed = run_script("whole", *sizes, *where, cache=cache)
+    assert "| copy to S3 |" in printed
+    seconds = saved(result)["seconds"]
+    assert set(seconds) == {
+        "copy", "cp", "merge", "copy to S3", "boto3 to S3", "copy from S3", "boto3 from S3"
+    }  # fmt: skip
+    assert all(value > 0 for values in seconds.values() for value in values)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("compression", ["zstd:1", "none"])
+def test_export(cache: Path, tmp_path: Path, compression: str) -> None:
+    result = tmp_path / "result.json"
+    sizes = ("--megabytes", 1, "--files", 2, "--rounds", 1, "--compression", compression)
+    where = ("--scratch", tmp_path / "scratch", "--result", result)
+    printed = run_script("export", *sizes, *where, "--only", "megatron", "webdataset", cache=cache)
+
+    assert "| megatron |" in printed
+    rates = saved(result)["rates"]
+    assert set(rates) == {"bare"} | {
+        f"{name}{workers}" for name in ("megatron", "webdataset") for workers in ("", ", 1 worker")
+    }
+    assert all(rate > 0 for values in rates.values() for rate in values)

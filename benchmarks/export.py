@@ -1,0 +1,165 @@
+"""How fast a dataset is exported to each format, beside `cp` of the same bytes.
+
+The dataset's shards are compressed, so the bare figure is that of unpacking them with the same
+codec and writing what comes out, by as many processes; with `--compression none`, of `cp`. Its
+time counts from the start of its processes, as that of an export does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import common
+from benchmarks.make_corpus import make_corpus
+from tasks.core.exports.formats import FORMATS
+
+_LEFT_OUT = "runs", "export"
+_HUGGING_FACE = ("datasets==5.2.0", "tiktoken==0.14.0", "tokenizers==0.22.2")
+_UNPACK = """
+import sys
+from pathlib import Path
+from streaming_ext.dataset.compression import decompress
+codec, output, *shards = sys.argv[1:]
+with open(output, "wb") as out:
+    for shard, size in zip(shards[::2], shards[1::2]):
+        data = Path(shard).read_bytes()
+        out.write(decompress(data, codec=codec, raw_size=int(size)))
+"""
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=float, default=1000, help="text of the corpus")
+    parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--compression", default="zstd:1")
+    parser.add_argument("--only", nargs="+", choices=FORMATS, default=list(FORMATS))
+    parser.add_argument("--preprocess", action="store_true", help="also Megatron's own, on a file")
+    parser.add_argument("--tokenizer", type=Path)
+    parser.add_argument("--scratch", type=Path, default=common.CACHE / "scratch")
+    parser.add_argument("--result", type=Path, help="file to keep the result in, as JSON")
+    args = parser.parse_args()
+    args.tokenizer = args.tokenizer or common.default_tokenizer()
+    common.save(args.result, **measure(args))
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """All contenders in alternating rounds; returns MB of output a second."""
+    files = make_corpus(
+        args.scratch / "export-corpus", files=args.files,
+        megabytes=args.megabytes / args.files, share=0.005,
+    )  # fmt: skip
+    dataset = args.scratch / f"export-dataset-{args.compression.replace(':', '-')}"
+    if not (dataset / "manifest.json").exists():
+        options = ("--compression", args.compression)
+        common.shard(files, dataset, args.tokenizer, *options, workers=args.workers)
+    manifest = json.loads((dataset / "manifest.json").read_text())
+    vocabulary = manifest["spec"]["tokenizer"]["vocab_size"]
+    eot = manifest["spec"]["tokenizer"]["eot_id"]
+    names = [
+        name
+        for name in args.only
+        if (name not in {"nanogpt", "modded-nanogpt"} or vocabulary <= 2**16)
+        and (name != "modded-nanogpt" or eot == 50256)
+    ]
+    output = args.scratch / "export-output"
+    contenders = {"bare": partial(bare, dataset, output, args.compression, args.workers)}
+    for name in names:
+        contenders[name] = partial(export, name, dataset, output, args.workers)
+        contenders[f"{name}, 1 worker"] = partial(export, name, dataset, output, 1)
+    rates = common.rounds(contenders, args.rounds)
+    shutil.rmtree(output, ignore_errors=True)
+    middle = {name: statistics.median(values) for name, values in rates.items()}
+    rows = [
+        (
+            name,
+            f"{middle[name]:.0f}",
+            f"{middle[name] / middle['bare']:.2f}",
+            f"{middle[name] / middle[f'{name}, 1 worker']:.2f}",
+        )
+        for name in names
+    ]
+    print(f"bare: {middle['bare']:.0f} MB/s")
+    print(common.table(("format", "MB/s", "of bare", "of one worker"), rows))
+    result = {"rates": rates, "compression": args.compression, "workers": args.workers}
+    if args.preprocess and "megatron" in names:
+        tokens = sum(split["tokens"] for split in manifest["splits"].values())
+        size = common.text_bytes(files)
+        ours = middle["megatron"] / 2 * 1e6 / tokens * size / 1e6
+        theirs = preprocess(files[0], output, args.workers)
+        print(f"Megatron from text: {ours:.0f} MB/s of it, preprocess_data.py {theirs:.1f}")
+        result["preprocess"] = {"ours": ours, "theirs": theirs}
+    return result
+
+
+def export(name: str, dataset: Path, output: Path, workers: int) -> float:
+    """MB of output a second, from the first part to the published manifest."""
+    shutil.rmtree(output, ignore_errors=True)
+    command = [sys.executable, "-P", "-m", "flows.cli", "export", name, dataset]
+    common.run([*command, "--output", output, "--workers", str(workers)])
+    (record,) = (output / "runs").glob("*.json")
+    size = sum(
+        file.stat().st_size
+        for file in output.rglob("*")
+        if file.is_file() and file.relative_to(output).parts[0] not in _LEFT_OUT
+    )
+    return size / 1e6 / float(json.loads(record.read_text())["seconds"])
+
+
+def bare(dataset: Path, output: Path, compression: str, workers: int) -> float:
+    """MB a second that unpacking, or `cp`, writes."""
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    shards = [
+        (dataset / split / (shard["zip_data"] or shard["raw_data"])["basename"],
+         shard["raw_data"]["bytes"])
+        for split in json.loads((dataset / "manifest.json").read_text())["splits"]
+        for shard in json.loads((dataset / split / "index.json").read_text())["shards"]
+    ]  # fmt: skip
+    parts = [shards[number::workers] for number in range(workers)]
+    began = time.monotonic()
+    commands: list[list[str | Path]] = []
+    for number, part in enumerate(parts):
+        if compression == "none":
+            (output / str(number)).mkdir()
+            paths = [path for path, _ in part]
+            commands.append(["cp", "--backup=numbered", *paths, output / str(number)])
+        else:
+            words = [str(word) for shard in part for word in shard]
+            start = [sys.executable, "-c", _UNPACK, compression, output / str(number)]
+            commands.append([*start, *words])
+    running = [subprocess.Popen(command, cwd=common.ROOT) for command in commands]
+    for process in running:
+        if process.wait():
+            raise SystemExit("the bare contender failed")
+    seconds = time.monotonic() - began
+    return sum(file.stat().st_size for file in output.rglob("*") if file.is_file()) / 1e6 / seconds
+
+
+def preprocess(file: Path, output: Path, workers: int) -> float:
+    """MB of text a second of Megatron's own preprocessing."""
+    if common.SHARED is None:
+        raise SystemExit("--preprocess needs SHARDMILL_SHARED, for a tokenizer.json.")
+    python = common.environment(_HUGGING_FACE, common.CACHE)
+    shutil.rmtree(output, ignore_errors=True)
+    done = common.run([
+        python, common.ROOT / "benchmarks/peers/megatron_preprocess.py", file, "--output", output,
+        "--tokenizer", common.SHARED / "data/vocab/gpt2-tokenizer.json", "--workers", str(workers),
+    ])  # fmt: skip
+    told = json.loads(done.output.splitlines()[-1])
+    return common.text_bytes([file]) / 1e6 / float(told["seconds"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""What does a chain of transforms cost, beside the engine alone, epochraft and datasets?
+
+Run: python -m benchmarks.reading.chains FOLDER --tokenizer TOKENIZER_JSON
+         [--peers PYTHON --epochraft SOURCE]
+FOLDER holds JSON Lines. PYTHON is an interpreter with transformers, datasets, smart_open and
+braceexpand, SOURCE a folder with epochraft's package. Each figure is of a process of its own, on
+the same files with the same tokenizer of transformers: files, tokenize, an end of text, rows of
+1,024, shuffle(1000), batch(8); and the same with a Python map and filter of every document. Tokens
+a second by the clock, from the first batch on, of a pass or of so many seconds (--seconds). `cores`
+are those that the process and its workers kept busy meanwhile: a chain tokenizes in two threads,
+`here` in none beside the one that asks, as a worker of a DataLoader does with `max_workers=1`.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+OURS = ("engine", "chain", "chain, here", "chain, 1 worker", "chain, 2 workers",
+        "chain, map and filter")  # fmt: skip
+PEERS = ("epochraft", "epochraft, map and filter", "datasets")
+LENGTH, BUFFER, BATCH = 1024, 1000, 8
+
+
+def lower(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "text": sample["text"].replace("\t", " ")}
+
+
+def not_short(sample: dict[str, Any]) -> bool:
+    return len(sample["text"]) > 100
+
+
+def tokenizer_of(path: str) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(tokenizer_file=path, eos_token="<|endoftext|>")  # noqa: S106
+
+
+def chain(options: argparse.Namespace, source: Callable[..., Any], *, functions: bool) -> Any:
+    """The same words for both: who knows the one knows the other."""
+    tokenizer = tokenizer_of(options.tokenizer)
+    dataset = source(str(Path(options.folder) / options.pattern))
+    if functions:
+        dataset = dataset.map(lower).filter(not_short)
+    threads = 1 if "worker" in options.run else 2
+    settings = {"parallel": False} if "here" in options.run else {"max_workers": threads}
+    dataset = dataset.tokenize(tokenizer, **settings).ensure_bos_eos(tokenizer)
+    return dataset.concat_chunk(LENGTH).shuffle(BUFFER).batch(BATCH)
+
+
+def engine(options: argparse.Namespace) -> dict[str, Any]:
+    import pyarrow as pa
+
+    from streaming_ext.transforms.tokens.tokenizers import FastHub
+
+    fast = FastHub.of(tokenizer_of(options.tokenizer))
+    assert fast is not None, "the engine does not follow this tokenizer"
+    blocks = []
+    for path in sorted(Path(options.folder).glob(options.glob)):
+        texts = [json.loads(line)["text"] for line in path.open()]
+        blocks += [pa.array(texts[n : n + 1000], pa.large_string())
+                   for n in range(0, len(texts), 1000)]  # fmt: skip
+    fast.ids(blocks[0])
+    began = time.perf_counter()
+    tokens = sum(len(fast.ids(texts).values) for texts in blocks)
+    return {"tokens": tokens, "seconds": time.perf_counter() - began, "first": 0.0}
+
+
+def watch(batches: Iterable[Any], seconds: float) -> dict[str, Any]:
+    began = time.perf_counter()
+    first, tokens, before, cores = None, 0, 0.0, 0.0
+    for batch in batches:
+        if first is None:
+            first, before = time.perf_counter(), processor_seconds()
+            continue
+        tokens += batch["input_ids"].numel()
+        if time.perf_counter() - first > seconds:
+            break
+        if tokens // batch["input_ids"].numel() % 100 == 0:
+            used = processor_seconds() - before  # workers may be gone at the end
+            cores = used / (time.perf_counter() - first)
+    assert first is not None
+    return {"tokens": tokens, "seconds": time.perf_counter() - first, "first": first - began,
+            "cores": cores}  # fmt: skip
+
+
+def processor_seconds() -> float:
+    """Of this process and its workers."""
+    own = Path("/proc/self/task") / str(os.getpid()) / "children"
+    pids = [os.getpid(), *map(int, own.read_text().split())]
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def ours(options: argparse.Namespace) -> dict[str, Any]:
+    from streaming_ext.transforms import CheckpointableDataset, CheckpointableLoader
+
+    functions = "filter" in options.run
+    dataset = chain(options, CheckpointableDataset.from_files, functions=functions)
+    if "worker" in options.run:
+        workers = 1 if "1 worker" in options.run else 2
+        return watch(CheckpointableLoader(dataset, num_workers=workers), options.seconds)
+    with dataset.iter() as batches:
+        found = watch(batches, options.seconds)
+        return {**found, "state": len(json.dumps(batches.state_dict()))}
+
+
+def epochraft(options: argparse.Namespace) -> dict[str, Any]:
+    sys.path.insert(0, options.epochraft)
+    from epochraft import CheckpointableDataset
+
+    functions = "filter" in options.run
+    dataset = chain(options, CheckpointableDataset.from_files, functions=functions)
+    return watch(dataset, options.seconds)
+
+
+def datasets(options: argparse.Namespace) -> dict[str, Any]:
+    import torch
+    from datasets import load_dataset
+
+    tokenizer = tokenizer_of(options.tokenizer)
+
+    def encode(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
+        ids = tokenizer(batch["text"])["input_ids"]
+        stream = [token for one in ids for token in [*one, tokenizer.eos_token_id]]
+        ends = range(LENGTH, len(stream) + 1, LENGTH)
+        return {"input_ids": [stream[end - LENGTH : end] for end in ends]}
+
+    files = [str(path) for path in sorted(Path(options.folder).glob(options.glob))]
+    loaded = load_dataset("json", data_files=files, split="train", streaming=True)
+    rows = loaded.map(encode, batched=True, remove_columns=list(next(iter(loaded))))
+    batches = rows.shuffle(seed=1, buffer_size=BUFFER).iter(batch_size=BATCH)
+    return watch(({"input_ids": torch.tensor(b["input_ids"])} for b in batches), options.seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--pattern", default="part_{00..07}.jsonl")
+    parser.add_argument("--glob", default="part_*.jsonl")
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--peers")
+    parser.add_argument("--epochraft")
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--run", choices=[*OURS, *PEERS], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        work = {"engine": engine, "epochraft": epochraft, "datasets": datasets}
+        print(json.dumps(work.get(options.run.partition(",")[0], ours)(options)), flush=True)
+        os._exit(0)  # epochraft's threads abort the interpreter when it ends
+    rates: dict[str, float] = {}
+    for run in OURS + (PEERS if options.peers else ()):
+        python = options.peers if run in PEERS else sys.executable
+        command = [python, str(Path(__file__)), *sys.argv[1:], "--run", run]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True,
+                               env={"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1",
+                                    "HOME": str(Path.home()), "PATH": "/usr/bin:/bin"})  # fmt: skip
+        found = json.loads(ended.stdout.splitlines()[-1])
+        rates[run] = found["tokens"] / found["seconds"] / 1e6
+        more = {k: round(v, 2) for k, v in found.items() if k != "tokens"}
+        print(f"{run:26} {rates[run]:7.2f} M tokens/s", more, flush=True)
+    for one, other in (
+        ("chain", "engine"), ("chain, 2 workers", "chain"),
+        ("chain, 2 workers", "chain, here"), ("chain, 2 workers", "chain, 1 worker"),
+        ("chain", "epochraft"), ("chain", "datasets"),
+        ("chain, map and filter", "epochraft, map and filter"),
+    ):  # fmt: skip
+        if other in rates:
+            print(f"{one} / {other}: {rates[one] / rates[other]:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What does training straight from text cost, beside the engine alone?
+
+Run: python -m benchmarks.reading.from_text FOLDER --tokenizer FILE [--pattern gpt2] [--length 1024]
+Each figure is of a process of its own, all on the same files: the engine alone on texts in memory;
+the first run, which counts; one whose tokens are in the cache; and ones whose tokens are not, so
+that text is tokenized while batches come, without workers and with one and two. Tokens a second, by
+the clock from the first line of the script's work, and by the processor time of all its processes.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.common import machine
+
+RUNS = (
+    "engine",
+    "counting",
+    "in the cache",
+    "no workers",
+    "1 worker",
+    "2 workers",
+    "in the middle",
+)
+
+
+def engine_alone(options: argparse.Namespace, cache: Path) -> dict[str, Any]:
+    from streaming_ext.from_text.engines import Engines
+    from streaming_ext.text.documents.formats import format_of
+    from streaming_ext.text.documents.options import ReadOptions
+    from streaming_ext.text.sources import list_sources
+
+    reading = ReadOptions()
+    texts = [
+        batch.texts
+        for source in list_sources([options.folder])
+        for batch in format_of(source.url, reading).read(Path(source.url), reading)
+    ]
+    with Engines(next(cache.glob("text-*/tokenizer")), engine="auto").one() as (_, engine):
+        began, cpu = time.perf_counter(), time.process_time()
+        tokens = sum(len(engine.encode(some).ids) + len(some) for some in texts)
+        return {"tokens": tokens, "seconds": time.perf_counter() - began,
+                "cpu": time.process_time() - cpu, "threads": 1}  # fmt: skip
+
+
+def epoch(options: argparse.Namespace, cache: Path, run: str) -> dict[str, Any]:
+    from streaming_ext import StreamingTextDataset, StreamingTokenLoader
+
+    workers = {"1 worker": 1, "2 workers": 2}.get(run, 0)
+    before, began = time.process_time(), time.perf_counter()
+    dataset = StreamingTextDataset(
+        sources=options.folder, tokenizer=options.tokenizer, pattern=options.pattern, local=cache,
+        sequence_length=options.length, batch_size=8, shuffle=True, shuffle_seed=17,
+        shuffle_block_size=options.window, scan_threads=1,
+    )  # fmt: skip
+    loader = StreamingTokenLoader(dataset, num_workers=workers)
+    if run == "in the middle":
+        loader.skip(len(loader) // 2)
+    opened = time.perf_counter() - began
+    first, tokens, cpu = None, 0, 0.0
+    children = psutil.Process().children
+    for batch in loader:
+        if first is None:
+            first = time.perf_counter() - began
+        tokens += batch["tokens"].numel()
+        if tokens // batch["tokens"].numel() % 500 == 0:
+            cpu = max(cpu, sum(sum(p.cpu_times()[:2]) for p in children()))
+        if run == "in the middle":
+            break
+    cpu += time.process_time() - before
+    return {"tokens": tokens, "seconds": time.perf_counter() - began, "opened": opened,
+            "first batch": first, "cpu": cpu,
+            "state bytes": len(json.dumps(loader.state_dict()))}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--pattern")
+    parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--window", type=int, default=1024)
+    parser.add_argument("--result", type=Path)
+    parser.add_argument("--run", choices=RUNS, help=argparse.SUPPRESS)
+    parser.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        found = (engine_alone(options, options.cache) if options.run == "engine"
+                 else epoch(options, options.cache, options.run))  # fmt: skip
+        print(json.dumps(found))
+        return
+    results: dict[str, Any] = {"machine": machine()}
+    with tempfile.TemporaryDirectory() as folder:
+        for run in ("counting", *(run for run in RUNS if run != "counting")):
+            if "worker" in run or run == "in the middle":
+                for tokens in Path(folder).glob("text-*/train"):
+                    shutil.rmtree(tokens)
+            command = [sys.executable, "-m", "benchmarks.reading.from_text", *sys.argv[1:]]
+            ended = subprocess.run([*command, "--run", run, "--cache", folder],
+                                   stdout=subprocess.PIPE, text=True, check=True)  # fmt: skip
+            found = results[run] = json.loads(ended.stdout)
+            print(f"{run:14}", f"{found['tokens'] / found['seconds'] / 1e6:7.1f} M tokens/s,",
+                  f"{found['tokens'] / found['cpu'] / 1e6:6.1f} M a second of processor time,",
+                  {k: round(v, 2) for k, v in found.items() if k not in {"tokens", "cpu"}},
+                  flush=True)  # fmt: skip
+    if options.result:
+        options.result.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
