@@ -71,10 +71,10 @@ class MappedShards:
         firsts: Ints = np.concatenate([[0], np.cumsum(counts)])
         self._numbers = _Numbers(tuple(caches), firsts)
         self.raw_sizes: Ints = np.concatenate([cache.index.raw_sizes for cache in caches])
-        self._most = most if maps else open_files_for(self, min(most, len(self.raw_sizes)))
+        self.most = most if maps else open_files_for(self, min(most, len(self.raw_sizes)))
         self.limited = any(cache.is_limited for cache in caches)
         # Else no shard is ever closed, and none needs to be held: a third of a plain batch's time.
-        self._closes = self.limited or watcher is not None or len(self.raw_sizes) > self._most
+        self._closes = self.limited or watcher is not None or len(self.raw_sizes) > self.most
         self._guard = threading.Lock()
         self._opening = SingleFlight()
         self.ready = np.zeros(len(self.raw_sizes), bool)
@@ -103,7 +103,7 @@ class MappedShards:
             np.add.at(self._holders, shards, _ONE)
         try:
             # What is held may have been opened ahead of it: then there is a surplus all the same.
-            if self._open_missing(shards) or len(self._order) > self._most:
+            if self._open_missing(shards) or len(self._order) > self.most:
                 self._close_surplus()
             yield
         finally:
@@ -217,7 +217,7 @@ class MappedShards:
         """Close the oldest shards above the bounds."""
         with self._guard:
             oldest = [shard for shard in self._order if not self._holders[shard]]
-            above = max(0, len(self._order) - self._most)
+            above = max(0, len(self._order) - self.most)
         surplus = 0 if self._watcher is None else self._watcher.surplus(len(oldest))
         for shard in oldest[: max(above, surplus)]:
             self.close(shard)
