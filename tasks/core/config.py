@@ -1,15 +1,11 @@
 """The one configuration of a run: the same object in command line, YAML and flow parameters."""
 
-import os
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ByteSize,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
@@ -27,12 +23,12 @@ from streaming_ext.dataset.formats import (
 from streaming_ext.dataset.shuffled.keys import ShuffleUnit
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import UsageError
-from streaming_ext.storage.secrets import require_no_secrets
 from streaming_ext.text.documents.options import SEPARATOR, FormatName, OnBadDocument, ReadOptions
 from streaming_ext.text.filters.filters import NAMES as FILTERS
 from streaming_ext.text.filters.filters import Filters
 from streaming_ext.text.normal_form import UNICODE
 from streaming_ext.units import size_text
+from tasks.core.config_fields import Scratch, WithoutSecrets, Workers, cores
 
 Columns = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
@@ -52,23 +48,8 @@ KeptColumns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeV
 _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
 
 
-class CheckedConfig(BaseModel):
+class CheckedConfig(WithoutSecrets):
     """What all configurations of a run refuse, in whatever fields they have."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_secret(cls, given: Any) -> Any:
-        """Refuse a URL that holds a secret before anything keeps or repeats it."""
-        if not isinstance(given, Mapping):
-            require_no_secrets(given, "config")
-            return given
-        for name, value in given.items():
-            require_no_secrets(name, "config")
-            # Of other kinds and names too: what is wrong with a value is told with the value.
-            require_no_secrets(value, str(name))
-        return given
 
     @field_validator("compression", check_fields=False)
     @classmethod
@@ -230,19 +211,8 @@ class ShardConfig(CheckedConfig):
             "normalized (case-folded, NFC, white space collapsed)."
         ),
     ] = None
-    workers: int = Field(
-        default_factory=lambda: os.cpu_count() or 1,
-        gt=0,
-        le=1024,
-        description="Worker processes a host; default: one a core.",
-    )
-    scratch: Annotated[
-        str | None,
-        Field(
-            description="Folder for work in progress; default: beside a local output, else in "
-            "the temporary folder."
-        ),
-    ] = None
+    workers: Workers = Field(default_factory=cores)
+    scratch: Scratch = None
     part_size: Annotated[
         ByteSize,
         Field(

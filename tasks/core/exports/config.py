@@ -1,23 +1,19 @@
 """The one configuration of an export: the same object in command line, YAML and flow parameters."""
 
-import os
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+from pydantic import ByteSize, Field, field_validator
 
-from streaming_ext.storage.secrets import require_no_secrets
+from tasks.core.config_fields import Scratch, WithoutSecrets, Workers, cores
 from tasks.core.exports.contract import ExportOptions
 from tasks.core.exports.formats import FORMATS
 
 
-class ExportConfig(BaseModel):
+class ExportConfig(WithoutSecrets):
     """What to export, as what, where to, and with which means.
 
     `workers` and `scratch` never decide a byte.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Annotated[
         str,
@@ -54,29 +50,8 @@ class ExportConfig(BaseModel):
         bool,
         Field(description="With documents as rows: where each comes from, as JSON beside its ids."),
     ] = False
-    workers: int = Field(
-        default_factory=lambda: os.cpu_count() or 1,
-        gt=0,
-        le=1024,
-        description="Worker processes; default: one a core.",
-    )
-    scratch: Annotated[
-        str | None,
-        Field(
-            description="Folder for work in progress; default: beside a local output, else in "
-            "the temporary folder."
-        ),
-    ] = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_secret(cls, given: Any) -> Any:
-        """Refuse a URL that holds a secret before anything keeps or repeats it."""
-        values = given if isinstance(given, Mapping) else {"config": given}
-        for name, value in values.items():
-            require_no_secrets(name, "config")
-            require_no_secrets(value, str(name))
-        return given
+    workers: Workers = Field(default_factory=cores)
+    scratch: Scratch = None
 
     @field_validator("format")
     @classmethod

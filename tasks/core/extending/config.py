@@ -1,6 +1,5 @@
 """The one configuration of an extension: the same object in command line, YAML and parameters."""
 
-import os
 from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Field
@@ -8,6 +7,7 @@ from pydantic import ByteSize, Field
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.text.filters.filters import NAMES as FILTERS
 from tasks.core.config import CheckedConfig, ShardConfig
+from tasks.core.config_fields import Scratch, Workers, cores
 from tasks.core.extending.extendable import require_extendable
 from tasks.core.storage import open_storage
 
@@ -38,13 +38,8 @@ class ExtendConfig(CheckedConfig):
             description="What to add, as for shard; files that are in it unchanged are left out.",
         ),
     ]
-    workers: int = Field(
-        default_factory=lambda: os.cpu_count() or 1,
-        gt=0,
-        le=1024,
-        description="Worker processes a host; default: one a core.",
-    )
-    scratch: str | None = _as_sharding("scratch")
+    workers: Workers = Field(default_factory=cores)
+    scratch: Scratch = None
     part_size: ByteSize = _as_sharding("part_size")
     min_part_size: ByteSize = _as_sharding("min_part_size")
     hub_config: str | None = _as_sharding("hub_config")

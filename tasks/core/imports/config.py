@@ -1,6 +1,5 @@
 """The one configuration of an import: the same object in command line, YAML and flow parameters."""
 
-import os
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from streaming_ext.text.documents.options import (
 )
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.config import CheckedConfig, ShardConfig
+from tasks.core.config_fields import Scratch, Workers, cores
 
 _OWN = {"format", "dtype", "rows"}  # what a run of `shard` does not have
 
@@ -101,13 +101,8 @@ class ImportConfig(CheckedConfig):
     shard_size: ByteSize = _as_sharding("shard_size")
     output_format: str = _as_sharding("output_format")
     compression: str | None = _as_sharding("compression")
-    workers: int = Field(
-        default_factory=lambda: os.cpu_count() or 1,
-        gt=0,
-        le=1024,
-        description="Worker processes; default: one a core.",
-    )
-    scratch: str | None = _as_sharding("scratch")
+    workers: Workers = Field(default_factory=cores)
+    scratch: Scratch = None
     part_size: ByteSize = _as_sharding("part_size")
     min_part_size: ByteSize = _as_sharding("min_part_size")
 

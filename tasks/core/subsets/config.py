@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from streaming_ext.errors import UsageError
 from streaming_ext.units import parse_count
-from tasks.core.moving.config import Scratch, WithoutSecrets, Workers, cores
+from tasks.core.config_fields import Scratch, WithoutSecrets, Workers, cores
 
 
 class SubsetConfig(WithoutSecrets):

@@ -1,0 +1,42 @@
+"""What the configurations of all commands have in common."""
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from streaming_ext.storage.secrets import require_no_secrets
+
+Workers = Annotated[
+    int, Field(gt=0, le=1024, description="Worker processes a host; default: one a core.")
+]
+Scratch = Annotated[
+    str | None,
+    Field(
+        description="Folder for work in progress; default: beside a local output, else in "
+        "the temporary folder."
+    ),
+]
+
+
+def cores() -> int:
+    """How many worker processes there are unless a number is given."""
+    return os.cpu_count() or 1
+
+
+class WithoutSecrets(BaseModel):
+    """A configuration that nothing keeps a secret of."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_secret(cls, given: Any) -> Any:
+        """Refuse a URL that holds a secret before anything keeps or repeats it."""
+        values = given if isinstance(given, Mapping) else {"config": given}
+        for name, value in values.items():
+            require_no_secrets(name, "config")
+            # Of other kinds and names too: what is wrong with a value is told with the value.
+            require_no_secrets(value, str(name))
+        return given
