@@ -7,6 +7,9 @@ READY := $(VENV)/.ready
 # Prefect neither phones home nor asks.
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := 1
+# The first process that imports a module compiles it for all that follow; some images forbid it,
+# and then each of a thousand processes spends half its time on compiling.
+unexport PYTHONDONTWRITEBYTECODE
 
 # More processes than cores make tests of clocks and signals wait too long.
 TEST_WORKERS ?= $(shell nproc)
