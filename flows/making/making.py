@@ -21,9 +21,10 @@ from tasks.core.reporting.report import (
     save_report,
 )
 from tasks.core.storage import Storage, open_storage
+from tasks.core.workers.own_threads import OwnThreads
 from tasks.core.workers.pool import WorkerPool
 from tasks.publish_made import publish_made
-from tasks.running.made_run import MadeRun, Plan
+from tasks.running.made_run import MadePlan, MadeRun, Plan
 
 
 class HasWorkers(HasOutput, Protocol):
@@ -34,6 +35,21 @@ class HasWorkers(HasOutput, Protocol):
 
 
 Config = TypeVar("Config", bound=HasWorkers)
+LITTLE_BYTES = 64 * 2**20  # read and written before a worker process would be ready
+
+
+def workers_for(plan: MadePlan, count: int, lock: int | None) -> WorkerPool | OwnThreads:
+    """Who does the jobs: threads of this process where little is to be done, else processes.
+
+    Args:
+        plan: says what is to be done.
+        count: of them, at most.
+        lock: what holds the output, which a process keeps open as long as it works.
+    """
+    size = max(1, min(count, len(plan.todo)))
+    if plan.bytes_in_hand <= LITTLE_BYTES:
+        return OwnThreads(size)
+    return WorkerPool(size, inherited=[] if lock is None else [lock], light=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,9 +117,7 @@ class Making(Generic[Config, Plan]):
                 yield None
                 return
             self.prepare(plan, storage)
-            size = max(1, min(config.workers, len(plan.todo)))
-            inherited = [] if lock is None else [lock]
-            with WorkerPool(size, inherited=inherited, light=True) as pool:
+            with workers_for(plan, config.workers, lock) as pool:
                 yield MadeRun(plan, storage, pool, progress)
 
     def _work(self, run: MadeRun[Plan]) -> RunReport:

@@ -9,4 +9,6 @@ HASH: Final = "xxh128"
 
 def content_hash(data: bytes | memoryview) -> str:
     """XXH3-128 of some bytes, as hex."""
-    return xxhash.xxh3_128_hexdigest(data)
+    digest = xxhash.xxh3_128()  # which lets other threads go on meanwhile; the short form does not
+    digest.update(data)
+    return digest.hexdigest()

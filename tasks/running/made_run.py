@@ -11,7 +11,6 @@ from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
 from tasks.core.storage import Storage
 from tasks.core.workers.messages import Job, JobProgress, MadePart
-from tasks.core.workers.pool import WorkerPool
 
 
 class MadePlan(PartsPlan, Protocol):
@@ -27,8 +26,26 @@ class MadePlan(PartsPlan, Protocol):
         """Whether the output is whole already."""
         ...
 
+    @property
+    def bytes_in_hand(self) -> int:
+        """How many bytes all jobs together read."""
+        ...
+
     def job(self, number: int, output: Storage) -> Job[MadePart]:
         """What a worker is to do for a part."""
+        ...
+
+
+class DoesJobs(Protocol):
+    """Workers: processes, or threads of this one."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether they were stopped."""
+        ...
+
+    def run(self, job: Job[MadePart], on_progress: Callable[[JobProgress], None]) -> MadePart:
+        """Do a job once somebody is free; blocks until it is done."""
         ...
 
 
@@ -38,15 +55,13 @@ Plan = TypeVar("Plan", bound=MadePlan)
 class MadeRun(Generic[Plan]):
     """The plan and the means of a run on this host; see `tasks.running.run.InHand`."""
 
-    def __init__(
-        self, plan: Plan, storage: Storage, pool: WorkerPool, progress: RunProgress
-    ) -> None:
+    def __init__(self, plan: Plan, storage: Storage, pool: DoesJobs, progress: RunProgress) -> None:
         """Put together the means of a run.
 
         Args:
             plan: what is to be done.
             storage: where it goes.
-            pool: workers, one a core.
+            pool: workers, one a core at most.
             progress: what people watch.
         """
         self.plan, self.storage = plan, storage

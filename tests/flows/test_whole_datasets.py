@@ -2,18 +2,17 @@
 
 import json
 import os
+import shutil
 import signal
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from streaming_ext.storage.client import ObjectClient
 from tasks.core.moving.compare import compare_copy
 from tasks.core.storage import open_storage
 from tasks.core.verify.verify import verify
-from tests.command_line import CommandLine, wait_for, workers_of
+from tests.command_line import CommandLine, wait_for
 from tests.flows.commands.conftest import Command, shardmill  # noqa: F401
 from tests.servers.swift import SwiftServer, aws_environment
 from tests.tasks.core.build_dataset import build_dataset
@@ -99,25 +98,30 @@ def _lines(block: str) -> list[str]:
 
 
 @pytest.mark.soak
-def test_a_killed_copy_goes_on(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
-    """Its worker is stopped as soon as there is one, and so the run is killed in the middle."""
-    for attempt in range(5):
-        output = tmp_path / str(attempt)
-        words = ("copy", dataset, output, "--workers", 1)
-        run = served.start(*words)
-        wait_for(lambda run=run: bool(workers_of(run.pid)) or run.poll() is not None)
-        with suppress(psutil.NoSuchProcess, IndexError):
-            workers_of(run.pid)[0].suspend()
-        if not (output / "manifest.json").exists() and run.poll() is None:
-            break
-        run.communicate()  # it was faster
-    beside = served.run("copy", dataset, output)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_stopped_copy_goes_on(
+    served: CommandLine, dataset: Path, tmp_path: Path, number: int
+) -> None:
+    """A shard that is a pipe holds the run up, so that it is stopped in the middle."""
+    source, output = tmp_path / "source", tmp_path / "copy"
+    shutil.copytree(dataset, source)
+    shard = next((source / "train/00003").iterdir())
+    data = shard.read_bytes()
+    shard.unlink()
+    os.mkfifo(shard)
+    words = ("copy", source, output, "--workers", 2)
+    run = served.start(*words)
+    others = len([*(dataset / "parts").iterdir()]) - 1
+    wait_for(lambda: len([*output.glob("parts/*")]) == others or run.poll() is not None)
+    beside = served.run("copy", source, output)
     assert beside.returncode == 2, beside.stderr
     assert "Another run is writing" in beside.stderr
-    os.killpg(run.pid, signal.SIGKILL)
+    os.killpg(run.pid, number)
     run.communicate()
     assert not (output / "manifest.json").exists()
     assert served.run("verify", output).returncode != 0
+    shard.unlink()
+    shard.write_bytes(data)
     ended = served.run(*words)
     assert ended.returncode == 0, ended.stderr
     assert files_of(output) == files_of(dataset)

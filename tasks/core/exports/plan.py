@@ -86,6 +86,11 @@ class ExportPlan:
         """A part of the dataset."""
         return self.parts[number]
 
+    @property
+    def bytes_in_hand(self) -> int:
+        """Of the shards of all parts that are to be done."""
+        return sum(self.parts[number].size for number in self.todo)
+
     def job(self, number: int, output: Storage) -> ExportJob:
         """What a worker is to do for a part."""
         assembly = self.assembly

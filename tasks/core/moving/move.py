@@ -10,6 +10,7 @@ from pathlib import Path
 
 import xxhash
 
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.errors import CorruptDatasetError, ScratchError
 from tasks.core.moving.job import Move, Unit
 from tasks.core.storage import LocalStorage, Storage, open_storage
@@ -202,7 +203,7 @@ def _checked(source: Storage, move: Move, data: bytes | mmap.mmap) -> bytes:
             raise _damaged(source, move, f"{len(view)} bytes, expected {move.size}")
         for block in move.blocks:
             with view[start : start + block.size] as part:
-                found = xxhash.xxh3_128_hexdigest(part)
+                found = content_hash(part)
             _compare(source, move, found, block.xxh128)
             start += block.size
     return data if isinstance(data, bytes) else b""

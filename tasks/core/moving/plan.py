@@ -32,6 +32,7 @@ class MovePlan:
         todo: units of which a file is not there yet.
         published: the output holds all of it.
         read: see `MoveJob`.
+        adopted: all of it lies where the output does, on disks or in stores of one kind.
     """
 
     config: CopyConfig | MergeConfig
@@ -42,10 +43,16 @@ class MovePlan:
     published: bool
     scratch: Path
     read: bool
+    adopted: bool = False
 
     def part(self, number: int) -> Part:
         """What stands for a unit where people look at the run."""
         return self.parts[number]
+
+    @property
+    def bytes_in_hand(self) -> int:
+        """Of all files that are to be moved; none where the storage gives each another name."""
+        return 0 if self.adopted else sum(self.parts[number].size for number in self.todo)
 
     def job(self, number: int, output: Storage) -> MoveJob:
         """What a worker is to do for a unit."""
@@ -81,7 +88,12 @@ def plan_merge(config: MergeConfig, output: Storage) -> MovePlan:
     if str(output) in map(str, datasets):
         raise UsageError(f"{output} is one of the datasets. Use another --output.")
     contents = merged(datasets, repeats=config.repeats)
-    return _plan(config, "merge", contents, output, read=False)
+    plan = _plan(config, "merge", contents, output, read=False)
+    return replace(plan, adopted={*map(_kind, datasets)} == {_kind(output)})
+
+
+def _kind(storage: Storage) -> str:
+    return str(storage).partition("://")[0] if storage.remote else "disk"
 
 
 def _plan(

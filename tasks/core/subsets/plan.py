@@ -70,6 +70,11 @@ class SubsetPlan:
         """A part, by the bytes of the shards that it may be made of."""
         return self.parts[number]
 
+    @property
+    def bytes_in_hand(self) -> int:
+        """Of the shards of all parts that are to be done."""
+        return sum(self.parts[number].size for number in self.todo)
+
     def job(self, number: int, output: Storage) -> SubsetJob:
         """What a worker is to do for a part."""
         return SubsetJob(

@@ -1,0 +1,115 @@
+"""Small jobs in threads of this process: they are done before a worker process would be ready."""
+
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
+from tasks.core.exports.job import ExportJob
+from tasks.core.exports.part import export_part, read_dataset_manifest
+from tasks.core.moving.job import MoveJob
+from tasks.core.moving.move import move_unit
+from tasks.core.storage import open_storage
+from tasks.core.subsets.job import SubsetJob
+from tasks.core.subsets.part import subset_part
+from tasks.core.workers.messages import Job, JobProgress, MadePart
+from tasks.core.workers.pool import InternalError
+
+Report = Callable[[JobProgress], None]
+
+
+class OwnThreads:
+    """What `WorkerPool` is to those who hand out jobs, without a process.
+
+    A thread cannot be ended from outside: once stopped, nobody waits for what is in hand, which
+    ends by itself at its next sign of progress, or with this process.
+
+    Args:
+        size: jobs at the same time.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._room = threading.Semaphore(size)
+        self._stop: Future[None] = Future()
+        self._opened = cache(open_storage)  # with the connections that each keeps
+        self._manifest = lru_cache(1)(self._read_manifest)
+
+    def __enter__(self) -> "OwnThreads":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop.done()
+
+    def stop(self) -> None:
+        """Give up whatever is in hand."""
+        if not self._stop.done():
+            self._stop.set_result(None)
+
+    def run(self, job: Job[MadePart], on_progress: Report = lambda _: None) -> MadePart:
+        """Do a job once there is room; blocks until it is done. Called from several threads.
+
+        Raises:
+            ShardmillError: whatever the job raised; `StoppedError` where all was stopped meanwhile.
+        """
+        done: Future[MadePart] = Future()
+
+        def report(progress: JobProgress) -> None:
+            self._require_going()
+            on_progress(progress)
+
+        def work() -> None:
+            try:
+                done.set_result(self._do(job, report))
+            except ShardmillError as error:
+                done.set_exception(error)
+            except MemoryError:
+                done.set_exception(WorkerDiedError("this process ran out of memory"))
+            except Exception:  # noqa: BLE001  raised where it is waited for, with this traceback
+                done.set_exception(InternalError(traceback.format_exc()))
+
+        with self._room:
+            self._require_going()
+            threading.Thread(target=work, daemon=True, name="shardmill-job").start()
+            waited: list[Future[Any]] = [done, self._stop]
+            wait(waited, return_when=FIRST_COMPLETED)
+        if not done.done():
+            raise StoppedError("the run was stopped")
+        return done.result()
+
+    def _require_going(self) -> None:
+        if self.stopped:
+            raise StoppedError("the run was stopped")
+
+    def _do(self, job: Job[MadePart], report: Report) -> MadePart:
+        if isinstance(job, MoveJob):
+            return move_unit(
+                job.unit,
+                self._opened(job.output),
+                Path(job.scratch),
+                read=job.read,
+                report=report,
+                opened=self._opened,
+            )
+        if isinstance(job, ExportJob):
+            manifest = self._manifest(job.dataset, job.identity.dataset_manifest)
+            dataset, output = self._opened(job.dataset), self._opened(job.output)
+            return export_part(job, dataset, manifest, output, report)
+        if isinstance(job, SubsetJob):
+            manifest = self._manifest(job.dataset, job.manifest)
+            dataset, output = self._opened(job.dataset), self._opened(job.output)
+            return subset_part(job, dataset, manifest, output, report, memories={})
+        raise TypeError(f"{type(job).__name__} is for worker processes alone")
+
+    def _read_manifest(self, dataset: str, file: FileRecord) -> Manifest:
+        return read_dataset_manifest(self._opened(dataset), file)
