@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import bracex
 import httpx
@@ -21,6 +22,8 @@ from streaming_ext.text.sources.source_file import SourceFile
 
 Result = TypeVar("Result")
 Explain = Callable[[httpx.Response], Exception]
+
+_LOOKING: Final = 16  # files that are asked for at once, each of which is waited for
 
 
 @cache
@@ -223,7 +226,10 @@ def list_url(pattern: str) -> list[SourceFile]:
         raise UsageError(
             f"{pattern}: files behind {url.scheme}:// cannot be listed. Give each URL, or braces."
         )
-    return [_look_at(one) for one in bracex.expand(pattern)]
+    first, *others = bracex.expand(pattern)
+    found = [_look_at(first)]  # alone: what is wrong with all of them is told once
+    with ThreadPoolExecutor(_LOOKING) as threads:
+        return found + list(threads.map(_look_at, others))
 
 
 def _look_at(url: str) -> SourceFile:

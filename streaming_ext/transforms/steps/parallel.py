@@ -19,7 +19,7 @@ from concurrent.futures import (
 )
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch.utils.data import get_worker_info
 
@@ -38,6 +38,15 @@ _DIED = (
 )
 
 _function: Callable[[Sequence[Sample]], list[Sample]] | None = None  # of a worker process
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """A function for which a thread makes something before its first block."""
+
+    def prepare(self) -> None:
+        """Make it."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +91,12 @@ class Crew:
         if self.executor_type == "thread":
             if self.workers == 1 and self.ordered and get_worker_info() is not None:
                 return Workers(_Here(), function)  # a worker of a DataLoader is for one core
-            return Workers(ThreadPoolExecutor(self.workers), function)
+            pool: Executor = ThreadPoolExecutor(self.workers)
+            if isinstance(function, Prepared):
+                # While the first samples are fetched. What fails fails again with the first block.
+                for _ in range(self.workers):
+                    pool.submit(function.prepare)
+            return Workers(pool, function)
         if multiprocessing.current_process().daemon:
             raise UsageError(
                 "executor_type='process' cannot be used in a worker of a DataLoader, which may "

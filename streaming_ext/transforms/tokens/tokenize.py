@@ -26,6 +26,10 @@ class Tokenizing:
     column: str
     wanted: frozenset[str] | None
 
+    def prepare(self) -> None:
+        """Make what this thread needs for its first block."""
+        self.tokenizer.prepare(self.wanted)
+
     def __call__(self, block: Block) -> Block:
         """The samples with them."""
         if not len(block):

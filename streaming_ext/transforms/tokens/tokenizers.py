@@ -47,6 +47,10 @@ class ChainTokenizer(Protocol):
         """The columns that it adds to samples, at least those that are wanted (None: all)."""
         ...
 
+    def prepare(self, wanted: frozenset[str] | None) -> None:
+        """Make what this thread needs for `columns`, before there are texts."""
+        ...
+
     def missing_ends(self) -> tuple[int | None, int | None]:
         """The first and the last token of a document that it does not add itself."""
         ...
@@ -105,14 +109,19 @@ class Engines:
         Raises:
             EngineMismatchError: one is not that of the reference.
         """
+        found = self.own().encode(texts)
+        if len(texts) and np.diff(text_buffers(texts)[1][:2])[0] <= _AUDITED:
+            audit_sample(self.tokenizer, texts, found, [0])
+        return found
+
+    def own(self) -> Engine:
+        """That of this thread, made when it is first asked for."""
         process, engine = getattr(self._own, "engine", (None, None))
         if engine is None or process != os.getpid():
             engine = self._engine()
             self._own.engine = (os.getpid(), engine)
-        found: Encoded = engine.encode(texts)
-        if len(texts) and np.diff(text_buffers(texts)[1][:2])[0] <= _AUDITED:
-            audit_sample(self.tokenizer, texts, found, [0])
-        return found
+        made: Engine = engine
+        return made
 
     def _engine(self) -> Engine:
         """A new one; what it must not be given is kept on disk."""
@@ -150,6 +159,10 @@ class OwnTokenizer:
         encoded = self._engines.encode(texts)
         return {"input_ids": Ragged(encoded.ids, encoded.offsets, listed=True)}
 
+    def prepare(self, wanted: frozenset[str] | None) -> None:
+        """See `ChainTokenizer`."""
+        self._engines.own()
+
     def missing_ends(self) -> tuple[int | None, int | None]:
         """See `ChainTokenizer`: documents end in one end-of-text id, and begin with nothing."""
         return None, self._engines.tokenizer.eot_id
@@ -177,12 +190,21 @@ class HubTokenizer:
         self, texts: pa.LargeStringArray, wanted: frozenset[str] | None
     ) -> Mapping[str, Column]:
         """See `ChainTokenizer`."""
-        if self._fast is not None and wanted is not None and wanted <= {"input_ids"}:
-            return {"input_ids": self._fast.ids(texts)}
+        if (fast := self._fast_for(wanted)) is not None:
+            return {"input_ids": fast.ids(texts)}
         if not len(texts):
             return {"input_ids": []}
         found = self._tokenizer(texts.to_pylist(), **self._settings)
         return {name: list(values) for name, values in found.items()}
+
+    def prepare(self, wanted: frozenset[str] | None) -> None:
+        """See `ChainTokenizer`."""
+        if (fast := self._fast_for(wanted)) is not None:
+            fast.engines.own()
+
+    def _fast_for(self, wanted: frozenset[str] | None) -> "FastHub | None":
+        """The fast engine, where it makes all that is wanted."""
+        return self._fast if wanted is not None and wanted <= {"input_ids"} else None
 
     def missing_ends(self) -> tuple[int | None, int | None]:
         """See `ChainTokenizer`; one token that is both is put at the end, and only once."""

@@ -1,5 +1,7 @@
 """`tokenize`: the ids of the tokenizer that was handed over, whatever engine finds them."""
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import pytest
 
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints
+from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from streaming_ext.transforms import CheckpointableDataset
 from streaming_ext.transforms.tokens import tokenizers
@@ -41,6 +44,29 @@ def test_own(vocabulary: Path, settings: dict[str, Any]) -> None:
         dataset.iter(Chain.from_sequence(texts).tokenize(known, None, "body").iter().state_dict())
     ended = dataset.ensure_bos_eos(known)
     assert tokens(ended) == [[i] for text in TEXTS for i in [*known.encode(text), known.eot_id]]
+
+
+def test_an_engine_is_made_while_samples_are_waited_for(
+    vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them, since nobody knows which thread has the first texts."""
+    engines = threading.Semaphore(0)
+
+    def choose(*of: Any, **settings: Any) -> Engine:
+        made = choose_engine(*of, **settings)
+        engines.release()
+        return made
+
+    class Slow:
+        """Has its first sample when all engines are there."""
+
+        def __iter__(self) -> Iterator[dict[str, str]]:
+            assert all(engines.acquire(timeout=30) for _ in range(2))
+            yield from ({"text": text} for text in TEXTS)
+
+    monkeypatch.setattr(tokenizers, "choose_engine", choose)
+    dataset = Chain.from_iterable(Slow()).tokenize(str(vocabulary), pattern="gpt2", max_workers=2)
+    assert len(samples_of(dataset)) == len(TEXTS)
 
 
 def test_of_transformers(hub_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import http.server
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.config import ShardConfig
 from tasks.core.planning.sources import check_sources
 from tests.servers.fault_proxy import Faults, fault_proxy
+from tests.servers.scripted import Answer, scripted
 from tests.servers.swift import SwiftServer, s3_client
 
 KEYS = ("a/x.parquet", "a/deep/y.parquet", "a/.hidden/z.parquet", "a/notes.txt", "b/x.parquet",
@@ -290,6 +291,24 @@ class TestWeb:
         other = SourceFile(url=source.url, size=3, version="last-modified:then")
         with pytest.raises(SourceError, match="changed since the run began"):
             fetch(other, tmp_path)
+
+    def test_many_are_looked_at_at_once(self) -> None:
+        """The server answers the others when it is asked for several of them."""
+        several = threading.Barrier(4)
+
+        def answer(_: str, path: str, headers: Mapping[str, str]) -> Answer:
+            assert headers["Range"] == "bytes=0-0"
+            if path != "/0.jsonl":
+                try:
+                    several.wait(30)
+                except threading.BrokenBarrierError:
+                    return Answer(404)
+            told = {"ETag": f'"{path}"', "Content-Range": f"bytes 0-0/{10 + int(path[1])}"}
+            return Answer(206, b"x", told)
+
+        with scripted(answer) as server:
+            found = list_sources([server.url + "/{0..8}.jsonl"])
+        assert [source.size for source in found] == list(range(10, 19))
 
     @pytest.mark.parametrize(
         ("path", "kind", "words"),
