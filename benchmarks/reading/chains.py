@@ -9,21 +9,26 @@ the same files with the same tokenizer of transformers: files, tokenize, an end 
 a second by the clock, from the first batch on, of a pass or of so many seconds (--seconds). `cores`
 are those that the process and its workers kept busy meanwhile: a chain tokenizes in two threads,
 `here` in none beside the one that asks, as a worker of a DataLoader does with `max_workers=1`.
+`twice` are two processes at once that know nothing of each other: what this machine gives two, to
+which two workers can come near. Each round goes through all of them (--rounds), and ratios are
+medians of those within a round: a busy machine gives each round other figures.
 """
 
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-OURS = ("engine", "chain", "chain, here", "chain, 1 worker", "chain, 2 workers",
-        "chain, map and filter")  # fmt: skip
+OURS = ("engine", "engine, twice", "chain", "chain, here", "chain, here, twice", "chain, 1 worker",
+        "chain, 2 workers", "chain, map and filter")  # fmt: skip
 PEERS = ("epochraft", "epochraft, map and filter", "datasets")
 LENGTH, BUFFER, BATCH = 1024, 1000, 8
 
@@ -67,20 +72,33 @@ def engine(options: argparse.Namespace) -> dict[str, Any]:
         blocks += [pa.array(texts[n : n + 1000], pa.large_string())
                    for n in range(0, len(texts), 1000)]  # fmt: skip
     fast.ids(blocks[0])
-    began = time.perf_counter()
-    tokens = sum(len(fast.ids(texts).values) for texts in blocks)
+    meet(options)
+    began, tokens = time.perf_counter(), 0
+    for texts in blocks:
+        tokens += len(fast.ids(texts).values)
+        if time.perf_counter() - began > options.seconds:
+            break
     return {"tokens": tokens, "seconds": time.perf_counter() - began, "first": 0.0}
 
 
-def watch(batches: Iterable[Any], seconds: float) -> dict[str, Any]:
+def meet(options: argparse.Namespace) -> None:
+    """Go on when the twin is here too, where there is one."""
+    if options.meeting is not None:
+        (options.meeting / str(os.getpid())).touch()
+        while len(list(options.meeting.iterdir())) < 2:
+            time.sleep(0.001)
+
+
+def watch(batches: Iterable[Any], options: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
     first, tokens, before, cores = None, 0, 0.0, 0.0
     for batch in batches:
         if first is None:
+            meet(options)
             first, before = time.perf_counter(), processor_seconds()
             continue
         tokens += batch["input_ids"].numel()
-        if time.perf_counter() - first > seconds:
+        if time.perf_counter() - first > options.seconds:
             break
         if tokens // batch["input_ids"].numel() % 100 == 0:
             used = processor_seconds() - before  # workers may be gone at the end
@@ -108,9 +126,9 @@ def ours(options: argparse.Namespace) -> dict[str, Any]:
     dataset = chain(options, CheckpointableDataset.from_files, functions=functions)
     if "worker" in options.run:
         workers = 1 if "1 worker" in options.run else 2
-        return watch(CheckpointableLoader(dataset, num_workers=workers), options.seconds)
+        return watch(CheckpointableLoader(dataset, num_workers=workers), options)
     with dataset.iter() as batches:
-        found = watch(batches, options.seconds)
+        found = watch(batches, options)
         return {**found, "state": len(json.dumps(batches.state_dict()))}
 
 
@@ -120,7 +138,7 @@ def epochraft(options: argparse.Namespace) -> dict[str, Any]:
 
     functions = "filter" in options.run
     dataset = chain(options, CheckpointableDataset.from_files, functions=functions)
-    return watch(dataset, options.seconds)
+    return watch(dataset, options)
 
 
 def datasets(options: argparse.Namespace) -> dict[str, Any]:
@@ -139,7 +157,7 @@ def datasets(options: argparse.Namespace) -> dict[str, Any]:
     loaded = load_dataset("json", data_files=files, split="train", streaming=True)
     rows = loaded.map(encode, batched=True, remove_columns=list(next(iter(loaded))))
     batches = rows.shuffle(seed=1, buffer_size=BUFFER).iter(batch_size=BATCH)
-    return watch(({"input_ids": torch.tensor(b["input_ids"])} for b in batches), options.seconds)
+    return watch(({"input_ids": torch.tensor(b["input_ids"])} for b in batches), options)
 
 
 def main() -> None:
@@ -151,31 +169,52 @@ def main() -> None:
     parser.add_argument("--peers")
     parser.add_argument("--epochraft")
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--meeting", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--run", choices=[*OURS, *PEERS], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
         work = {"engine": engine, "epochraft": epochraft, "datasets": datasets}
         print(json.dumps(work.get(options.run.partition(",")[0], ours)(options)), flush=True)
         os._exit(0)  # epochraft's threads abort the interpreter when it ends
-    rates: dict[str, float] = {}
-    for run in OURS + (PEERS if options.peers else ()):
-        python = options.peers if run in PEERS else sys.executable
-        command = [python, str(Path(__file__)), *sys.argv[1:], "--run", run]
-        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True,
-                               env={"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1",
-                                    "HOME": str(Path.home()), "PATH": "/usr/bin:/bin"})  # fmt: skip
-        found = json.loads(ended.stdout.splitlines()[-1])
-        rates[run] = found["tokens"] / found["seconds"] / 1e6
-        more = {k: round(v, 2) for k, v in found.items() if k != "tokens"}
-        print(f"{run:26} {rates[run]:7.2f} M tokens/s", more, flush=True)
+    rates: dict[str, list[float]] = {}
+    for _ in range(options.rounds):
+        for run in OURS + (PEERS if options.peers else ()):
+            found = measured(options, run)
+            rates.setdefault(run, []).append(sum(one["tokens"] / one["seconds"] for one in found))
+            more = [{k: round(v, 2) for k, v in one.items() if k != "tokens"} for one in found]
+            print(f"{run:26} {rates[run][-1] / 1e6:7.2f} M tokens/s", *more,
+                  f"load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
     for one, other in (
-        ("chain", "engine"), ("chain, 2 workers", "chain"),
+        ("chain", "engine"), ("engine, twice", "engine"), ("chain, here, twice", "chain, here"),
+        ("chain, here, twice", "chain"), ("chain, 2 workers", "chain"),
         ("chain, 2 workers", "chain, here"), ("chain, 2 workers", "chain, 1 worker"),
-        ("chain", "epochraft"), ("chain", "datasets"),
+        ("chain, 2 workers", "chain, here, twice"), ("chain", "epochraft"), ("chain", "datasets"),
         ("chain, map and filter", "epochraft, map and filter"),
     ):  # fmt: skip
         if other in rates:
-            print(f"{one} / {other}: {rates[one] / rates[other]:.2f}")
+            each = [a / b for a, b in zip(rates[one], rates[other], strict=True)]
+            print(f"{one} / {other}: {statistics.median(each):.2f}",
+                  f"({min(each):.2f} to {max(each):.2f})")  # fmt: skip
+
+
+def measured(options: argparse.Namespace, run: str) -> list[dict[str, Any]]:
+    """What a process found, or each of two."""
+    python = options.peers if run in PEERS else sys.executable
+    command = [python, str(Path(__file__)), *sys.argv[1:], "--run", run]
+    environment = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "HOME": str(Path.home()),
+                   "PATH": "/usr/bin:/bin"}  # fmt: skip
+    with tempfile.TemporaryDirectory() as name:
+        if "twice" in run:
+            command += ["--meeting", name]
+        started = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+            for _ in range(2 if "twice" in run else 1)
+        ]
+        told = [process.communicate()[0] for process in started]
+    if any(process.returncode for process in started):
+        raise SystemExit(f"{run} failed")
+    return [json.loads(one.splitlines()[-1]) for one in told]
 
 
 if __name__ == "__main__":

@@ -4,21 +4,25 @@ Run: python -m benchmarks.reading.starts FOLDER --tokenizer FILE [--pattern gpt2
 FOLDER holds JSON Lines, which are cut into 100 files here. Chains (files, tokenize, an end of text,
 rows of 1,024, shuffle(1000), batch(8)) and StreamingTextDataset, each row in a process of its own:
 from the opening to the first batch of files on disk, of states at 10%, 50% and 90% of a pass, and
-of the 100 files behind a web server on loopback. `first batch` has in it what is imported and
-loaded on the way, such as the tokenizer. The text's index is warm: it was counted before; its
-tokens are in the cache, or (`tokens gone`) not. Seconds by the clock, so on an idle machine;
-bounds: a state of 100 KB, 2 s.
+of the 100 files behind a web server on loopback, which waits --milliseconds before each answer as a
+distant one does. `first batch` has in it what is imported and loaded on the way, such as the
+tokenizer, but not torch. Modules are compiled before, as an installation leaves them (else Python
+compiles 400 of them in each process, where PYTHONDONTWRITEBYTECODE is set). The text's index is
+warm: it was counted before; its tokens are in the cache, or (`tokens gone`) not. Seconds by the
+clock, for which the machine should be idle (`load` says whether it is), and of processor time.
+Bounds: a state of 100 KB, 2 s by the clock.
 """
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
@@ -33,12 +37,14 @@ BOUND_BYTES, BOUND_SECONDS = 100_000, 2.0
 CHAINS = ("chain", "chain, remote")
 TEXTS = ("text, counting", "text", "text, tokens gone", "text, remote, counting", "text, remote",
          "text, remote, tokens gone")  # fmt: skip
+WARMING = ("chain, remote", "text, remote, counting", "text, remote")
 
 
 class Handler(SimpleHTTPRequestHandler):
     """Files with a version, and ranges of them."""
 
     protocol_version = "HTTP/1.1"
+    pause = 0.0  # before each answer
 
     def do_HEAD(self) -> None:
         self._answer(head=True)
@@ -47,6 +53,7 @@ class Handler(SimpleHTTPRequestHandler):
         self._answer(head=False)
 
     def _answer(self, *, head: bool) -> None:
+        time.sleep(self.pause)
         path = Path(self.translate_path(self.path))
         if not path.is_file():
             self.send_error(404)
@@ -92,10 +99,11 @@ def cut(folder: Path, target: Path) -> None:
         (target / f"part-{number:02}.jsonl").write_bytes(b"".join(lines[number::FILES]))
 
 
-def seconds_to(batches: Any) -> float:
-    began = time.perf_counter()
+def seconds_to(batches: Any) -> list[float]:
+    """By the clock, and of processor time, which other processes do not change so much."""
+    began, cpu = time.perf_counter(), time.process_time()
     next(iter(batches()))
-    return time.perf_counter() - began
+    return [time.perf_counter() - began, time.process_time() - cpu]
 
 
 def chain(options: argparse.Namespace) -> dict[str, Any]:
@@ -119,7 +127,7 @@ def chain(options: argparse.Namespace) -> dict[str, Any]:
             sum(1 for _ in islice(batches, wanted - at))
             at, state = wanted, batches.state_dict()
             found[f"at {place:.0%}"] = seconds_to(lambda state=state: dataset().iter(state))
-            found["state bytes"] = max(found.get("state bytes", 0), len(json.dumps(state)))
+            found["state bytes"] = [max(found.get("state bytes", [0])[0], len(json.dumps(state)))]
     return found
 
 
@@ -136,7 +144,7 @@ def text(options: argparse.Namespace) -> dict[str, Any]:
     if "counting" in options.run:
         began = time.perf_counter()
         loader()
-        return {"counted in": time.perf_counter() - began}
+        return {"counted in": [time.perf_counter() - began]}
     found: dict[str, Any] = {"first batch": seconds_to(loader)}
     for place in PLACES:
         whole = loader()
@@ -151,7 +159,7 @@ def text(options: argparse.Namespace) -> dict[str, Any]:
             return again
 
         found[f"at {place:.0%}"] = seconds_to(resumed)
-        found["state bytes"] = max(found.get("state bytes", 0), len(json.dumps(state)))
+        found["state bytes"] = [max(found.get("state bytes", [0])[0], len(json.dumps(state)))]
     return found
 
 
@@ -166,11 +174,39 @@ def forget(cache: Path) -> None:
         shutil.rmtree(tokens)
 
 
+def measure(
+    folder: Path, caches: str, files: Path, url: str, *, runs: Sequence[str]
+) -> dict[str, Any]:
+    """Do runs, each in a process of its own; returns the figures of the last one."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = kept | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+    found: dict[str, Any] = {}
+    for run in runs:
+        cache = folder / caches / ("remote" if "remote" in run else "here")
+        if "gone" in run:
+            forget(cache)
+        more = [
+            "--run",
+            run,
+            "--cache",
+            str(cache),
+            "--url",
+            url if "remote" in run else str(files),
+        ]
+        command = [sys.executable, "-m", "benchmarks.reading.starts", *sys.argv[1:], *more]
+        ended = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=True, env=environment
+        )
+        found = json.loads(ended.stdout)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--pattern")
+    parser.add_argument("--milliseconds", type=float, default=20.0)
     parser.add_argument("--result", type=Path)
     parser.add_argument("--run", choices=[*CHAINS, *TEXTS], help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
@@ -180,25 +216,19 @@ def main() -> None:
         print(json.dumps((chain if options.run in CHAINS else text)(options)))
         return
     results: dict[str, Any] = {"machine": machine()}
+    Handler.pause = options.milliseconds / 1000
     with tempfile.TemporaryDirectory() as name:
-        files, caches = Path(name) / "files", Path(name) / "caches"
+        files = Path(name) / "files"
         files.mkdir()
         cut(options.folder, files)
         with served(files) as url:
+            measure(Path(name), "before", files, url, runs=WARMING)
             for run in CHAINS + TEXTS:
-                cache = caches / ("remote" if "remote" in run else "here")
-                if "gone" in run:
-                    forget(cache)
-                more = ["--run", run, "--cache", str(cache),
-                        "--url", url if "remote" in run else str(files)]  # fmt: skip
-                ended = subprocess.run(
-                    [sys.executable, "-m", "benchmarks.reading.starts", *sys.argv[1:], *more],
-                    stdout=subprocess.PIPE, text=True, check=True,
-                )  # fmt: skip
-                found = results[run] = json.loads(ended.stdout)
-                late = [what for what, value in found.items() if value > bound(what)]
-                told = {what: round(value, 2) for what, value in found.items()}
-                print(f"{run:26}", told, f"TOO MUCH: {late}" if late else "", flush=True)
+                found = results[run] = measure(Path(name), "caches", files, url, runs=[run])
+                late = [what for what, value in found.items() if value[0] > bound(what)]
+                told = {what: [round(one, 2) for one in value] for what, value in found.items()}
+                load = f"load {os.getloadavg()[0]:.1f}"
+                print(f"{run:26}", told, load, f"TOO MUCH: {late}" if late else "", flush=True)
     if options.result:
         options.result.write_text(json.dumps(results, indent=1))
 
