@@ -19,6 +19,8 @@ class SequenceFlow(Flow):
         *, repeat: bool, seed: int | None,
     ) -> None:  # fmt: skip
         self._sequence, self._repeat, self._seed = sequence, repeat, seed
+        if repeat and not len(sequence):
+            raise _endless("from_sequence")
         first, self._step = opening.share
         self._next = first if state is None else int(state["next"])
         self._epoch, self._order = -1, self._order_of(0, 0)
@@ -42,6 +44,10 @@ class SequenceFlow(Flow):
 
     def close(self) -> None:
         pass
+
+
+def _endless(source: str) -> UsageError:
+    return UsageError(f"{source}(repeat=True) without a sample never ends.")
 
 
 def permuted(size: int, seed: int, epoch: int) -> list[int]:
@@ -78,8 +84,10 @@ class IterableFlow(Flow):
     def pull(self, most: int) -> Block | None:
         samples = list(islice(self._left, min(most, _MOST)))
         if not samples:
-            if not self._repeat or not self._read:
+            if not self._repeat:
                 return None
+            if not self._read:
+                raise _endless("from_iterable")
             self._before += self._read
             self._read = 0
             self._left = self._begin(0)

@@ -74,13 +74,16 @@ class Through(Flow):
 class Taken:
     """A flow of which just so many samples can be taken, whatever its blocks are.
 
-    The state names the beginning of the block in hand, and how many of its samples were taken.
+    The state names the beginning of the block in hand, and how many of its samples were taken. When
+    the next block fails, some of its samples may be used up on the way, so none is taken behind it,
+    and the state stays where it was.
     """
 
     def __init__(self, source: Flow, skip: int = 0) -> None:
         """Begin with the first sample, or behind some that were taken before."""
         self._source = source
         self._before, self._block, self._at = source.state(), Block(samples=[]), 0
+        self._failed: BaseException | None = None
         while skip:
             if not self._fill(skip):
                 raise UsageError("A state names more samples than there are: the data changed.")
@@ -89,12 +92,20 @@ class Taken:
 
     def _fill(self, most: int) -> bool:
         """Have a sample that was not taken, unless there is none any more."""
+        if self._failed is not None:
+            raise UsageError(
+                f"This pass ended with an error ({type(self._failed).__name__}), and goes on in "
+                "another one only: dataset.iter(it.state_dict())."
+            ) from self._failed
         while self._at == len(self._block):
             self._before = self._source.state()
-            self._at = 0
-            block = self._source.pull(most)
+            self._block, self._at = Block(samples=[]), 0
+            try:
+                block = self._source.pull(most)
+            except BaseException as error:
+                self._failed = error
+                raise
             if block is None:
-                self._block = Block(samples=[])
                 return False
             self._block = block
         return True
@@ -117,7 +128,7 @@ class Taken:
 
     def state(self, unread: int = 0) -> State:
         """See `Flow.state`; before the last so many of the samples that were taken from a block."""
-        if self._at == len(self._block) and not unread:
+        if self._at == len(self._block) and not unread and self._failed is None:
             return {"source": self._source.state(), "skip": 0}
         return {"source": self._before, "skip": self._at - unread}
 

@@ -67,6 +67,11 @@ class CheckpointableLoader:
                 f"{', '.join(sorted(found))}: batches are made by the chain. Use .batch(...) and "
                 ".shuffle(...) of the dataset."
             )
+        if not settings.get("in_order", True):
+            raise UsageError(
+                "in_order=False: samples that come as they are done have no order that a state "
+                "could name. Leave it out; the chain's own steps may have ordered=False."
+            )
         if num_workers < 0 or min(samples_in_message, prefetch_factor) < 1:
             raise UsageError(
                 "`num_workers` must be 0 or more, `samples_in_message` and `prefetch_factor` 1 or "

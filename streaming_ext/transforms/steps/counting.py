@@ -97,7 +97,7 @@ class RepeatFlow(Flow):
         if self._times is not None and self._done + 1 >= self._times:
             return None
         if not self._any:
-            if not self._others_have_any():
+            if self._times is None and not self._others_have_any():
                 raise UsageError("repeat() of a dataset without a sample would never end.")
             self._times = self._done + 1  # a worker without a sample is at its end
             return None

@@ -181,6 +181,8 @@ def test_torchdata() -> None:
 def test_wrong_usage() -> None:
     with pytest.raises(UsageError, match="batch_size: batches are made by the chain"):
         CheckpointableLoader(chain(), batch_size=4)
+    with pytest.raises(UsageError, match="in_order=False: .* no order that a state could name"):
+        CheckpointableLoader(chain(), num_workers=2, in_order=False)
     with pytest.raises(UsageError, match="`num_workers` must be 0 or more"):
         CheckpointableLoader(chain(), num_workers=-1)
     state = CheckpointableLoader(chain(), num_workers=4).state_dict()

@@ -1,7 +1,10 @@
 """What each step gives: the examples that epochraft's tutorial shows, and rows by hand."""
 
 import os
+from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,6 +117,43 @@ def test_a_state_that_is_refused_leaves_the_pass_where_it_is() -> None:
         assert [sample["id"] for sample in samples] == list(range(1, len(NUMBERED)))
 
 
+def test_nothing_so_many_times_is_nothing() -> None:
+    assert not list(Chain.from_sequence(NUMBERED).take(0).repeat(3))
+
+
+def crew(**settings: Any) -> Callable[[Chain, Callable[..., Any]], Chain]:
+    return lambda dataset, function: dataset.parallel_map(function, max_workers=1, **settings)
+
+
+@pytest.mark.parametrize("mapped", [
+    Chain.map, crew(executor_type="process"), crew(executor_type="thread"),
+    crew(executor_type="thread", ordered=False),
+])  # fmt: skip
+@pytest.mark.parametrize("behind", [lambda d: d, lambda d: d.shuffle(3), lambda d: d.repeat(2)])
+def test_a_pass_that_failed_goes_on_at_its_state(
+    mapped: Callable[..., Chain], behind: Callable[[Chain], Chain], tmp_path: Path
+) -> None:
+    """No sample comes twice, and none is lost."""
+    mark = tmp_path / "well"
+
+    def function(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["id"] == 5 and not mark.exists():
+            raise OSError("the network is gone")
+        return sample
+
+    dataset = behind(mapped(Chain.from_sequence(NUMBERED), function))
+    found: list[int] = []
+    with dataset.iter() as samples:
+        with pytest.raises(OSError, match="the network is gone"):
+            found.extend(sample["id"] for sample in samples)
+        with pytest.raises(UsageError, match=r"ended with an error \(OSError\).*another one only"):
+            next(samples)
+        state = samples.state_dict()
+    mark.touch()
+    found.extend(sample["id"] for sample in dataset.iter(state))
+    assert found == [sample["id"] for sample in dataset]
+
+
 def test_shuffle_loses_nothing_and_moves_most() -> None:
     found = [sample["id"] for sample in Chain.from_sequence(NUMBERED).shuffle(10)]
     assert sorted(found) == list(range(len(NUMBERED)))
@@ -143,6 +183,8 @@ def test_a_worker_process_that_dies_is_an_error() -> None:
     (lambda d: list(d.map(lambda _: None)), r"map\(\) returned None"),
     (lambda d: list(d.concat_chunk(4, ["labels"])), "no column 'labels'; it has 'id', 'input_ids'"),
     (lambda d: list(d.take(0).repeat()), "would never end"),
+    (lambda _: list(Chain.from_sequence([], repeat=True)), "without a sample never ends"),
+    (lambda _: list(Chain.from_iterable([], repeat=True)), "without a sample never ends"),
     (lambda d: list(Chain.from_iterable(iter(NUMBERED))), "is used up by reading it"),
     (lambda d: list(d.parallel_map(dict, executor_type="cpu")), "executor_type must be"),
 ])  # fmt: skip
