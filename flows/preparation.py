@@ -83,7 +83,10 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
     with (
         storage.exclusive() as lock,
         open_executor(
-            config, files=_most_at_once(found.plan), inherited=[] if lock is None else [lock]
+            config,
+            files=_most_at_once(found.plan),
+            source_bytes=sum(part.size for part in found.plan.parts),
+            inherited=[] if lock is None else [lock],
         ) as executor,
     ):
         plan = take_up(found, storage, sources)

@@ -10,7 +10,7 @@ from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
-from tasks.core.workers.pool import WorkerPool
+from tasks.core.workers.contract import Workers
 from tasks.running.run import Run
 from tasks.running.worker_pools import worker_pools
 
@@ -18,7 +18,7 @@ from tasks.running.worker_pools import worker_pools
 class Here:
     """Worker processes, getting ready while the run plans."""
 
-    def __init__(self, pool: WorkerPool, movers: WorkerPool, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: Workers, movers: Workers, thread: ThreadPoolExecutor) -> None:
         self._pool = pool
         self._movers = movers
         self._thread = thread
@@ -41,10 +41,12 @@ class Here:
 
 
 @contextmanager
-def here(config: ShardConfig, *, files: int, inherited: Sequence[int]) -> Iterator[Here]:
+def here(
+    config: ShardConfig, *, files: int, source_bytes: int, inherited: Sequence[int]
+) -> Iterator[Here]:
     """Start the worker processes; they end with the block."""
     with (
         ThreadPoolExecutor(1) as thread,  # it ends when the processes have ended
-        worker_pools(config, files, inherited=inherited) as (pool, movers),
+        worker_pools(config, files, source_bytes, inherited=inherited) as (pool, movers),
     ):
         yield Here(pool, movers, thread)

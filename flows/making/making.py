@@ -21,7 +21,7 @@ from tasks.core.reporting.report import (
     save_report,
 )
 from tasks.core.storage import Storage, open_storage
-from tasks.core.workers.own_threads import OwnThreads
+from tasks.core.workers.own_threads import LITTLE_BYTES, OwnThreads
 from tasks.core.workers.pool import WorkerPool
 from tasks.publish_made import publish_made
 from tasks.running.made_run import MadePlan, MadeRun, Plan
@@ -35,7 +35,8 @@ class HasWorkers(HasOutput, Protocol):
 
 
 Config = TypeVar("Config", bound=HasWorkers)
-LITTLE_BYTES = 64 * 2**20  # read and written before a worker process would be ready
+# What is only moved waits for disks and networks: threads do not stand in each other's way then.
+LITTLE_MOVED_BYTES = 2 * 2**30
 
 
 def workers_for(plan: MadePlan, count: int, lock: int | None) -> WorkerPool | OwnThreads:
@@ -47,7 +48,8 @@ def workers_for(plan: MadePlan, count: int, lock: int | None) -> WorkerPool | Ow
         lock: what holds the output, which a process keeps open as long as it works.
     """
     size = max(1, min(count, len(plan.todo)))
-    if plan.bytes_in_hand <= LITTLE_BYTES:
+    little = LITTLE_MOVED_BYTES if plan.stage in {"copy", "merge"} else LITTLE_BYTES
+    if plan.bytes_in_hand <= little:
         return OwnThreads(size)
     return WorkerPool(size, inherited=[] if lock is None else [lock], light=True)
 

@@ -10,6 +10,7 @@ from tasks.core.planning.run_plan import PartsPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
 from tasks.core.storage import Storage
+from tasks.core.workers.contract import Workers
 from tasks.core.workers.messages import Job, JobProgress, MadePart
 
 
@@ -36,26 +37,13 @@ class MadePlan(PartsPlan, Protocol):
         ...
 
 
-class DoesJobs(Protocol):
-    """Workers: processes, or threads of this one."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether they were stopped."""
-        ...
-
-    def run(self, job: Job[MadePart], on_progress: Callable[[JobProgress], None]) -> MadePart:
-        """Do a job once somebody is free; blocks until it is done."""
-        ...
-
-
 Plan = TypeVar("Plan", bound=MadePlan)
 
 
 class MadeRun(Generic[Plan]):
     """The plan and the means of a run on this host; see `tasks.running.run.InHand`."""
 
-    def __init__(self, plan: Plan, storage: Storage, pool: DoesJobs, progress: RunProgress) -> None:
+    def __init__(self, plan: Plan, storage: Storage, pool: Workers, progress: RunProgress) -> None:
         """Put together the means of a run.
 
         Args:

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from tasks.core.config import ShardConfig
+from tasks.core.workers.contract import Workers
+from tasks.core.workers.own_threads import LITTLE_BYTES, OwnThreads
 from tasks.core.workers.pool import Worker, WorkerPool
 
 LOOK_AHEAD_FILES = 2  # beside one a worker: enough that no worker waits, and little scratch
@@ -30,16 +32,27 @@ def worker_ahead() -> Iterator[None]:
 
 @contextmanager
 def worker_pools(
-    config: ShardConfig, files: int, *, inherited: Sequence[int] = ()
-) -> Iterator[tuple[WorkerPool, WorkerPool]]:
+    config: ShardConfig,
+    files: int,
+    source_bytes: int | None = None,
+    *,
+    inherited: Sequence[int] = (),
+) -> Iterator[tuple[Workers, Workers]]:
     """Start the processes that tokenize, one a core, and have those ready that move bytes.
+
+    Where few bytes are taken as they are, threads of this process do both.
 
     Args:
         config: says how many.
         files: that there are at most to work on.
+        source_bytes: that there are at most to read; None where that is not known.
         inherited: file descriptors that the processes keep open until they end.
     """
     size = min(config.workers, files)
+    if config.light and source_bytes is not None and source_bytes <= LITTLE_BYTES:
+        with OwnThreads(size) as threads:
+            yield threads, threads
+        return
     ahead = _ahead.get()
     first = ahead.pop() if ahead else None
     with (

@@ -12,7 +12,7 @@ from tests.tasks.core.imports.importing import documents_in, imported
 def test_the_command_makes_what_it_is_asked_for(
     served: CommandLine, dataset: Path, tmp_path: Path
 ) -> None:
-    """Two processes make the bytes that one makes; all documents of text come back as they were."""
+    """Two at once make the bytes that one makes; all documents of text come back as they were."""
     source = exported(dataset, tmp_path / "export", "megatron")
     output = tmp_path / "out"
     options = {"tokenizer": str(served.tokenizer), "pattern": "gpt2", "part_size": 2**14}

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
+
+from pydantic import BaseModel
 
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
+from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
+from streaming_ext.text.tokenizer.tokenizer import open_saved
 from tasks.core.exports.job import ExportJob
 from tasks.core.exports.part import export_part, read_dataset_manifest
 from tasks.core.moving.job import MoveJob
@@ -18,9 +22,13 @@ from tasks.core.moving.move import move_unit
 from tasks.core.storage import open_storage
 from tasks.core.subsets.job import SubsetJob
 from tasks.core.subsets.part import subset_part
-from tasks.core.workers.messages import Job, JobProgress, MadePart
+from tasks.core.workers.jobs import TokenizeJob, WriteJob
+from tasks.core.workers.messages import Job, JobProgress, R
 from tasks.core.workers.pool import InternalError
+from tasks.core.workers.tokenize_part import tokenize_part
+from tasks.core.workers.write_part import write_part
 
+LITTLE_BYTES = 64 * 2**20  # read and written before a worker process would be ready
 Report = Callable[[JobProgress], None]
 
 
@@ -39,6 +47,7 @@ class OwnThreads:
         self._stop: Future[None] = Future()
         self._opened = cache(open_storage)  # with the connections that each keeps
         self._manifest = lru_cache(1)(self._read_manifest)
+        self._tokenizer = cache(open_saved)
 
     def __enter__(self) -> "OwnThreads":
         return self
@@ -56,13 +65,16 @@ class OwnThreads:
         if not self._stop.done():
             self._stop.set_result(None)
 
-    def run(self, job: Job[MadePart], on_progress: Report = lambda _: None) -> MadePart:
+    def prepare(self, tokenizer_folder: Path, engine: Literal["auto", "reference"]) -> None:
+        """Nothing: no thread tokenizes."""
+
+    def run(self, job: Job[R], on_progress: Report = lambda _: None) -> R:
         """Do a job once there is room; blocks until it is done. Called from several threads.
 
         Raises:
             ShardmillError: whatever the job raised; `StoppedError` where all was stopped meanwhile.
         """
-        done: Future[MadePart] = Future()
+        done: Future[R] = Future()
 
         def report(progress: JobProgress) -> None:
             self._require_going()
@@ -70,7 +82,7 @@ class OwnThreads:
 
         def work() -> None:
             try:
-                done.set_result(self._do(job, report))
+                done.set_result(cast("R", self._do(job, report)))
             except ShardmillError as error:
                 done.set_exception(error)
             except MemoryError:
@@ -91,7 +103,7 @@ class OwnThreads:
         if self.stopped:
             raise StoppedError("the run was stopped")
 
-    def _do(self, job: Job[MadePart], report: Report) -> MadePart:
+    def _do(self, job: Job[Any], report: Report) -> BaseModel:
         if isinstance(job, MoveJob):
             return move_unit(
                 job.unit,
@@ -109,6 +121,11 @@ class OwnThreads:
             manifest = self._manifest(job.dataset, job.manifest)
             dataset, output = self._opened(job.dataset), self._opened(job.output)
             return subset_part(job, dataset, manifest, output, report, memories={})
+        if isinstance(job, TokenizeJob) and job.spec.imported is not None:
+            tokenizer = self._tokenizer(Path(job.tokenizer_folder))
+            return tokenize_part(job, tokenizer, IdsAsTheyAre(), report).brief()
+        if isinstance(job, WriteJob):
+            return write_part(job, self._opened(job.output), report)
         raise TypeError(f"{type(job).__name__} is for worker processes alone")
 
     def _read_manifest(self, dataset: str, file: FileRecord) -> Manifest:

@@ -8,12 +8,15 @@ import pytest
 
 from flows.making.making import workers_for
 from streaming_ext.errors import CorruptDatasetError, StoppedError
+from tasks.core.config import ShardConfig
+from tasks.core.imports.config import ImportConfig
 from tasks.core.moving.config import CopyConfig, MergeConfig
 from tasks.core.moving.plan import MovePlan, plan_copy, plan_merge, prepare
 from tasks.core.storage import open_storage
 from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.own_threads import OwnThreads
 from tasks.core.workers.pool import InternalError, WorkerPool
+from tasks.running.worker_pools import worker_pools
 from tests.tasks.core.build_dataset import build_dataset
 
 
@@ -96,9 +99,28 @@ def test_little_work_takes_no_process(
     for each in (plan, merging):
         with workers_for(each, 2, None) as workers:
             assert isinstance(workers, OwnThreads)
-    monkeypatch.setattr("flows.making.making.LITTLE_BYTES", 100)
+    monkeypatch.setattr("flows.making.making.LITTLE_MOVED_BYTES", 100)
     assert plan.bytes_in_hand > 100
     with workers_for(merging, 2, None) as workers:
         assert isinstance(workers, OwnThreads)
     with workers_for(plan, 2, None) as workers:
         assert isinstance(workers, WorkerPool)
+
+
+@pytest.mark.parametrize(("source_bytes", "expected"), [(100, OwnThreads), (2**30, WorkerPool)])
+def test_little_that_is_imported(
+    tmp_path: Path, rank_path: Path, source_bytes: int, expected: type
+) -> None:
+    source, output = str(tmp_path / "ids.bin"), str(tmp_path / "out")
+    config = ImportConfig(
+        format="nanogpt", sources=(source,), output=output, tokenizer=str(rank_path)
+    )
+    with worker_pools(config.run, 2, source_bytes) as pools:
+        assert {type(pool) for pool in pools} == {expected}
+
+
+def test_what_tokenizes_is_never_little(tmp_path: Path, rank_path: Path) -> None:
+    source, output = str(tmp_path / "a.parquet"), str(tmp_path / "out")
+    config = ShardConfig(sources=(source,), output=output, tokenizer=str(rank_path))
+    with worker_pools(config, 1, 100) as pools:
+        assert {type(pool) for pool in pools} == {WorkerPool}
