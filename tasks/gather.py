@@ -29,7 +29,8 @@ def gather(run: Run, part: Part) -> TokenizedPart:
     gathered = run.pool.run(
         GatherJob(
             part=part,
-            parts=len(plan.parts),
+            parts=len(plan.parts) - plan.first_part,
+            first=plan.first_part,
             scratch=str(plan.part_scratch(part.number)),
             output=str(run.storage),
             spec=plan.spec,

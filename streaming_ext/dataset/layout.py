@@ -10,6 +10,7 @@ MANIFEST = "manifest.json"
 PARTS_FOLDER = "parts"
 DOCUMENTS_FOLDER = "documents"
 DUPLICATES_FOLDER = "duplicates"
+DIGESTS_FOLDER = "digests"  # of the texts of a dataset without copies, for what extends it
 SHUFFLE_FOLDER = "shuffle"  # work in progress of a run of two stages, gone when it is published
 RUNS_FOLDER = "runs"  # all that may differ between two runs
 TOKENIZER_FOLDER = "tokenizer"
@@ -53,9 +54,9 @@ def documents_path(part: int) -> str:
 
 
 _LARGE: Final = re.compile(
-    rf"(?:{'|'.join(SPLITS)})/(?:\d{{5,}}/[^/]+|index(?:-[0-9a-f]{{32}})?\.json)|{DOCUMENTS_FOLDER}/(?:\d{{5,}}|sources)\.parquet|{MANIFEST}"
+    rf"(?:{'|'.join(SPLITS)})/(?:\d{{5,}}/[^/]+|index(?:-[0-9a-f]{{32}})?\.json)|{DOCUMENTS_FOLDER}/(?:\d{{5,}}|sources(?:-[0-9a-f]{{32}})?)\.parquet|{MANIFEST}"
     rf"|{GENERATIONS_FOLDER}/[0-9a-f]{{32}}\.json"
-    rf"|{DUPLICATES_FOLDER}/\d{{5,}}\.parquet|{SHUFFLE_FOLDER}/[^/]+"
+    rf"|{DUPLICATES_FOLDER}/\d{{5,}}\.parquet|{DIGESTS_FOLDER}/\d{{5,}}/\d{{5,}}\.parquet|{SHUFFLE_FOLDER}/[^/]+"
     # of an export
     rf"|(?:{'|'.join(SPLITS)})/(?:\d{{5,}}[-._][^/]+|part-\d{{5,}}\.[^/]+|chunk-\d+-\d+\.bin"
     rf"|(?:{'|'.join(SPLITS)})-\d{{6,}}\.tar|text_document\.bin|input_ids/.+)"

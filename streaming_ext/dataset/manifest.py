@@ -91,18 +91,33 @@ class MergedDataset(Brief):
     share: NodeShare | None = None
 
 
-class Generation(Value):
+class KeptDigests(Value):
+    """Hashes of the texts that one generation of a dataset without copies holds.
+
+    Attributes:
+        documents: that they are of.
+        files: see `streaming_ext.dataset.deduplicated.digests`; number i of n is of the i-th of n
+            equal ranges of hashes.
+    """
+
+    documents: Count
+    files: Annotated[tuple[FileRecord, ...], Field(min_length=1)]
+
+
+class Generation(Brief):
     """What a dataset was before it was extended: the first parts of what it is now.
 
     Attributes:
         manifest: as it lies beside the newer one.
         parts: how many it has.
         splits: of it.
+        shuffled: see `Manifest`.
     """
 
     manifest: FileRecord
     parts: Count
     splits: dict[Split, SplitSummary]
+    shuffled: ShuffleSummary | None = None
 
     @model_validator(mode="after")
     def _lies_under_its_hash(self) -> Self:
@@ -129,7 +144,8 @@ class Manifest(Brief):
 
     `share` stands in the file only where there is one, `shuffled` only where the dataset is,
     `merged` only where it was merged of others, and `generations` only where it was extended: what
-    it was before, the oldest first, the last one its parent.
+    it was before, the oldest first, the last one its parent. `digests` stands where copies were
+    left out: of what each generation added, the oldest first.
     """
 
     SINCE_1_0 = frozenset({"format", "share"})
@@ -143,6 +159,7 @@ class Manifest(Brief):
     shuffled: ShuffleSummary | None = None
     merged: tuple[MergedDataset, ...] = ()
     generations: tuple[Generation, ...] = ()
+    digests: tuple[KeptDigests, ...] = ()
 
     @model_validator(mode="after")
     def _grew(self) -> Self:
@@ -151,6 +168,17 @@ class Manifest(Brief):
             after <= before for before, after in pairwise([*counts, len(self.parts)])
         ):
             raise ValueError(f"generations of {counts} parts, and {len(self.parts)} now")
+        if any((each.shuffled is None) != (self.shuffled is None) for each in self.generations):
+            raise ValueError("some generations are shuffled, others are not")
+        return self
+
+    @model_validator(mode="after")
+    def _has_digests_of_each(self) -> Self:
+        if self.digests and len(self.digests) != len(self.generations) + 1:
+            raise ValueError(
+                f"digests of {len(self.digests)} generations, and {len(self.generations) + 1} are "
+                "there"
+            )
         return self
 
     @model_validator(mode="after")
@@ -170,7 +198,7 @@ class Manifest(Brief):
         newer = any(part.says_more() or part.source.says_more() for part in self.parts)
         newer = newer or bool(self.merged)
         newer = newer or self.spec.says_more()
-        require_version(self, newer=newer, newest=bool(self.generations))
+        require_version(self, newer=newer, newest=bool(self.generations or self.digests))
         return self
 
     @property

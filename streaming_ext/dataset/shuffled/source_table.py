@@ -17,6 +17,13 @@ from streaming_ext.dataset.record import SourceIdentity, Span
 from streaming_ext.errors import CorruptDatasetError, one_line
 
 SOURCES_PATH: Final = f"{DOCUMENTS_FOLDER}/sources.parquet"
+
+
+def grown_sources_path(content: str) -> str:
+    """Where the table of all sources of an extended dataset lies, by its content hash."""
+    return f"{DOCUMENTS_FOLDER}/sources-{content}.parquet"
+
+
 _SCHEMA = pa.schema(
     [
         ("url", pa.string()),

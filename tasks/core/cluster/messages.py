@@ -41,7 +41,8 @@ class SharedPlan(_Message):
         partitions: the parts of each.
         unsafe: code points that the fast engine is not trusted with; None leaves it unused.
         versions: of the packages that the parent run has.
-        stage, gathering: see `RunPlan`.
+        stage, gathering, first_part: see `RunPlan`.
+        first_source: number of the first source that the run reads, where there is a shuffle.
     """
 
     format: Literal[1] = 1
@@ -52,6 +53,8 @@ class SharedPlan(_Message):
     unsafe: tuple[tuple[int, int], ...] | None
     versions: dict[str, str]
     stage: StageName = "shard"
+    first_part: int = 0
+    first_source: int = 0
     gathering: Gathering | None = None
 
 

@@ -53,6 +53,8 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
         unsafe=None if unsafe is None else unsafe.ranges,
         versions=installed_versions(),
         stage=plan.stage,
+        first_part=plan.first_part,
+        first_source=plan.first_sources[plan.first_part] if plan.first_sources else 0,
         gathering=plan.gathering,
     )
     storage.put(plan_path(run), to_json(shared))
@@ -119,7 +121,10 @@ def partition_plan(
         published=False,
         scratch=scratch,
         stage=shared.stage,
-        first_sources=() if shared.spec.shuffle is None else first_sources(shared.parts),
+        first_part=shared.first_part,
+        first_sources=()
+        if shared.spec.shuffle is None
+        else first_sources(shared.parts, shared.first_part, shared.first_source),
         gathering=shared.gathering,
     )
     plan.tokenizer_folder.mkdir()

@@ -131,7 +131,8 @@ def put_together(
     began = time.monotonic()
     number, folder = job.part.number, Path(job.scratch)
     record = _record(storage, number)
-    copies = CopiesLeftOut(read_drops(storage, job.drops, number), number, job.spec)
+    drops = read_drops(storage, job.drops, number - job.first)
+    copies = CopiesLeftOut(drops, number, job.spec)
     text_bytes = tokens = 0
     try:
         shutil.rmtree(folder, ignore_errors=True)

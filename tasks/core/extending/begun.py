@@ -6,8 +6,10 @@ read as part of the dataset before the next generation is published.
 
 import json
 import re
+from collections.abc import Collection, Iterable
 
 from streaming_ext.dataset.layout import (
+    DIGESTS_FOLDER,
     DOCUMENTS_FOLDER,
     DUPLICATES_FOLDER,
     EXTENDING,
@@ -17,10 +19,13 @@ from streaming_ext.dataset.layout import (
     SPLITS,
 )
 from streaming_ext.dataset.manifest import Manifest
+from tasks.core.outputs.whole import tables_of
 from tasks.core.planning.run_plan import Parent
 from tasks.core.storage import Storage
 
-_FOLDERS = (PARTS_FOLDER, *SPLITS, DOCUMENTS_FOLDER, DUPLICATES_FOLDER)  # records first
+# records first
+_FOLDERS = (PARTS_FOLDER, *SPLITS, DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER)
+_TABLE = re.compile(rf"{DOCUMENTS_FOLDER}/sources-[0-9a-f]{{32}}\.parquet")
 
 
 def is_begun(storage: Storage, parent: Parent) -> bool:
@@ -31,24 +36,37 @@ def is_begun(storage: Storage, parent: Parent) -> bool:
         return False
 
 
-def begin(storage: Storage, parent: Parent, recorded: set[int]) -> None:
-    """Remove what killed extensions left that does not count, and say that one is under way.
+def begin(storage: Storage, parent: Parent) -> None:
+    """Remove what extensions of other generations left, and say that one of this is under way.
 
     The caller holds the dataset.
+    """
+    if is_begun(storage, parent):
+        return
+    for path in storage.list(SHUFFLE_FOLDER):
+        storage.remove(path)
+    remove_unrecorded(storage, parent, ())
+    storage.put(EXTENDING, _said(parent))  # last: what it finds there is its own
+
+
+def remove_unrecorded(
+    storage: Storage, parent: Parent, recorded: Iterable[int], *, beside: Collection[str] = ()
+) -> None:
+    """Remove what killed extensions left that does not count; nothing of the dataset.
 
     Args:
         storage: the dataset's.
         parent: the generation that is extended.
         recorded: parts that stay.
+        beside: files of no part that stay.
     """
-    if not is_begun(storage, parent):
-        storage.put(EXTENDING, _said(parent))
-        for path in storage.list(SHUFFLE_FOLDER):
-            storage.remove(path)
+    stay = set(recorded)
+    kept = {*beside, *(file.path for file in tables_of(parent.manifest))}
     for folder in _FOLDERS:
         for path in storage.list(folder):
             part = part_of(path)
-            if part is not None and part >= len(parent.manifest.parts) and part not in recorded:
+            left = part is not None and part >= len(parent.manifest.parts) and part not in stay
+            if (left or _TABLE.fullmatch(path)) and path not in kept:
                 storage.remove(path)
 
 
@@ -63,7 +81,7 @@ def is_of_extension(path: str, manifest: Manifest) -> bool:
     """Whether a file is none of a generation's, but of an extension of it, published or not."""
     if path.startswith((f"{SHUFFLE_FOLDER}/", f"{GENERATIONS_FOLDER}/")):
         return True
-    if re.fullmatch(r"[a-z]+/index(-[0-9a-f]{32})?\.json", path):
+    if re.fullmatch(r"[a-z]+/index(-[0-9a-f]{32})?\.json", path) or _TABLE.fullmatch(path):
         return True
     part = part_of(path)
     return part is not None and part >= len(manifest.parts)

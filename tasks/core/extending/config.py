@@ -84,5 +84,7 @@ class ExtendConfig(CheckedConfig):
             shard_size=ByteSize(spec.shard_size),
             output_format=spec.output_format,
             compression=spec.compression,
+            shuffle=spec.shuffle,
+            shuffle_seed=spec.shuffle_seed,
             deduplicate=spec.deduplicate,
         )

@@ -13,13 +13,9 @@ def require_extendable(storage: Storage, manifest: Manifest) -> None:
     """
     spec = manifest.spec
     whys = {
-        "is shuffled as a whole, which it would not be with parts behind": (
-            spec.shuffle is not None,
-            "Shard all sources in one run, or the new ones alone and mix both as streams",
-        ),
-        "leaves out copies over all of its sources": (
-            spec.deduplicate is not None,
-            "Shard the sources of all in one run",
+        "leaves out copies, and was made by a shardmill that kept no hashes of what stayed": (
+            spec.deduplicate is not None and not manifest.digests,
+            "Shard all sources in one run into another folder: that dataset can be extended",
         ),
         "is a subset of another dataset": (
             spec.subset is not None,

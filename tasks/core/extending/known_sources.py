@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from streaming_ext.dataset.record import PartRecord, PieceRecord
+from streaming_ext.dataset.shuffled.source_table import Source
 from streaming_ext.errors import ConfigMismatchError
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import SourceFile, identify
@@ -21,9 +22,22 @@ def place_of(url: str) -> str:
     return _HUB_REVISION.sub(r"\1/", url)
 
 
+def all_pieces(records: Mapping[int, PartRecord]) -> list[PieceRecord]:
+    """What parts were made of."""
+    return [piece for record in records.values() for piece in record.made_of]
+
+
+def pieces_of(sources: Iterable[Source]) -> list[PieceRecord]:
+    """The same of the sources of a shuffled dataset."""
+    return [
+        PieceRecord(source=source.identity, span=source.span, rows=source.rows)
+        for source in sources
+    ]
+
+
 def new_sources(
     storage: Storage,
-    records: Mapping[int, PartRecord],
+    made_of: Iterable[PieceRecord],
     sources: Sequence[SourceFile],
     options: ReadOptions,
 ) -> tuple[SourceFile, ...]:
@@ -33,7 +47,7 @@ def new_sources(
 
     Args:
         storage: names the dataset in messages.
-        records: of its parts.
+        made_of: all that it was made of.
         sources: that are asked for.
         options: what is read of them.
 
@@ -41,9 +55,8 @@ def new_sources(
         ConfigMismatchError: a file is in the dataset with other bytes; names them all.
     """
     there: dict[str, list[PieceRecord]] = {}
-    for record in records.values():
-        for piece in record.made_of:
-            there.setdefault(place_of(piece.source.url), []).append(piece)
+    for piece in made_of:
+        there.setdefault(place_of(piece.source.url), []).append(piece)
     known = [source for source in sources if place_of(source.url) in there]
     with ThreadPoolExecutor(_IO_THREADS) as threads:
         found = threads.map(

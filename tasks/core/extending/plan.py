@@ -17,15 +17,21 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.extending.begun import is_begun
 from tasks.core.extending.extendable import require_extendable
-from tasks.core.extending.known_sources import new_sources
-from tasks.core.outputs.whole import beside_parts, lost_files
+from tasks.core.extending.known_sources import all_pieces, new_sources, pieces_of
+from tasks.core.extending.older_sources import older_sources
+from tasks.core.outputs.whole import beside_parts, digests_of, lost_files, tables_of
 from tasks.core.planning.parts import parts_of
-from tasks.core.planning.run_plan import Parent, RunPlan
+from tasks.core.planning.published import has_leftovers
+from tasks.core.planning.run_plan import Parent, RunPlan, StageName
 from tasks.core.planning.same_sources import require_same_sources
 from tasks.core.planning.there import without_lost_files
 from tasks.core.reading.dataset_files import DatasetFiles, open_tokenizer
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
+from tasks.core.shuffle.arrange import read_run_records
+from tasks.core.shuffle.gathering import Gathering
+from tasks.core.shuffle.numbering import first_sources
+from tasks.core.shuffle.run_record import RunRecord
 from tasks.core.storage import Storage
 
 _INSTEAD = (
@@ -62,20 +68,31 @@ def plan_extension(
     known = len(manifest.parts)
     records = read_records(storage)
     own = _of_the_dataset(storage, manifest, records, files)
-    added = new_sources(storage, own, sources, manifest.spec.read_options)
+    if lost := lost_files(files.sizes, [*tables_of(manifest), *digests_of(manifest)]):
+        raise CorruptDatasetError(
+            f"{storage} lost {', '.join(lost)}, which an extension needs and cannot make again. "
+            "Put it back from a copy of the dataset."
+        )
+    known_sources = older_sources(parent, storage)
+    made_of = pieces_of(known_sources) if known_sources else all_pieces(own)
+    added = new_sources(storage, made_of, sources, manifest.spec.read_options)
     parts = tuple(_stand_in(summary) for summary in manifest.parts) + tuple(
         replace(part, number=known + part.number)
         for part in (parts_of(added, config) if added else ())
     )
-    begun = {}
+    two_stages = manifest.spec.two_stages
+    begun: dict[int, PartRecord] | dict[int, RunRecord] = {}
     if is_begun(storage, parent):
-        begun = {part: record for part, record in records.items() if part >= known}
-        begun = without_lost_files(storage, begun, files.sizes, published=False)
+        behind = {part: record for part, record in records.items() if part >= known}
+        if two_stages:
+            runs = read_run_records(storage)
+            begun = without_lost_files(storage, runs, files.sizes, published=False)
+        else:
+            begun = without_lost_files(storage, behind, files.sizes, published=False)
         require_same_sources(
             storage, begun, parts, manifest.spec.read_options, instead=_INSTEAD
         )  # fmt: skip
-    done = own | begun
-    todo = tuple(part.number for part in parts if part.number not in done)
+    todo = tuple(part.number for part in parts[known:] if part.number not in begun)
     plan = RunPlan(
         config=config,
         spec=manifest.spec,
@@ -83,10 +100,22 @@ def plan_extension(
         todo=todo,
         published=not added and _is_whole(files, manifest),
         scratch=scratch,
-        earlier=tuple(PartCounts.of(record) for record in done.values()),
+        earlier=tuple(PartCounts.of(record) for record in (*own.values(), *begun.values())),
+        stage=_stage(two_stages=two_stages, is_added=bool(added)),
+        first_part=known,
+        first_sources=first_sources(parts, known, len(known_sources))
+        if manifest.shuffled is not None
+        else (),
+        gathering=Gathering() if two_stages and not added else None,
         parent=parent,
     )
     return plan, tokenizer
+
+
+def _stage(*, two_stages: bool, is_added: bool) -> StageName:
+    if not two_stages:
+        return "shard"
+    return "scatter" if is_added else "gather"  # of which publishing alone is left
 
 
 def _of_the_dataset(
@@ -111,7 +140,9 @@ def _of_the_dataset(
 
 def _is_whole(files: DatasetFiles, manifest: Manifest) -> bool:
     """Whether nothing is missing beside the parts, and stock readers see the newest generation."""
-    if EXTENDING in files.sizes or lost_files(files.sizes, beside_parts(manifest)):
+    if EXTENDING in files.sizes or has_leftovers(files.sizes):
+        return False
+    if lost_files(files.sizes, beside_parts(manifest)):
         return False
     try:
         for split, summary in manifest.splits.items():

@@ -8,9 +8,11 @@ from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.errors import DatasetError
 from tasks.core.outputs.publish import (
+    digests_of_run,
     filled_splits,
     merged_index,
     recorded_parts,
+    remove_runs,
     summarize_split,
 )
 from tasks.core.outputs.whole import beside_parts, require_there
@@ -66,7 +68,9 @@ def publish_extension(
                 for split, index in own.items()
             },
             tokenizer_files=old.tokenizer_files,
+            shuffled=None if plan.gathering is None else plan.gathering.summary,
             generations=(*old.generations, generation),
+            digests=(*old.digests, *digests_of_run(plan)),
         )
         data = storage.read(MANIFEST)
         is_put = data == to_json(manifest)  # before storage failed, and publishing is tried again
@@ -89,6 +93,8 @@ def publish_extension(
         storage.put(MANIFEST, to_json(manifest))
     for split, index in own.items():
         storage.put(index_path(split), index)
+    if plan.gathering is not None:
+        remove_runs(storage, tell)
     storage.remove(EXTENDING)
     return manifest
 
@@ -117,7 +123,9 @@ def _manifest_of(newest: Manifest, number: int, storage: Storage) -> bytes:
         parts=newest.parts[: each.parts],
         splits=each.splits,
         tokenizer_files=newest.tokenizer_files,
+        shuffled=each.shuffled,
         generations=newest.generations[:number],
+        digests=newest.digests[: number + 1],
     )
     data = to_json(made)
     if FileRecord.of(each.manifest.path, data) != each.manifest:
@@ -131,4 +139,9 @@ def _manifest_of(newest: Manifest, number: int, storage: Storage) -> bytes:
 def _generation(parent: Parent) -> Generation:
     file = parent.file.model_copy(update={"path": generation_path(parent.file.xxh128)})
     manifest = parent.manifest
-    return Generation(manifest=file, parts=len(manifest.parts), splits=manifest.splits)
+    return Generation(
+        manifest=file,
+        parts=len(manifest.parts),
+        splits=manifest.splits,
+        shuffled=manifest.shuffled,
+    )

@@ -10,7 +10,7 @@ from streaming_ext.dataset.layout import (
     index_path,
     record_path,
 )
-from streaming_ext.dataset.manifest import Manifest, SplitSummary
+from streaming_ext.dataset.manifest import KeptDigests, Manifest, SplitSummary
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.dataset.spec import DatasetSpec
@@ -53,16 +53,28 @@ def publish(
         tokenizer_files=tuple(put_tokenizer(plan, storage)),
         share=plan.share,
         shuffled=None if plan.gathering is None else plan.gathering.summary,
+        digests=digests_of_run(plan),
     )
     tell("looking whether all of it is there")
     require_all_there(manifest, parts, storage)
     tell("putting the manifest")
     storage.put(MANIFEST, to_json(manifest))
     if plan.gathering is not None:
-        tell("removing the runs of the shuffle")
-        for path in storage.list(SHUFFLE_FOLDER):
-            storage.remove(path)
+        remove_runs(storage, tell)
     return manifest
+
+
+def digests_of_run(plan: RunPlan) -> tuple[KeptDigests, ...]:
+    """The hashes of the texts that a run without copies made."""
+    made = None if plan.gathering is None else plan.gathering.digests
+    return () if made is None else (made,)
+
+
+def remove_runs(storage: Storage, tell: Callable[[str], None]) -> None:
+    """Remove what the first stage of a run left for the second one."""
+    tell("removing the runs of the first stage")
+    for path in storage.list(SHUFFLE_FOLDER):
+        storage.remove(path)
 
 
 def recorded_parts(plan: RunPlan, storage: Storage) -> list[PartRecord]:

@@ -30,9 +30,25 @@ def files_of_part(part: int) -> tuple[str, ...]:
 
 def beside_parts(manifest: Manifest) -> list[FileRecord]:
     """What a dataset holds beside its parts and their records: publishing makes all of it."""
-    table = [] if manifest.shuffled is None else [manifest.shuffled.sources]
     indexes = [split.index for split in manifest.splits.values()]
-    return [*indexes, *manifest.tokenizer_files, *table, *of_generations(manifest)]
+    return [
+        *indexes,
+        *manifest.tokenizer_files,
+        *tables_of(manifest),
+        *digests_of(manifest),
+        *of_generations(manifest),
+    ]
+
+
+def tables_of(manifest: Manifest) -> list[FileRecord]:
+    """The tables of sources of a shuffled dataset, of each of its generations."""
+    summaries = [*(each.shuffled for each in manifest.generations), manifest.shuffled]
+    return [summary.sources for summary in summaries if summary is not None]
+
+
+def digests_of(manifest: Manifest) -> list[FileRecord]:
+    """The hashes of the texts of a dataset without copies, of all generations."""
+    return [file for each in manifest.digests for file in each.files]
 
 
 def of_generations(manifest: Manifest) -> list[FileRecord]:

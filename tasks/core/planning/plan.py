@@ -11,7 +11,6 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import (
     DOCUMENTS_FOLDER,
     PARTS_FOLDER,
-    SHUFFLE_FOLDER,
     SPLITS,
     part_folder,
 )
@@ -28,12 +27,17 @@ from streaming_ext.text.sources.fetch import local_name
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tasks.core.config import ShardConfig
-from tasks.core.extending.begun import begin
+from tasks.core.extending.begun import begin, remove_unrecorded
 from tasks.core.extending.config import ExtendRunConfig
 from tasks.core.extending.plan import plan_extension
 from tasks.core.outputs.whole import beside_parts, files_of_part, lost_files
 from tasks.core.planning.node_shares import own_share, require_same_share
 from tasks.core.planning.parts import parts_of
+from tasks.core.planning.published import (
+    gathering_of,
+    has_leftovers,
+    require_can_be_made_again,
+)
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.same_sources import require_same_sources
 from tasks.core.planning.shuffled import plan_first_stage, remove_unrecorded_runs
@@ -41,7 +45,6 @@ from tasks.core.planning.surroundings import require_outside
 from tasks.core.planning.there import manifest_there, require_ours, to_mend, without_lost_files
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
-from tasks.core.shuffle.gathering import Gathering
 from tasks.core.storage import Storage
 from tasks.core.storage.scratch import user_scratch
 
@@ -134,10 +137,12 @@ def prepare(plan: RunPlan, storage: Storage, tokenizer: Tokenizer) -> None:
     storage.remove_incoming()
     recorded = set(range(len(plan.parts))) - set(plan.todo)
     if plan.parent is not None:
-        begin(storage, plan.parent, recorded)
+        begin(storage, plan.parent)
+        if plan.is_one_stage:
+            remove_unrecorded(storage, plan.parent, recorded)
     elif plan.is_one_stage:
         _remove_unrecorded(storage, recorded)
-    elif plan.stage == "scatter":
+    if plan.stage == "scatter":
         remove_unrecorded_runs(storage, recorded)
     try:
         _empty_scratch(plan)
@@ -200,13 +205,7 @@ def _compare_with_output(
     if manifest is None:
         return records, False
     if lost_beside := lost_files(sizes, beside_parts(manifest)):
-        if manifest.generations:
-            raise ConfigMismatchError(
-                f"{storage} was extended, and lost {', '.join(lost_beside)}. This run would "
-                "publish it without its older generations: "
-                f"`shardmill extend {storage} SOURCE...` with the same sources makes again what "
-                "was lost."
-            )
+        require_can_be_made_again(storage, manifest, lost_beside)
         _log.warning("%s lost %s; it is published again.", storage, ", ".join(lost_beside))
     return records, not lost_beside
 
@@ -215,9 +214,10 @@ def _published_in_order(plan: RunPlan, storage: Storage) -> RunPlan:
     """The plan where there is a manifest of a dataset of two stages in the order of its sources."""
     recorded, published = _compare_with_output(storage, plan.spec, plan.parts, plan.share)
     plan = replace(plan, spec=next((record.spec for record in recorded.values()), plan.spec))
-    if published and not storage.list(SHUFFLE_FOLDER):
+    manifest = manifest_there(storage)
+    if published and not has_leftovers(storage.list()):
         return replace(plan, published=True)
-    return replace(plan, stage="gather", gathering=Gathering())
+    return replace(plan, stage="gather", gathering=gathering_of(manifest))
 
 
 def _has_pieces(parts: Iterable[Part]) -> bool:

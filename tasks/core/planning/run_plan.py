@@ -73,6 +73,7 @@ class RunPlan:
         earlier: counts of the parts that have a record already.
         share: whose part of all sources these are, where each node keeps its own.
         stage: which one this is the plan of.
+        first_part: number of the first one that is made; those before are of a published dataset.
         first_sources: number of the source of each part's first piece, where there is a shuffle.
         gathering: what the parts of the second stage are gathered from.
         parent: what is extended, where a published dataset is: its parts are the first ones.
@@ -87,6 +88,7 @@ class RunPlan:
     earlier: tuple[PartCounts, ...] = ()
     share: NodeShare | None = None
     stage: StageName = "shard"
+    first_part: int = 0
     first_sources: tuple[int, ...] = ()
     gathering: Gathering | None = None
     parent: Parent | None = None

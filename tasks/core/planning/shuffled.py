@@ -14,14 +14,18 @@ from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile, identify
 from tasks.core.outputs.whole import beside_parts, lost_files
 from tasks.core.planning.node_shares import require_same_share
+from tasks.core.planning.published import (
+    gathering_of,
+    has_leftovers,
+    require_can_be_made_again,
+)
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.same_sources import require_same_sources
 from tasks.core.planning.sources import shortened
-from tasks.core.planning.there import manifest_there, require_ours, without_lost_files
+from tasks.core.planning.there import manifest_there, require_ours, to_mend, without_lost_files
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.shuffle.arrange import read_run_records, stand_ins
-from tasks.core.shuffle.gathering import Gathering
 from tasks.core.shuffle.numbering import first_sources, source_numbers
 from tasks.core.shuffle.run_record import run_record_path
 from tasks.core.storage import Storage
@@ -68,26 +72,30 @@ def _published(plan: RunPlan, storage: Storage, manifest: Manifest) -> RunPlan:
     summary = manifest.shuffled
     assert summary is not None  # noqa: S101  (its specification is that of the plan)
     sizes = storage.list()
-    records = without_lost_files(storage, read_records(storage), sizes, published=True)
+    records = {
+        part: made for part, made in read_records(storage).items() if part < len(manifest.parts)
+    }  # what lies behind is of an extension under way
+    extended = bool(manifest.generations)
+    records = without_lost_files(storage, records, sizes, published=True, extended=extended)
     require_same_share(manifest.share, plan.share, where=str(storage))
     if lost := [part.part for part in manifest.parts if part.part not in records]:
         raise ConfigMismatchError(
-            f"{storage} is published, but the records of parts {lost[:5]} are gone. "
-            f"Remove {MANIFEST} to have them made again."
+            f"{storage} is published, but the records of parts {lost[:5]} are gone; "
+            f"{to_mend(extended=extended)}."
         )
     _require_same_sources(storage, _table(storage, summary), plan.parts)
     plan = replace(plan, spec=manifest.spec)
-    leftover = any(path.startswith(f"{SHUFFLE_FOLDER}/") for path in sizes)
     lost_beside = lost_files(sizes, beside_parts(manifest))
-    if not leftover and not lost_beside:
+    if not has_leftovers(sizes) and not lost_beside:
         return replace(plan, published=True)
     if lost_beside:
+        require_can_be_made_again(storage, manifest, lost_beside)
         _log.warning("%s lost %s; it is published again.", storage, ", ".join(lost_beside))
     return replace(
         plan,
         stage="gather",
-        parts=stand_ins(len(manifest.parts), 0),
-        gathering=Gathering(summary=summary, index=None),
+        parts=stand_ins(len(manifest.parts), 0, summary.sources.path),
+        gathering=gathering_of(manifest),
     )
 
 

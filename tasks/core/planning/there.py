@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from streaming_ext.dataset.layout import (
+    DIGESTS_FOLDER,
     DOCUMENTS_FOLDER,
     DUPLICATES_FOLDER,
     MANIFEST,
@@ -69,7 +70,7 @@ def _is_ours(path: str) -> bool:
     # Before its first record a killed run leaves only what these folders hold.
     top = path.split("/", 1)[0]
     return top in {*SPLITS, DOCUMENTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER, SHUFFLE_FOLDER,
-                   DUPLICATES_FOLDER}  # fmt: skip
+                   DUPLICATES_FOLDER, DIGESTS_FOLDER}  # fmt: skip
 
 
 def without_lost_files(

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from streaming_ext.dataset.layout import (
+    DIGESTS_FOLDER,
     DOCUMENTS_FOLDER,
     DUPLICATES_FOLDER,
     PARTS_FOLDER,
@@ -24,12 +25,15 @@ from streaming_ext.dataset.record import (
 )
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shuffled.keys import num_parts
-from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, Source, table_bytes
+from streaming_ext.dataset.shuffled.source_table import Source
 from streaming_ext.errors import DatasetError
 from streaming_ext.text.filters.filters import FilterName
 from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources import SourceFile, identify, is_remote
-from tasks.core.deduplicate.compare import put_drops
+from tasks.core.deduplicate.compare import put_comparison
+from tasks.core.deduplicate.older import OlderTexts
+from tasks.core.extending.begun import remove_unrecorded
+from tasks.core.extending.older_sources import joined_table, older_sources, with_older
 from tasks.core.outputs.whole import files_of_part, lost_files
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reading.records import read_all, read_records
@@ -60,53 +64,72 @@ def read_run_records(storage: Storage, parts: Iterable[int] | None = None) -> di
 def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
     """The plan of the second stage: its parts, which of them are done, and where all runs lie.
 
-    Put on the output are the lists of copies; with a shuffle, the table of sources and the index of
-    runs.
+    Put on the output are the lists of copies and the hashes of what stays; with a shuffle, the
+    table of sources and the index of runs.
 
     Raises:
         DatasetError: a part has no runs.
         StorageError: the output cannot be read or written.
     """
     found = read_run_records(storage)
-    if missing := [part.number for part in plan.parts if part.number not in found]:
+    own = plan.parts[plan.first_part :]  # before these are the parts of what is extended
+    if missing := [part.number for part in own if part.number not in found]:
         raise DatasetError(
             f"{storage}: the runs of parts {missing[:5]} are gone; something removed them during "
             "the run. Run the same command again."
         )
-    records = [found[part.number] for part in plan.parts]
+    records = [found[part.number] for part in own]
     for record in records:  # whatever else wrote here meanwhile
         record.spec.require_same(plan.spec, where=f"{storage}/{run_record_path(record.part)}")
-    laid_out = _lay_out(plan.parts, records)
-    parts, gathering = plan.parts, Gathering()
-    if plan.spec.shuffle is not None:
-        parts, gathering = _shuffled(plan, storage, records, laid_out)
+    laid_out = _lay_out(own, records)
+    shuffled = plan.spec.shuffle is not None
+    gathering = Gathering()
+    if shuffled:
+        own, gathering, laid_out = _shuffled(plan, storage, records, laid_out)
     if plan.spec.deduplicate is not None:
         digests = RunIndex.of(
-            records, laid_out.numbers, laid_out.before, runs_of=lambda record: record.digests
+            records, laid_out.numbers, laid_out.before, first_part=plan.first_part,
+            runs_of=lambda record: record.digests,
+        )  # fmt: skip
+        older = None
+        if plan.parent is not None:
+            older = OlderTexts(storage, plan.parent.manifest.digests, shuffled)
+        drops, kept = put_comparison(
+            storage, digests, len(own), shuffled=shuffled, older=older, first_part=plan.first_part
         )
-        drops = put_drops(storage, digests, len(parts), shuffled=plan.spec.shuffle is not None)
-        gathering = replace(gathering, drops=drops)
+        gathering = replace(gathering, drops=drops, digests=kept)
+    parts = plan.parts[: plan.first_part] + own
     done = _recorded(storage, plan, gathering, parts, found)
-    _remove_others(storage, done)
+    if plan.parent is None:
+        _remove_others(storage, done, gathering)
+    else:
+        remove_unrecorded(storage, plan.parent, done, beside=_beside(gathering))
     return replace(
         plan,
         stage="gather",
         parts=parts,
-        todo=tuple(part.number for part in parts if part.number not in done),
+        todo=tuple(part.number for part in own if part.number not in done),
         gathering=gathering,
     )
 
 
 def _shuffled(
     plan: RunPlan, storage: Storage, records: Sequence[RunRecord], laid_out: "_LaidOut"
-) -> tuple[tuple[Part, ...], Gathering]:
-    """The parts of the second stage of a shuffle, and what they are gathered from."""
-    table = table_bytes(laid_out.sources)
-    storage.put(SOURCES_PATH, table)
-    index = RunIndex.of(records, laid_out.numbers, laid_out.before).to_bytes()
+) -> tuple[tuple[Part, ...], Gathering, "_LaidOut"]:
+    """The parts of the second stage of a shuffle, what they are gathered from, and all sources.
+
+    Sources of an extension are numbered behind those that are there, and so have keys of their own.
+    """
+    known = older_sources(plan.parent, storage)
+    laid_out = replace(laid_out, numbers=[len(known) + number for number in laid_out.numbers])
+    table, path = joined_table(known, laid_out.sources)
+    storage.put(path, table)
+    index = RunIndex.of(
+        records, laid_out.numbers, laid_out.before, first_part=plan.first_part
+    ).to_bytes()
     storage.put(INDEX_PATH, index)
     summary = ShuffleSummary(
-        sources=FileRecord.of(SOURCES_PATH, table),
+        sources=FileRecord.of(path, table),
         files=len(laid_out.sources),
         files_not_checked=sum(source.identity.content is not None for source in laid_out.sources),
         rows=sum(record.rows for record in records),
@@ -118,19 +141,32 @@ def _shuffled(
     )
     tokens = sum(split.tokens for record in records for split in record.splits.values())
     id_bytes = tokens * np.dtype(plan.spec.dtype).itemsize
-    parts = stand_ins(num_parts(id_bytes, plan.spec.shard_size), id_bytes)
-    return parts, Gathering(summary=summary, index=FileRecord.of(INDEX_PATH, index))
+    parts = stand_ins(
+        num_parts(id_bytes, plan.spec.shard_size), id_bytes, path, first=plan.first_part
+    )
+    summary = with_older(summary, plan.parent)
+    index_file = FileRecord.of(INDEX_PATH, index)
+    return parts, Gathering(summary=summary, index=index_file), laid_out
 
 
-def stand_ins(count: int, size: int) -> tuple[Part, ...]:
+def stand_ins(count: int, size: int, table: str, *, first: int = 0) -> tuple[Part, ...]:
     """The parts of the second stage, each with what stands for its pieces.
 
     Args:
         count: how many there are.
         size: of all of them, in bytes of ids.
+        table: where that of the sources lies.
+        first: number of the first of them.
     """
-    source = SourceFile(url=SOURCES_PATH, size=size // count)
-    return tuple(Part(number, (Piece(source),)) for number in range(count))
+    source = SourceFile(url=table, size=size // count)
+    return tuple(Part(number, (Piece(source),)) for number in range(first, first + count))
+
+
+def _beside(gathering: Gathering) -> set[str]:
+    """What the run has put that is of no part."""
+    summary = gathering.summary
+    own = {summary.sources.path} if summary is not None else set()
+    return own | {file.path for file in (gathering.digests.files if gathering.digests else ())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,22 +259,23 @@ def _recorded(
     return {
         part: record
         for part, record in read_records(storage).items()
-        if part < len(parts)
+        if plan.first_part <= part < len(parts)
         and is_of_these(record)
         and not record.spec.differences(plan.spec)
         and not lost_files(sizes, record.files())
     }
 
 
-def _remove_others(storage: Storage, done: Iterable[int]) -> None:
+def _remove_others(storage: Storage, done: Iterable[int], gathering: Gathering) -> None:
     """Remove what other runs left of parts that do not count."""
-    kept = {SOURCES_PATH, *(path for part in done for path in files_of_part(part))}
+    kept = {*_beside(gathering), *(path for part in done for path in files_of_part(part))}
     folders = {part_folder(split, part) for part in done for split in SPLITS}
     for top in (
         PARTS_FOLDER,
         *SPLITS,
         DOCUMENTS_FOLDER,
         DUPLICATES_FOLDER,
+        DIGESTS_FOLDER,
     ):  # records first: they make a part count
         for path in storage.list(top):
             if path not in kept and path.rsplit("/", 1)[0] not in folders:

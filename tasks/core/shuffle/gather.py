@@ -66,8 +66,8 @@ def gather_part(
     """
     began = time.monotonic()
     number, folder = job.part.number, Path(job.scratch)
-    steps = index.steps(*key_range(number, job.parts))
-    copies = CopiesLeftOut(read_drops(storage, job.drops, number), number, job.spec)
+    steps = index.steps(*key_range(number - job.first, job.parts))
+    copies = CopiesLeftOut(read_drops(storage, job.drops, number - job.first), number, job.spec)
     documents = text_bytes = tokens = 0
     try:
         shutil.rmtree(folder, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from streaming_ext.dataset.manifest import ShuffleSummary
+from streaming_ext.dataset.manifest import KeptDigests, ShuffleSummary
 from streaming_ext.dataset.record import SourceIdentity
 from streaming_ext.dataset.schema import FileRecord
 
@@ -15,11 +15,13 @@ class Gathering:
         summary: of the sources, for the manifest; None without a shuffle.
         index: of the runs; None without a shuffle, and where only publishing is left.
         drops: lists of what is left out as copies.
+        digests: hashes of what stays, where copies are left out.
     """
 
     summary: ShuffleSummary | None = None
     index: FileRecord | None = None
     drops: tuple[FileRecord, ...] = ()
+    digests: KeptDigests | None = None
 
     @property
     def source(self) -> SourceIdentity | None:

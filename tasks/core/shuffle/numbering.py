@@ -25,6 +25,15 @@ def source_numbers(parts: Sequence[Part]) -> list[list[int]]:
     return found
 
 
-def first_sources(parts: Sequence[Part]) -> tuple[int, ...]:
-    """The number of the source of each part's first piece."""
-    return tuple(numbers[0] for numbers in source_numbers(parts))
+def first_sources(
+    parts: Sequence[Part], first_part: int = 0, first_source: int = 0
+) -> tuple[int, ...]:
+    """The number of the source of each part's first piece.
+
+    Args:
+        parts: all of them.
+        first_part: the first one that is made of sources; those before are there already.
+        first_source: number of its first source.
+    """
+    found = source_numbers(parts[first_part:])
+    return (0,) * first_part + tuple(first_source + numbers[0] for numbers in found)

@@ -69,21 +69,23 @@ class RunIndex:
         sources: Sequence[int],
         before: Sequence[int],
         *,
+        first_part: int = 0,
         runs_of: Callable[[RunRecord], Sequence[Run]] = lambda record: record.runs,
     ) -> Self:
         """The index of all parts.
 
         Args:
-            records: by part.
+            records: by part, from the first one on.
             sources: number of the source of each piece of all parts.
             before: rows of the source before each.
+            first_part: its number.
             runs_of: which runs of a part.
         """
         rows = [np.cumsum([0, *(piece.rows for piece in record.made_of)])[:-1]
                 for record in records]  # fmt: skip
         return cls.of_runs(
             [(record.part, runs_of(record)) for record in records],
-            piece_firsts=np.cumsum([0, *map(len, rows)]),
+            piece_firsts=np.cumsum([0] * (first_part + 1) + [len(own) for own in rows]),
             piece_rows=_joined(rows, "<i8"),
             piece_sources=np.array(sources, np.int64),
             piece_before=np.array(before, np.int64),

@@ -4,14 +4,16 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from streaming_ext.dataset.deduplicated.duplicates import duplicates_path
-from streaming_ext.dataset.layout import DUPLICATES_FOLDER
+from streaming_ext.dataset.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER
+from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
 from streaming_ext.dataset.record import PartRecord, PieceRecord
-from streaming_ext.dataset.shuffled.keys import Ints
+from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints
 from streaming_ext.dataset.shuffled.source_table import Source
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import ShardmillError, StoppedError, StorageDownError
@@ -25,11 +27,14 @@ from tasks.core.shuffle.run_index import RunIndex
 from tasks.core.shuffle.run_record import Run
 from tasks.core.storage import LocalStorage
 from tasks.core.verify.deep import size_of, source_here
+from tasks.core.verify.digests import fingerprint, fingerprint_of_kept
 from tasks.core.verify.duplicates import codes, duplicates_of, told
 from tasks.core.verify.findings import Outcome
 
 _MOST_ROWS = 2**22  # of sources whose documents are looked up together
 _MAX_SHOWN = 3
+
+_ALL: Final[int] = 2**KEY_BITS - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,17 +47,19 @@ class _Group:
 
 
 def verify_all_texts(
+    manifest: Manifest,
     records: Mapping[int, PartRecord],
     sources: Sequence[Source] | None,
     files: DatasetFiles,
     *,
     report: Callable[[int], None],
 ) -> Outcome:
-    """Read all sources again, and compare the hashes of their texts with the lists of copies.
+    """Read all sources again; compare hashes of their texts with lists of copies and kept hashes.
 
     Memory does not depend on how many there are; the hashes lie in the temporary folder meanwhile.
 
     Args:
+        manifest: of the dataset.
         records: of all parts, whose lists are sound.
         sources: of a shuffled dataset, by number.
         files: of the dataset.
@@ -80,7 +87,10 @@ def verify_all_texts(
                 runs.append((group.number, found))
         if not any(found for _, found in runs):
             return out
-        _compare(storage, RunIndex.of_runs(runs), what, out, report)
+        index = RunIndex.of_runs(runs)
+        whole = _compare(storage, index, what, out, report)
+        if manifest.digests and not out.findings and whole != fingerprint_of_kept(manifest, files):
+            out.found(DIGESTS_FOLDER, "the hashes are not those of the texts of the sources")
     return out
 
 
@@ -168,17 +178,19 @@ def _whole(piece: PieceRecord, spec: DatasetSpec) -> PieceRecord:
 
 def _compare(
     storage: LocalStorage, index: RunIndex, what: str, out: Outcome, report: Callable[[int], None]
-) -> None:
-    shown = 0
+) -> int:
+    """Find copies that are listed otherwise; returns the fingerprint of all that are none."""
+    shown = whole = 0
     for found in compared(storage, index):
         report(0)
         first = found.firsts
         claims = codes(found.parts[first], found.rows[first]) + 1
         claims[first == np.arange(len(first))] = 0
         out.count(compared=len(first))
+        whole = (whole + fingerprint(found.kept)) & _ALL
         for place in np.flatnonzero(found.keys.astype(np.int64) != claims).tolist():
             if shown == _MAX_SHOWN:
-                return
+                return whole
             shown += 1
             own = told(int(codes(found.parts[place], found.rows[place])), what)
             listed, right = (
@@ -187,3 +199,4 @@ def _compare(
             )
             file = duplicates_path(int(found.parts[place])) if what == "part" else DUPLICATES_FOLDER
             out.found(file, f"{own} is {right} by the texts of the sources, here it is {listed}")
+    return whole

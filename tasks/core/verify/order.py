@@ -2,14 +2,18 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 
+from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.provenance import DocumentRows
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.shuffled.keys import document_keys, key_range
-from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, Source
+from streaming_ext.dataset.shuffled.source_table import Source
+from tasks.core.outputs.whole import tables_of
 from tasks.core.verify.findings import Outcome
 
 
@@ -50,15 +54,48 @@ class ByRow:
         """Nothing is left."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """What one generation of a shuffled dataset added: parts and sources, each from one to a next.
+
+    Its documents are permuted among themselves.
+    """
+
+    parts: tuple[int, int]
+    sources: tuple[int, int]
+
+    def key_range(self, part: int) -> tuple[int, int]:
+        """The keys [start, end) of a part, by its number in the dataset."""
+        first, end = self.parts
+        return key_range(part - first, end - first)
+
+
+def shuffled_of(manifest: Manifest) -> list[Shuffled]:
+    """What each generation of a shuffled dataset added, the oldest first."""
+    counts = [(each.parts, each.shuffled) for each in manifest.generations]
+    counts.append((len(manifest.parts), manifest.shuffled))
+    ends = [(parts, summary.files) for parts, summary in counts if summary is not None]
+    return [
+        Shuffled((first, end), (first_source, end_source))
+        for (first, first_source), (end, end_source) in pairwise([(0, 0), *ends])
+    ]
+
+
 class ShuffledSources:
     """The sources of a shuffled dataset, and how many documents of each its parts list."""
 
-    def __init__(self, sources: Sequence[Source], parts: int) -> None:
-        self.sources, self.parts = sources, parts
+    def __init__(self, sources: Sequence[Source], manifest: Manifest) -> None:
+        self.sources, self.parts = sources, len(manifest.parts)
+        self.path = tables_of(manifest)[-1].path
+        self._generations = shuffled_of(manifest)
         self.rows = np.array([source.rows for source in sources], np.int64)
         self._listed = np.zeros(len(sources), np.int64)
         self._parts_done = 0
         self._lock = threading.Lock()
+
+    def generation_of(self, part: int) -> Shuffled:
+        """The generation that added a part."""
+        return next(each for each in self._generations if part < each.parts[1])
 
     def count(self, listed: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
         """A part lists so many documents of each source."""
@@ -78,7 +115,7 @@ class ShuffledSources:
         wanted = np.array([source.documents for source in self.sources], np.int64)
         for number in np.flatnonzero(self._listed != wanted)[:3].tolist():
             out.found(
-                SOURCES_PATH,
+                self.path,
                 f"{wanted[number]} documents of {self.sources[number].identity.url}, the parts "
                 f"list {self._listed[number]}",
             )
@@ -89,7 +126,8 @@ class ByKey:
 
     def __init__(self, record: PartRecord, sources: ShuffledSources) -> None:
         self._seed = record.spec.shuffle_seed
-        self._range = key_range(record.part, sources.parts)
+        generation = sources.generation_of(record.part)
+        self._range, self._own = generation.key_range(record.part), generation.sources
         self._sources = sources
         self._listed = np.zeros(len(sources.rows), np.int64)
         self._last = (self._range[0], -1, -1)
@@ -104,6 +142,13 @@ class ByKey:
             return (
                 f"document {first + index} is of source {int(batch.sources[index])}, there are "
                 f"{count}"
+            )
+        others = (batch.sources < self._own[0]) | (batch.sources >= self._own[1])
+        if len(wrong := np.flatnonzero(others)):
+            index = int(wrong[0])
+            return (
+                f"document {first + index} is of source {int(batch.sources[index])}, which another "
+                f"generation added: expected {self._own[0]} to {self._own[1] - 1}"
             )
         rows = self._sources.rows[batch.sources]
         if len(wrong := np.flatnonzero((batch.rows < 0) | (batch.rows >= rows))):

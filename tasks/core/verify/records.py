@@ -22,13 +22,13 @@ from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import manifest_of, record_of
 from streaming_ext.dataset.record import PartRecord, PartSummary
 from streaming_ext.dataset.schema import FileRecord, to_json
-from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError, one_line
 from streaming_ext.plain_faults import plain_faults
 from streaming_ext.text.sources import by_numbers
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
 from tasks.core.outputs.publish import filled_splits, merged_index, summarize_split
+from tasks.core.outputs.whole import tables_of
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
 from tasks.core.shuffle.gathering import identity_of_table
 from tasks.core.verify.findings import Outcome
@@ -56,9 +56,13 @@ def read_manifest(files: DatasetFiles, out: Outcome) -> Manifest | None:
     for words in spec_problems(manifest.spec):
         out.found(MANIFEST, words)
     if manifest.shuffled is not None:
-        expected_source = identity_of_table(manifest.shuffled.sources)
-        if any(part.source != expected_source for part in manifest.parts):
-            out.found(MANIFEST, f"a part is not made of what {SOURCES_PATH} lists")
+        begin = 0
+        ends = [*(each.parts for each in manifest.generations), len(manifest.parts)]
+        for table, end in zip(tables_of(manifest), ends, strict=True):
+            expected_source = identity_of_table(table)
+            if any(part.source != expected_source for part in manifest.parts[begin:end]):
+                out.found(MANIFEST, f"a part is not made of what {table.path} lists")
+            begin = end
         documents = sum(split.documents for split in manifest.splits.values())
         documents += manifest.duplicate_documents
         left_out = manifest.shuffled.null_documents + manifest.shuffled.empty_documents

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from streaming_ext.dataset.layout import (
+    DIGESTS_FOLDER,
     DOCUMENTS_FOLDER,
     DUPLICATES_FOLDER,
     EXTENDING,
@@ -22,7 +23,7 @@ from streaming_ext.dataset.layout import (
 )
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.record import PartRecord
-from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, sources_of
+from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import (
     CorruptDatasetError,
@@ -33,12 +34,13 @@ from streaming_ext.errors import (
 )
 from streaming_ext.text.tokenizer.tokenizer import MAX_FILE_BYTES, TOKENIZER_FILES, Tokenizer
 from tasks.core.extending.begun import is_of_extension
-from tasks.core.outputs.whole import files_of_part, of_generations
+from tasks.core.outputs.whole import digests_of, files_of_part, of_generations, tables_of
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles, open_tokenizer
 from tasks.core.storage import Storage
 from tasks.core.verify.deep import DEFAULT_SAMPLE, choose_parts, size_of, verify_source
 from tasks.core.verify.deep_duplicates import verify_all_texts
 from tasks.core.verify.deep_shuffled import verify_shuffled_sources
+from tasks.core.verify.digests import verify_digests
 from tasks.core.verify.duplicates import verify_duplicates
 from tasks.core.verify.findings import Checked, Finding, Outcome, Report
 from tasks.core.verify.order import ShuffledSources
@@ -119,7 +121,8 @@ def verify(
     out.take(work.results())
     is_whole = manifest is not None and len(sound) == len(manifest.parts)
     if is_whole and manifest is not None and manifest.spec.deduplicate is not None:
-        _verify_copies(sound, files, sources, out, report=work.go_on, deep=deep)
+        verify_digests(manifest, files, out)
+        _verify_copies(manifest, sound, files, sources, out, report=work.go_on, deep=deep)
     if sources is not None:
         sources.compare(out)
         lists_sound = not any(finding.file.startswith(DOCUMENTS_FOLDER) for finding in out.findings)
@@ -159,6 +162,7 @@ def _verify_part(
 
 
 def _verify_copies(
+    manifest: Manifest,
     records: dict[int, PartRecord],
     files: DatasetFiles,
     sources: ShuffledSources | None,
@@ -172,10 +176,10 @@ def _verify_copies(
     if is_shuffled and sources is None:
         return  # the table of sources is damaged
     verify_duplicates(records, files, sources, out)
-    folders = (DOCUMENTS_FOLDER, DUPLICATES_FOLDER)
+    folders = (DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER)
     if deep and not any(finding.file.startswith(folders) for finding in out.findings):
         of_sources = None if sources is None else sources.sources
-        out.take([verify_all_texts(records, of_sources, files, report=report)])
+        out.take([verify_all_texts(manifest, records, of_sources, files, report=report)])
 
 
 def _shuffled_sources(
@@ -196,7 +200,7 @@ def _shuffled_sources(
     for name, found in listed.items():
         if (told := getattr(manifest.shuffled, name)) != found:
             out.found(MANIFEST, f"{told} {name} of all sources, {file.path} lists {found}")
-    return ShuffledSources(sources, len(manifest.parts))
+    return ShuffledSources(sources, manifest)
 
 
 class _Work:
@@ -303,8 +307,7 @@ def _find_extras(
         kind = manifest.spec.tokenizer.kind
         known |= {file.path for file in of_generations(manifest)}
         known |= {f"{TOKENIZER_FOLDER}/{name}" for name in TOKENIZER_FILES[kind]}
-        if manifest.shuffled is not None:
-            known.add(SOURCES_PATH)
+        known |= {file.path for file in (*tables_of(manifest), *digests_of(manifest))}
         for summary in manifest.parts:
             known.add(record_path(summary.part))
             if summary.part not in records:  # reported: its record is damaged

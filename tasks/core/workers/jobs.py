@@ -185,6 +185,7 @@ class GatherJob(Job[TokenizedPart]):
     Attributes:
         part: its number, and what stands for its pieces.
         parts: how many there are.
+        first: number of the first of them.
         scratch: folder that the result goes to, replaced if it exists.
         output: that holds the runs.
         source: what the part's record says that it was made of, where there is a shuffle.
@@ -195,6 +196,7 @@ class GatherJob(Job[TokenizedPart]):
     job: Literal["gather"] = "gather"
     part: Part
     parts: int
+    first: int = 0
     scratch: str
     output: str
     spec: DatasetSpec

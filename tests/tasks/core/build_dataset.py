@@ -105,7 +105,8 @@ def gather_all(plan: RunPlan, storage: Storage) -> None:
     for part in plan.todo:
         job = GatherJob(
             part=plan.part(part),
-            parts=len(plan.parts),
+            parts=len(plan.parts) - plan.first_part,
+            first=plan.first_part,
             scratch=str(plan.part_scratch(part)),
             output=str(storage),
             spec=plan.spec,

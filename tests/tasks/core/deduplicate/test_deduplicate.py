@@ -14,7 +14,7 @@ from streaming_ext.dataset.deduplicated.duplicates import duplicates_path
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.provenance import read_provenance
 from streaming_ext.dataset.reading import read_manifest, read_record
-from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, sources_of
+from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.text.normal_form import UNICODE, normal_form
 from streaming_ext.text.sources import list_sources
@@ -50,7 +50,7 @@ def kept_and_left_out(root: Path) -> tuple[set[Where], dict[Where, Where]]:
     manifest = read_manifest(LocalStorage(root))
     names = [Path(part.source.url).name for part in manifest.parts]
     if manifest.shuffled is not None:
-        sources = sources_of((root / SOURCES_PATH).read_bytes())
+        sources = sources_of((root / manifest.shuffled.sources.path).read_bytes())
         names = [Path(source.identity.url).name for source in sources]
     kept, left_out = set(), {}
     for part in manifest.parts:
@@ -92,7 +92,7 @@ def test_first_copy_stays(
     assert len(found[1]) > (14 if comparison == "normalized" else 10)
     manifest = read_manifest(LocalStorage(root))
     assert manifest.duplicate_documents == len(found[1])
-    assert manifest.format == "1.1"
+    assert manifest.format == "1.2"
     assert not (root / "shuffle").exists()
     checked = verify(LocalStorage(root), deep=True)
     assert checked.findings == ()

@@ -13,8 +13,9 @@ from tasks.core.planning.look import look, take_up
 from tasks.core.planning.plan import remove_scratch
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.sources import check_sources
+from tasks.core.shuffle.arrange import arrange
 from tasks.core.storage import Storage, open_storage
-from tests.tasks.core.build_dataset import tokenize_all
+from tests.tasks.core.build_dataset import gather_all, tokenize_all
 
 
 def write_source(file: Path, texts: Sequence[str | None]) -> Path:
@@ -48,6 +49,9 @@ def extended(dataset: Path, *sources: Path, **options: Any) -> RunPlan:
 def finish(plan: RunPlan, storage: Storage) -> None:
     """Do what an extension has to do, and publish it."""
     tokenize_all(plan, storage)
+    if plan.stage == "scatter":
+        plan = arrange(plan, storage)
+        gather_all(plan, storage)
     assert plan.parent is not None
     publish_extension(plan, plan.parent, storage)
     storage.close()

@@ -1,0 +1,123 @@
+"""`digests/PPPPP/NNNNN.parquet`: hashes of the texts that a dataset without copies holds.
+
+An extension compares its texts with them. Those of one generation lie in the folder that has the
+number of its first part; each file is of an equal range of hashes, in their order:
+
+    high, low       the hash, 128 bits
+    part, row       where the document stood; with a shuffle source and row, as in `documents/`
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_ext.dataset.layout import DIGESTS_FOLDER
+from streaming_ext.errors import CorruptDatasetError, one_line
+
+Ints = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+
+_BATCH_ROWS: Final = 2**18
+_MAX_THRIFT: Final = 2**20
+_BYTES_A_ROW: Final = 28
+
+
+def kept_digests_path(first_part: int, number: int) -> str:
+    """The file of a range of hashes, of the generation whose first part that is."""
+    return f"{DIGESTS_FOLDER}/{first_part:05}/{number:05}.parquet"
+
+
+def digests_limit(documents: int) -> int:
+    """What a file of so many takes at most, in bytes."""
+    return 2**20 + 2 * _BYTES_A_ROW * documents
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Digests:
+    """Some texts of a dataset, by hash; all arrays: (documents,).
+
+    Attributes:
+        high, low: halves of the hash.
+        groups: the part of each, or its source where the dataset is shuffled.
+        rows: its row there.
+    """
+
+    high: Keys
+    low: Keys
+    groups: Ints
+    rows: Ints
+
+    @classmethod
+    def joined(cls, pieces: Sequence["Digests"]) -> Self:
+        """All of several."""
+        none, nothing = np.empty(0, np.uint64), np.empty(0, np.int64)
+        return cls(
+            high=np.concatenate([none, *(piece.high for piece in pieces)]),
+            low=np.concatenate([none, *(piece.low for piece in pieces)]),
+            groups=np.concatenate([nothing, *(piece.groups for piece in pieces)]),
+            rows=np.concatenate([nothing, *(piece.rows for piece in pieces)]),
+        )
+
+    def chosen(self, which: npt.NDArray[np.bool_]) -> "Digests":
+        """Some of them: `which` is (documents,)."""
+        return Digests(
+            high=self.high[which],
+            low=self.low[which],
+            groups=self.groups[which],
+            rows=self.rows[which],
+        )
+
+
+def digests_schema(*, shuffled: bool) -> pa.Schema:
+    """Columns of such a file."""
+    return pa.schema(
+        [
+            ("high", pa.uint64()),
+            ("low", pa.uint64()),
+            ("source" if shuffled else "part", pa.int32()),
+            ("row", pa.int64()),
+        ]
+    )
+
+
+def digests_bytes(digests: Digests, *, shuffled: bool) -> bytes:
+    """A file of them, which stand in the order of their hashes."""
+    schema = digests_schema(shuffled=shuffled)
+    columns = (digests.high, digests.low, digests.groups, digests.rows)
+    arrays = [
+        pa.array(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)
+    ]
+    file = io.BytesIO()
+    table = pa.table(arrays, schema=schema)
+    pq.write_table(table, file, compression="zstd", use_dictionary=False)
+    return file.getvalue()
+
+
+def read_digests(data: bytes, *, shuffled: bool) -> Iterator[Digests]:
+    """Read a file in bounded batches.
+
+    Raises:
+        CorruptDatasetError: it is damaged, or holds what no such file holds.
+    """
+    schema = digests_schema(shuffled=shuffled)
+    try:
+        file = pq.ParquetFile(
+            pa.BufferReader(data),
+            thrift_string_size_limit=_MAX_THRIFT,
+            thrift_container_size_limit=_MAX_THRIFT,
+        )
+        if file.schema_arrow != schema:
+            raise CorruptDatasetError(f"expected the columns {', '.join(schema.names)}")
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
+            if any(column.null_count for column in batch.columns):
+                raise CorruptDatasetError("a column holds nulls")
+            high, low, groups, rows = (np.asarray(column) for column in batch.columns)
+            yield Digests(high=high, low=low, groups=groups.astype(np.int64), rows=rows)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptDatasetError(f"no list of hashes: {one_line(error)}") from error

@@ -1,0 +1,305 @@
+"""Extensions of datasets of two stages: shuffled by generation, without copies over all of them."""
+
+import json
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.provenance import read_provenance
+from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.dataset.schema import to_json
+from streaming_ext.dataset.shuffled.keys import document_keys
+from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from tasks.core.deduplicate import compare
+from tasks.core.storage import LocalStorage
+from tasks.core.synthetic import make_documents
+from tasks.core.verify.verify import verify
+from tests.streaming_ext.test_grown import all_rows, opened, rows_of, steps
+from tests.tasks.core.build_dataset import build_from, tokenize_all
+from tests.tasks.core.deduplicate.test_deduplicate import expected, kept_and_left_out
+from tests.tasks.core.exports.exporting import content
+from tests.tasks.core.extending.extended import extended, finish, planned
+
+KINDS: dict[str, dict[str, Any]] = {
+    "shuffled": {"shuffle": "documents", "shuffle_seed": 3},
+    "exact": {"deduplicate": "exact"},
+    "both": {"shuffle": "documents", "shuffle_seed": 3, "deduplicate": "exact"},
+    "normalized": {"shuffle": "documents", "shuffle_seed": 3, "deduplicate": "normalized"},
+}
+Settings = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five files of JSON lines with copies within each, over all of them, some in case alone."""
+    folder = tmp_path_factory.mktemp("lines")
+    common = [text[:300] for text in make_documents(6, seed=99)]
+    for number in range(5):
+        own = [text[:400] for text in make_documents(24, seed=number)]
+        own[::5] = common[: len(own[::5])] if number % 2 else common[::-1][: len(own[::5])]
+        own[3] = own[1]
+        own[7] = common[number].upper()
+        rows = [json.dumps({"text": text}) for text in own]
+        rows.insert(5, json.dumps({"text": ""}))
+        (folder / f"{number}.jsonl").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def made(lines: Path, folder: Path, vocabulary: Path, settings: Settings) -> Path:
+    """A dataset of the first two files."""
+    folder.mkdir()
+    for number in range(2):
+        shutil.copy(lines / f"{number}.jsonl", folder)
+    return build_from(
+        folder, folder.parent / f"{folder.name}-out", tokenizer=str(vocabulary),
+        **{"shard_size": 2**12, "sequence_length": 16, **settings},
+    )  # fmt: skip
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
+def kind(request: pytest.FixtureRequest) -> Settings:
+    found: Settings = request.param
+    return found
+
+
+@pytest.fixture
+def old(lines: Path, tmp_path: Path, vocabulary: Path, kind: Settings) -> Path:
+    return made(lines, tmp_path / "sources", vocabulary, kind)
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {path: data for path, data in content(root).items() if not path.startswith("runs/")}
+
+
+def manifest_of(root: Path) -> Manifest:
+    return read_manifest(LocalStorage(root))
+
+
+def test_two_generations_more(old: Path, lines: Path, kind: Settings, tmp_path: Path) -> None:
+    """What stays and what went is what a dictionary of all texts in order says."""
+    before = files_of(old)
+    hashes = [content_hash(before["manifest.json"])]
+    cut = {"part_size": 2000} if "shuffle" in kind else {}  # rows are told by part without one
+    extended(old, lines / "2.jsonl", **cut)
+    hashes.append(content_hash((old / "manifest.json").read_bytes()))
+    extended(old, lines / "3.jsonl", lines / "4.jsonl")
+    after, manifest = files_of(old), manifest_of(old)
+    changed = {path for path in before if after.get(path) != before[path]}
+    assert changed == {"manifest.json", "train/index.json", "holdout/index.json"}
+    assert [each.manifest.xxh128 for each in manifest.generations] == hashes
+    if "deduplicate" in kind:
+        kept, left_out = kept_and_left_out(old)
+        assert (kept, left_out) == expected(lines, kind["deduplicate"])
+        assert any(own[0] > "1.jsonl" >= first[0] for own, first in left_out.items())
+        assert sum(each.documents for each in manifest.digests) == len(kept)
+    else:
+        assert sum(split.documents for split in manifest.splits.values()) == 5 * 24
+    checked = verify(LocalStorage(old), deep=True)
+    assert checked.findings == ()
+    for each in hashes:
+        assert verify(LocalStorage(old), generation=each, deep=True).findings == ()
+    again = [lines / f"{number}.jsonl" for number in (2, 3, 4)]
+    assert extended(old, *again).published  # nothing new
+    sizes = [opened(old, generation=each).dataset.size for each in (*hashes, None)]
+    assert sizes == sorted(set(sizes))
+
+
+def test_each_generation_is_a_permutation_of_its_own(
+    lines: Path, tmp_path: Path, vocabulary: Path
+) -> None:
+    old = made(lines, tmp_path / "sources", vocabulary, KINDS["shuffled"])
+    ends = [0, len(manifest_of(old).parts)]
+    for file in ("2.jsonl", "3.jsonl"):
+        extended(old, lines / file)
+        ends.append(len(manifest_of(old).parts))
+    order = []
+    sources = [{0, 1}, {2}, {3}]
+    for own, first, end in zip(sources, ends[:-1], ends[1:], strict=True):
+        keys, rows = [], []
+        assert end > first
+        for part in range(first, end):
+            for batch in read_provenance((old / f"documents/{part:05}.parquet").read_bytes()):
+                assert batch.sources is not None
+                assert batch.places is not None
+                assert set(batch.sources.tolist()) <= own
+                keys.append(document_keys(3, batch.sources, batch.places))
+                rows += batch.rows.tolist()
+        assert (np.diff(np.concatenate(keys).astype(object)) >= 0).all()
+        order.append(rows)
+    assert sorted(order[1]) == sorted(order[2])  # files alike, and yet in another order
+    assert order[1] != order[2]
+    assert order[1] != sorted(order[1])
+
+
+def test_the_bytes_hang_on_sources_alone(old: Path, lines: Path, tmp_path: Path) -> None:
+    """Of a shuffled dataset not even on how the new files are cut."""
+    twin = Path(shutil.copytree(old, tmp_path / "twin"))
+    extended(old, lines / "2.jsonl", lines / "3.jsonl")
+    cut = {"part_size": 1500} if manifest_of(old).shuffled is not None else {}
+    extended(twin, lines / "2.jsonl", lines / "3.jsonl", **cut)
+    assert files_of(old) == files_of(twin)
+
+
+def test_hashes_a_range_at_a_time(
+    lines: Path, tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranges of other widths in each generation: the same documents go."""
+    widths = iter([400, 3000, 100])
+    root = None
+    for files in (["0.jsonl"], ["2.jsonl"], ["3.jsonl", "4.jsonl"]):
+        monkeypatch.setattr(compare, "RANGE_BYTES", next(widths))
+        if root is None:
+            root = made(lines, tmp_path / "sources", vocabulary, KINDS["both"])
+        else:
+            extended(root, *(lines / file for file in files))
+    assert root is not None
+    counts = [len(each.files) for each in manifest_of(root).digests]
+    assert counts[0] > 1
+    assert len(set(counts)) == 3
+    assert kept_and_left_out(root) == expected(lines, "exact")
+    assert verify(LocalStorage(root), deep=True).findings == ()
+
+
+def test_all_of_it_is_there_already(old: Path, lines: Path, tmp_path: Path, kind: Settings) -> None:
+    """A generation without a document more is one all the same: its sources are listed."""
+    again = shutil.copy(lines / "1.jsonl", tmp_path / "again.jsonl")
+    tokens = manifest_of(old).tokens
+    extended(old, again)
+    now = manifest_of(old)
+    assert len(now.generations) == 1
+    assert (now.tokens == tokens) == ("deduplicate" in kind)
+    assert verify(LocalStorage(old), deep=True).findings == ()
+
+
+class _KilledError(BaseException):
+    """In place of a signal."""
+
+
+def test_killed_anywhere(
+    old: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At random moments, again and again: the old generation stays whole, the end is the same."""
+    twin = Path(shutil.copytree(old, tmp_path / "twin"))
+    extended(twin, lines / "2.jsonl", lines / "3.jsonl")
+    before = (old / "manifest.json").read_bytes()
+    draw, left, kills = random.Random(7), [0], 0
+
+    def dying(name: str) -> None:
+        whole = getattr(LocalStorage, name)
+
+        def call(storage: LocalStorage, *args: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise _KilledError
+            return whole(storage, *args)
+
+        monkeypatch.setattr(LocalStorage, name, call)
+
+    for name in ("put", "put_file", "remove"):
+        dying(name)
+    while True:
+        left[0] = draw.randint(1, 25) if kills < 8 else -1
+        storage = None
+        try:
+            plan, storage = planned(old, lines / "2.jsonl", lines / "3.jsonl")
+            if not plan.published:
+                finish(plan, storage)
+            if left[0] <= 0:
+                break
+            left[0] = 0
+            break
+        except _KilledError:
+            kills += 1
+            if (old / "manifest.json").read_bytes() == before:
+                findings = verify(LocalStorage(old)).findings
+                assert findings == (), kills
+    assert kills >= 3
+    left[0] = -1
+    assert files_of(old) == files_of(twin)
+    assert verify(LocalStorage(old)).findings == ()
+
+
+def test_begun_by_other_sources(old: Path, lines: Path) -> None:
+    plan, storage = planned(old, lines / "2.jsonl")
+    tokenize_all(plan, storage)
+    storage.close()
+    with pytest.raises(ConfigMismatchError, match=r"remove extending.json"):
+        planned(old, lines / "3.jsonl")
+    (old / "extending.json").unlink()
+    extended(old, lines / "3.jsonl")
+    assert verify(LocalStorage(old), deep=True).findings == ()
+    assert not list(old.glob("shuffle/*"))
+
+
+def test_lost_hashes(lines: Path, tmp_path: Path, vocabulary: Path) -> None:
+    old = made(lines, tmp_path / "sources", vocabulary, KINDS["both"])
+    lost = old / "digests/00000/00000.parquet"
+    data = lost.read_bytes()
+    lost.unlink()
+    assert [each.file for each in verify(LocalStorage(old)).findings] == [
+        "digests/00000/00000.parquet"
+    ]
+    with pytest.raises(CorruptDatasetError, match=r"lost digests/.*Put it back from a copy"):
+        planned(old, lines / "2.jsonl")
+    with pytest.raises(CorruptDatasetError, match=r"Remove manifest.json to have it made again"):
+        build_from(tmp_path / "sources", old, tokenizer=str(vocabulary), shard_size=2**12,
+                   sequence_length=16, **KINDS["both"])  # fmt: skip
+    (old / "manifest.json").unlink()
+    build_from(tmp_path / "sources", old, tokenizer=str(vocabulary), shard_size=2**12,
+               sequence_length=16, **KINDS["both"])  # fmt: skip
+    assert lost.read_bytes() == data
+
+
+def test_made_before_hashes_were_kept(lines: Path, tmp_path: Path, vocabulary: Path) -> None:
+    old = made(lines, tmp_path / "sources", vocabulary, KINDS["exact"])
+    bare = manifest_of(old).model_copy(update={"digests": ()})
+    (old / "manifest.json").write_bytes(to_json(Manifest.model_validate(dict(bare))))
+    shutil.rmtree(old / "digests")
+    assert manifest_of(old).format == "1.1"
+    assert verify(LocalStorage(old), deep=True).findings == ()
+    with pytest.raises(UsageError, match=r"kept no hashes of what stayed: it cannot be extended"):
+        planned(old, lines / "2.jsonl")
+
+
+def test_wrong_hashes_are_found(lines: Path, tmp_path: Path, vocabulary: Path) -> None:
+    """Of another text: only reading the sources again tells."""
+    old = made(lines, tmp_path / "sources", vocabulary, KINDS["exact"])
+    file = old / "digests/00000/00000.parquet"
+    table = pq.read_table(file)
+    low = table.column("low").to_numpy().copy()
+    low[4] ^= 1
+    pq.write_table(table.set_column(1, "low", [low]), file)
+    manifest = json.loads((old / "manifest.json").read_bytes())
+    data = file.read_bytes()
+    manifest["digests"][0]["files"][0] |= {"size": len(data), "xxh128": content_hash(data)}
+    (old / "manifest.json").write_bytes(to_json(Manifest.model_validate_json(json.dumps(manifest))))
+    assert verify(LocalStorage(old)).findings == ()
+    assert [each.file for each in verify(LocalStorage(old), deep=True).findings] == ["digests"]
+
+
+def test_training_goes_on(old: Path, lines: Path, tmp_path: Path) -> None:
+    """From random steps of two generations: each sequence of the newest comes exactly once."""
+    stages = [Path(shutil.copytree(old, tmp_path / "0"))]
+    for number in (2, 3):
+        extended(old, lines / f"{number}.jsonl")
+        stages.append(Path(shutil.copytree(old, tmp_path / str(number))))
+    wanted = all_rows(stages[2])
+    draw = np.random.default_rng(3)
+    for _ in range(4):
+        before = int(draw.integers(1, len(opened(stages[0]))))
+        first, state = steps(opened(stages[0]), before)
+        loader = opened(stages[1])
+        loader.load_state_dict(state, extend_state=True)
+        second, state = steps(loader, int(draw.integers(1, len(opened(stages[1])) - before)))
+        loader = opened(stages[2])
+        loader.load_state_dict(state, extend_state=True)
+        rest = Counter(row for batch in loader for row in rows_of(batch))
+        assert first + second + rest == wanted
