@@ -5,6 +5,7 @@ keeps some pieces of a file alone, what follows each other of them is one.
 """
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,11 @@ SOURCES_PATH: Final = f"{DOCUMENTS_FOLDER}/sources.parquet"
 def grown_sources_path(content: str) -> str:
     """Where the table of all sources of an extended dataset lies, by its content hash."""
     return f"{DOCUMENTS_FOLDER}/sources-{content}.parquet"
+
+
+def is_grown_sources_path(path: str) -> bool:
+    """Whether a path is that of such a table."""
+    return re.fullmatch(grown_sources_path("[0-9a-f]{32}"), path) is not None
 
 
 _SCHEMA = pa.schema(

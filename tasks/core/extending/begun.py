@@ -19,13 +19,13 @@ from streaming_ext.dataset.layout import (
     SPLITS,
 )
 from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.shuffled.source_table import is_grown_sources_path
 from tasks.core.outputs.whole import tables_of
 from tasks.core.planning.run_plan import Parent
 from tasks.core.storage import Storage
 
 # records first
 _FOLDERS = (PARTS_FOLDER, *SPLITS, DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER)
-_TABLE = re.compile(rf"{DOCUMENTS_FOLDER}/sources-[0-9a-f]{{32}}\.parquet")
 
 
 def is_begun(storage: Storage, parent: Parent) -> bool:
@@ -66,7 +66,7 @@ def remove_unrecorded(
         for path in storage.list(folder):
             part = part_of(path)
             left = part is not None and part >= len(parent.manifest.parts) and part not in stay
-            if (left or _TABLE.fullmatch(path)) and path not in kept:
+            if (left or is_grown_sources_path(path)) and path not in kept:
                 storage.remove(path)
 
 
@@ -81,7 +81,7 @@ def is_of_extension(path: str, manifest: Manifest) -> bool:
     """Whether a file is none of a generation's, but of an extension of it, published or not."""
     if path.startswith((f"{SHUFFLE_FOLDER}/", f"{GENERATIONS_FOLDER}/")):
         return True
-    if re.fullmatch(r"[a-z]+/index(-[0-9a-f]{32})?\.json", path) or _TABLE.fullmatch(path):
+    if re.fullmatch(r"[a-z]+/index(-[0-9a-f]{32})?\.json", path) or is_grown_sources_path(path):
         return True
     part = part_of(path)
     return part is not None and part >= len(manifest.parts)

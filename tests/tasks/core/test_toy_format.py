@@ -113,6 +113,7 @@ def words_in(module: str) -> set[str]:
 
 # The table of documents of a part is a Parquet file too, and so are the sources of the demo.
 PROVENANCE = {
+    "streaming_ext.dataset.deduplicated.digests",
     "streaming_ext.dataset.deduplicated.duplicates",
     "streaming_ext.dataset.layout",
     "streaming_ext.dataset.provenance",
