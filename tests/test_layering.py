@@ -83,13 +83,13 @@ def test_training_from_shards_needs_no_tokenizer() -> None:
 
 def test_all_of_core_does_without_prefect_and_torch() -> None:
     modules = modules_of("tasks/core")
-    assert {"tasks.core.planning.plan", "tasks.core.workers.worker"} <= set(modules)
+    assert {"tasks.core.planning.plan", "tasks.core.workers.do_job"} <= set(modules)
     assert len(modules) > 15
     assert not loaded_by(*modules) & (PREFECT | TRAINING | {"flows"})
 
 
 def test_a_worker_is_light() -> None:
-    loaded = loaded_by("tasks.core.workers.worker")
+    loaded = loaded_by("tasks.core.workers.do_job")
     assert {"tasks", "pyarrow", "pydantic"} <= loaded
     assert not loaded & (PREFECT | TRAINING | COMMAND_LINE | {"flows", "pandas"})
 

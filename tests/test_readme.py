@@ -91,26 +91,28 @@ def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict
         assert (folder / f"fineweb-edu-{made}" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["shardmill's reader", "the stock reader"])
 def test_readme_python(
-    folder: Path, vocabulary: Path, shell_environment: dict[str, str], api_url: str, number: int
+    folder: Path, vocabulary: Path, shell_environment: dict[str, str], api_url: str
 ) -> None:
+    """Training with shardmill's reader, and with the stock one."""
     environment = shell_environment | {"PREFECT_API_URL": api_url}
-    script = blocks("README.md", "python")[number]
     make = "shardmill shard fineweb-edu --output fineweb-edu-gpt2 --tokenizer gpt2"
     subprocess.run(["bash", "-c", here(make, vocabulary)], cwd=folder, env=environment, check=True)
-    # Where torchvision does not load, as beside a CPU-only torch, the import needs a hand.
-    stand_in = "import streaming_ext.stock\n"
-    ended = subprocess.run(
-        [sys.executable, "-c", stand_in + script + "    print(batch['tokens'].shape)\n"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert "torch.Size([8, 2048])" in ended.stdout
+    scripts = blocks("README.md", "python")[:2]
+    assert len(scripts) == 2
+    for script in scripts:
+        # Where torchvision does not load, as beside a CPU-only torch, the import needs a hand.
+        stand_in = "import streaming_ext.stock\n"
+        ended = subprocess.run(
+            [sys.executable, "-c", stand_in + script + "    print(batch['tokens'].shape)\n"],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert "torch.Size([8, 2048])" in ended.stdout
 
 
 def test_make_targets_are_those_that_the_documents_name() -> None:

@@ -17,6 +17,7 @@ import pytest
 from streaming_ext.dataset.manifest import Manifest
 from tests.command_line import CommandLine, assert_same_text, wait_for
 from tests.servers.hub import Dataset, Hub, hub_server
+from tests.servers.prefect_database import give_database
 from tests.servers.swift import OWNER, SwiftServer, aws_environment, download_all, is_held
 from tests.test_readme import blocks, here
 
@@ -158,6 +159,7 @@ def test_no_secret_is_told(
     """Planted in the environment; looked for in everything that a run leaves behind."""
     hub.reset()
     home = tmp_path / "new" / "prefect"
+    give_database(home)  # to make it takes longer than the runs
     command = embedded.where(
         **aws_environment(s3.url), HF_ENDPOINT=hub.url, HF_HOME=str(tmp_path / "hf"),
         HF_TOKEN=hub.token, TMPDIR=str(tmp_path), PREFECT_HOME=str(home),

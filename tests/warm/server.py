@@ -37,8 +37,10 @@ IMPORTED = (  # by Prefect and others, when a flow runs and is reported on
     "prefect.events.worker",
     "prefect.flow_engine",
     "prefect.logging.handlers",
+    "prefect.server.api.server",  # what it takes from its environment now is how often it cleans up
     "prefect.task_engine",
     "prefect.task_runners",
+    "uvicorn",
 )
 MESSAGE_BYTES = 2**18
 

@@ -36,7 +36,7 @@ from tasks.core.storage import local as storage_module
 from tasks.core.workers.jobs import TokenizeJob
 from tasks.core.workers.messages import HELD, JobProgress
 from tasks.core.workers.pool import InternalError, Worker, WorkerPool
-from tests.command_line import is_alive, wait_for
+from tests.command_line import PATIENCE_SECONDS, is_alive, wait_for
 from tests.tasks.core.doubles import (
     EOT,
     ids_in,
@@ -388,7 +388,7 @@ def test_a_worker_ends_when_its_parent_is_killed(
     finally:
         parent.kill()
         parent.wait()
-    wait_for(lambda: not is_alive(worker), seconds=60)
+    wait_for(lambda: not is_alive(worker))
 
 
 def test_a_parent_that_sends_garbage(job: Callable[..., TokenizeJob], tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ def test_a_parent_that_sends_garbage(job: Callable[..., TokenizeJob], tmp_path: 
         assert answer.result is not None
         assert answer.result.tokens == 3
         jobs.close()
-        assert worker.wait(60) == 0
+        assert worker.wait(PATIENCE_SECONDS) == 0
         assert worker.stdout.read() == b""
 
 
@@ -448,7 +448,7 @@ def test_a_worker_started_before_its_pool(
         assert worker.pid in pool.pids
         assert len(pool.pids) == 2
         for ended in [threads.submit(pool.run, job(source)) for _ in range(2)]:
-            assert ended.result(60).tokens == 3
+            assert ended.result(PATIENCE_SECONDS).tokens == 3
     pool.stop()
     assert not psutil.pid_exists(worker.pid)
 

@@ -1,0 +1,185 @@
+"""What a worker process does with each job, and what it keeps from one to the next."""
+
+import gc
+import importlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.errors import ShardmillError, WorkerDiedError
+from streaming_ext.text.tokenizer.engine import Engine, choose_engine
+from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
+from tasks.core.deduplicate.kept_order import put_together
+from tasks.core.exports.job import ExportJob
+from tasks.core.exports.part import export_part, read_dataset_manifest
+from tasks.core.moving.job import MoveJob
+from tasks.core.moving.move import move_unit
+from tasks.core.outputs.contract import Memories
+from tasks.core.shuffle.gather import gather_part, read_index
+from tasks.core.shuffle.run_index import RunIndex
+from tasks.core.storage import Storage, open_storage
+from tasks.core.subsets.job import SubsetJob
+from tasks.core.subsets.part import subset_part
+from tasks.core.workers.fetch_part import fetch_part
+from tasks.core.workers.jobs import (
+    JOB,
+    AnyJob,
+    FetchedPart,
+    FetchJob,
+    GatherJob,
+    Prepared,
+    PrepareJob,
+    TokenizeJob,
+    WriteJob,
+    WrittenPart,
+)
+from tasks.core.workers.messages import Answer, Failure, JobProgress
+from tasks.core.workers.tokenize_part import tokenize_part
+from tasks.core.workers.write_part import write_part
+
+_PROGRESS_SECONDS = 0.25
+
+
+def load_engines() -> None:
+    """Load what the first job needs while the parent still plans."""
+    for module in ("awkward", "gigatoken"):
+        importlib.import_module(module)
+
+
+def answer(line: bytes) -> None:
+    """Do a job that stands in a line of JSON; how far it is and what came of it go to stdout."""
+    _send(_serve(line))
+
+
+def _send(answer: Answer[Any]) -> None:
+    os.write(sys.stdout.fileno(), answer.model_dump_json(exclude_none=True).encode() + b"\n")
+
+
+def _serve(line: bytes) -> Answer[Any]:
+    try:
+        report = _throttled(lambda progress: _send(Answer(progress=progress)))
+        return Answer(result=_do(JOB.validate_json(line), report))
+    except ShardmillError as error:
+        return Answer(failure=Failure(error=type(error).__name__, message=str(error)))
+    except MemoryError:
+        return Answer(
+            failure=Failure(error=WorkerDiedError.__name__, message="the worker ran out of memory")
+        )
+    except Exception:  # noqa: BLE001  the parent raises it, with this traceback
+        return Answer(failure=Failure(error="InternalError", message=traceback.format_exc()))
+
+
+def _do(job: AnyJob, report: Callable[[JobProgress], None]) -> BaseModel:
+    if isinstance(job, ExportJob):
+        manifest = _manifest(job.dataset, job.identity.dataset_manifest)
+        return export_part(job, _storage(job.dataset), manifest, _storage(job.output), report)
+    if isinstance(job, SubsetJob):
+        return subset_part(
+            job,
+            _storage(job.dataset),
+            _manifest(job.dataset, job.manifest),
+            _storage(job.output),
+            report,
+            memories=_memories(),
+        )
+    if isinstance(job, MoveJob):
+        return move_unit(
+            job.unit,
+            _storage(job.output),
+            Path(job.scratch),
+            read=job.read,
+            report=report,
+            opened=_storage,
+        )
+    if isinstance(job, FetchJob):
+        return _fetch(job, report)
+    if isinstance(job, WriteJob):
+        return _write(job, report)
+    return _make(job, report)
+
+
+def _make(
+    job: PrepareJob | TokenizeJob | GatherJob, report: Callable[[JobProgress], None]
+) -> BaseModel:
+    """What takes tokenizers or memory that is kept from part to part."""
+    if isinstance(job, PrepareJob):
+        _tokenizer_and_engine(job.tokenizer_folder, job.engine)
+        return Prepared()
+    if isinstance(job, TokenizeJob):
+        tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
+        part = tokenize_part(job, tokenizer, engine, report, _memories())
+        return part.brief()
+    storage = _storage(job.output)
+    if job.index is None:
+        return put_together(job, storage, report, _memories()).brief()
+    return gather_part(job, storage, _run_index(job.output, job.index), report, _memories())
+
+
+@cache
+def _tokenizer_and_engine(
+    folder: str, engine: Literal["auto", "reference"]
+) -> tuple[Tokenizer, Engine]:
+    tokenizer = open_saved(Path(folder))
+    unsafe = read_unsafe_code_points(Path(folder))
+    chosen = choose_engine(tokenizer, engine=engine, unsafe=unsafe)
+    gc.freeze()  # what is loaded stays: looking through it again and again costs a twentieth
+    return tokenizer, chosen
+
+
+@cache
+def _memories() -> Memories:
+    return {}
+
+
+@lru_cache(1)
+def _run_index(output: str, file: FileRecord) -> RunIndex:
+    return read_index(_storage(output), file)
+
+
+@lru_cache(1)
+def _manifest(dataset: str, file: FileRecord) -> Manifest:
+    return read_dataset_manifest(_storage(dataset), file)
+
+
+@cache
+def _storage(url: str) -> Storage:
+    return open_storage(url)  # with the connections that it keeps
+
+
+def _write(job: WriteJob, report: Callable[[JobProgress], None]) -> WrittenPart:
+    return write_part(job, _storage(job.output), report)
+
+
+def _fetch(job: FetchJob, report: Callable[[JobProgress], None]) -> FetchedPart:
+    began = time.monotonic()
+    paths, fetched = fetch_part(
+        job.part,
+        Path(job.folder),
+        lambda done: report(JobProgress(fraction=done / max(job.part.size, 1))),
+        options=job.options,
+    )
+    return FetchedPart(
+        paths=tuple(map(str, paths)), fetched_bytes=fetched, seconds=time.monotonic() - began
+    )
+
+
+def _throttled(send: Callable[[JobProgress], None]) -> Callable[[JobProgress], None]:
+    last = time.monotonic()
+
+    def report(progress: JobProgress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _PROGRESS_SECONDS:
+            last = time.monotonic()
+            send(progress)
+
+    return report
