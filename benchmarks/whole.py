@@ -121,7 +121,8 @@ def _dataset(args: argparse.Namespace, number: int) -> Path:
         each = args.megabytes / 2 / args.files
         corpus = args.scratch / f"whole-corpus-{number}"
         files = make_corpus(corpus, files=args.files, megabytes=each, share=0.005)
-        common.shard(files, dataset, args.tokenizer, workers=args.workers)
+        options = ("--compression", "none")  # more bytes of as much text
+        common.shard(files, dataset, args.tokenizer, *options, workers=args.workers)
     return dataset
 
 

@@ -55,11 +55,14 @@ def show_report(report: Report, console: Console) -> None:
 def _compared(report: Report) -> str:
     """What was compared with the sources, and what was not."""
     checked = report.checked
+    chosen_by, done = "hash of the text", "tokenized again by the reference"
+    if report.imported:
+        chosen_by, done = "hash of its ids", "read again"
     told = (
         f"compared with {counted(checked.sources, 'source file')}: the holdout side of "
-        f"{counted(checked.source_rows, 'row')} by the hash of the text; of "
+        f"{counted(checked.source_rows, 'row')} by the {chosen_by}; of "
         f"{counted(report.asked, 'document')} asked for {checked.retokenized:,} "
-        f"({counted(checked.retokenized_tokens, 'token')}) tokenized again by the reference"
+        f"({counted(checked.retokenized_tokens, 'token')}) {done}"
     )
     if checked.retokenized < report.asked:
         told += (

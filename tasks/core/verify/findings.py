@@ -67,7 +67,8 @@ class Report:
     Attributes:
         parts: parts of the dataset.
         deep: whether documents were compared with their sources.
-        asked: how many documents were to be tokenized again.
+        asked: how many documents were to be tokenized again, or their ids read again.
+        imported: whether the sources hold ids.
         seconds: time that it took.
     """
 
@@ -78,6 +79,7 @@ class Report:
     deep: bool
     seconds: float
     asked: int = 0
+    imported: bool = False
 
     @property
     def sound(self) -> bool:

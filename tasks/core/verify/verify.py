@@ -139,6 +139,7 @@ def verify(
         checked=out.checked,
         deep=deep,
         asked=deep_sample if deep else 0,
+        imported=manifest is not None and manifest.spec.imported is not None,
         seconds=time.monotonic() - began,
     )
 

@@ -1,0 +1,43 @@
+"""What `shardmill verify --deep` says that it compared."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from flows.terminal.show_verify import show_report
+from tasks.core.storage import open_storage
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import build_dataset
+from tests.tasks.core.exports.exporting import exported
+from tests.tasks.core.imports.importing import imported
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, rank_path: Path) -> Path:
+    texts = [[f"Document {number}." * 9 for number in range(20)]]
+    return build_dataset(tmp_path / "built", texts, tokenizer=str(rank_path))
+
+
+def told_of(dataset: Path) -> str:
+    console = Console(file=io.StringIO(), width=1000)
+    show_report(verify(open_storage(str(dataset)), deep=True, deep_sample=5), console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_of_text(dataset: Path) -> None:
+    told = told_of(dataset)
+    assert "the holdout side of 20 rows by the hash of the text; of 5 documents asked for 5" in told
+    assert "tokenized again by the reference" in told
+
+
+def test_of_ids(dataset: Path, tmp_path: Path, rank_path: Path) -> None:
+    """Nothing is tokenized of what was imported."""
+    export = exported(dataset, tmp_path / "export", "megatron")
+    told = told_of(
+        imported("megatron", export, tmp_path / "again", tokenizer=str(rank_path), pattern="gpt2")
+    )
+    assert "the holdout side of 20 rows by the hash of its ids; of 5 documents asked for 5" in told
+    assert told.rstrip().endswith("read again")
