@@ -147,13 +147,14 @@ def _shuffle_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
     found, spec = dataset.shuffled, dataset.spec
     if found is None:
         return []
+    over = "all parts of each generation" if dataset.generations else "all parts"
     dropped = sum(found.dropped_documents.values())
     left_out = (
         f"{found.null_documents:,} null, {found.empty_documents:,} empty, "
         f"{found.bad_documents:,} unreadable, {dropped:,} dropped of {found.rows:,} rows"
     )
     return [
-        ("order", f"{spec.shuffle} shuffled over all parts, seed {spec.shuffle_seed}"),
+        ("order", f"{spec.shuffle} shuffled over {over}, seed {spec.shuffle_seed}"),
         ("left out", left_out),
     ]
 

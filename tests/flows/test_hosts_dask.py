@@ -1,5 +1,6 @@
 """A run on a Dask cluster: a real scheduler and real workers, one of which dies."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +12,8 @@ from types import MappingProxyType
 import psutil
 import pytest
 
+from streaming_ext.dataset.reading import read_manifest
+from tasks.core.storage import open_storage
 from tests.command_line import (
     PATIENCE_SECONDS,
     CommandLine,
@@ -21,6 +24,7 @@ from tests.command_line import (
 )
 from tests.flows.conftest import SHUFFLE
 from tests.servers.prefect_server import free_port
+from tests.tasks.core.extending.extended import write_source
 
 pytest.importorskip("distributed")
 
@@ -165,6 +169,23 @@ def test_deduplicated(
     )
     assert ended.returncode == 0, ended.stderr
     assert_same_dataset(deduplicated, tmp_path / "out")
+
+
+@pytest.mark.soak
+def test_extended(
+    dask: DaskCluster, with_copies: CommandLine, deduplicated: Path, tmp_path: Path
+) -> None:
+    """By files of which the dataset holds most texts: as on one host."""
+    new = tmp_path / "new"
+    shutil.copytree(with_copies.sources, new)
+    write_source(new / "later.parquet", [f"A text that came later, {n}." * 20 for n in range(99)])
+    for name, executor in (("here", "here"), ("away", f"dask://{dask.address}")):
+        shutil.copytree(deduplicated, tmp_path / name)
+        ended = with_copies.run("extend", tmp_path / name, new, "--executor", executor)
+        assert ended.returncode == 0, ended.stderr
+    assert_same_dataset(tmp_path / "here", tmp_path / "away")
+    added = read_manifest(open_storage(str(tmp_path / "away"))).digests[-1]
+    assert 0 < added.documents <= 99
 
 
 @pytest.mark.soak

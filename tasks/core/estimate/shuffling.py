@@ -6,7 +6,7 @@ import numpy as np
 
 from streaming_ext.dataset.shuffled.keys import num_parts
 from streaming_ext.dataset.spec import DatasetSpec
-from tasks.core.deduplicate.compare import STEP_BYTES
+from tasks.core.deduplicate.compare import RANGE_BYTES
 from tasks.core.deduplicate.digest_runs import ENTRY_BYTES
 from tasks.core.deduplicate.kept_order import DOCUMENT_BYTES as IN_ORDER_DOCUMENT_BYTES
 from tasks.core.estimate.cost import SecondStage
@@ -41,5 +41,5 @@ def second_stage(
         parts=after,
         shuffled=shuffled,
         digests=digests,
-        ranges=max(1, round(digests / STEP_BYTES)) if digests else 0,
+        ranges=max(1, round(digests / RANGE_BYTES)) if digests else 0,
     )

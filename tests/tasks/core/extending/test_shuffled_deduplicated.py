@@ -1,16 +1,20 @@
 """Extensions of datasets of two stages: shuffled by generation, without copies over all of them."""
 
+import io
 import json
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
+from flows.terminal.show_inspect import show_dataset
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.provenance import read_provenance
@@ -19,6 +23,7 @@ from streaming_ext.dataset.schema import to_json
 from streaming_ext.dataset.shuffled.keys import document_keys
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
 from tasks.core.deduplicate import compare
+from tasks.core.inspect.inspect import describe
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
 from tasks.core.verify.verify import verify
@@ -26,7 +31,7 @@ from tests.streaming_ext.test_grown import all_rows, opened, rows_of, steps
 from tests.tasks.core.build_dataset import build_from, tokenize_all
 from tests.tasks.core.deduplicate.test_deduplicate import expected, kept_and_left_out
 from tests.tasks.core.exports.exporting import content
-from tests.tasks.core.extending.extended import extended, finish, planned
+from tests.tasks.core.extending.extended import extended, planned
 
 KINDS: dict[str, dict[str, Any]] = {
     "shuffled": {"shuffle": "documents", "shuffle_seed": 3},
@@ -179,52 +184,72 @@ def test_all_of_it_is_there_already(old: Path, lines: Path, tmp_path: Path, kind
     assert verify(LocalStorage(old), deep=True).findings == ()
 
 
+def test_told_of_documents_that_were_added(lines: Path, tmp_path: Path, vocabulary: Path) -> None:
+    """By the pass of training that grew, by `inspect`, and by what looks for words in texts."""
+    old = made(lines, tmp_path / "sources", vocabulary, KINDS["both"])
+    before = Path(shutil.copytree(old, tmp_path / "before"))
+    extended(old, lines / "2.jsonl")
+    _, state = steps(opened(before), 3)
+    loader = opened(old)
+    loader.load_state_dict(state, extend_state=True)
+    (visit, *_) = loader.trace_document(str(lines / "2.jsonl"), 2)
+    held = [(each.rank, each.sequence) for each in loader.trace(visit.step)]
+    assert (visit.rank, visit.sequence) in held
+    found = [span for each in loader.trace(visit.step) for span in each.spans]
+    assert (str(lines / "2.jsonl"), 2) in {(span.source, span.row) for span in found}
+    told = io.StringIO()
+    show_dataset(describe(LocalStorage(old)), Console(file=told, width=200))
+    shown = told.getvalue()
+    assert "documents shuffled over all parts of each generation, seed 3" in shown
+    assert f"of {3 * 24:,} documents" in shown
+
+
 class _KilledError(BaseException):
     """In place of a signal."""
+
+
+class _Dying:
+    """Counts what is put on and removed from local storage, and dies before one of these."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done, self.dies_before = 0, -1
+        for name in ("put", "put_file", "remove"):
+            monkeypatch.setattr(LocalStorage, name, self._dying(getattr(LocalStorage, name)))
+
+    def _dying(self, whole: Callable[..., None]) -> Callable[..., None]:
+        def call(storage: LocalStorage, *args: Any) -> None:
+            if self.done == self.dies_before:
+                raise _KilledError
+            self.done += 1
+            whole(storage, *args)
+
+        return call
 
 
 def test_killed_anywhere(
     old: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At random moments, again and again: the old generation stays whole, the end is the same."""
+    """Before random steps: what was there stays whole, and the same command comes to the same."""
+    new = [lines / "2.jsonl", lines / "3.jsonl"]
     twin = Path(shutil.copytree(old, tmp_path / "twin"))
-    extended(twin, lines / "2.jsonl", lines / "3.jsonl")
+    dying = _Dying(monkeypatch)
+    extended(twin, *new)
+    steps_of_all, draw = dying.done, random.Random(len(str(old)))
     before = (old / "manifest.json").read_bytes()
-    draw, left, kills = random.Random(7), [0], 0
-
-    def dying(name: str) -> None:
-        whole = getattr(LocalStorage, name)
-
-        def call(storage: LocalStorage, *args: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
-                raise _KilledError
-            return whole(storage, *args)
-
-        monkeypatch.setattr(LocalStorage, name, call)
-
-    for name in ("put", "put_file", "remove"):
-        dying(name)
-    while True:
-        left[0] = draw.randint(1, 25) if kills < 8 else -1
-        storage = None
-        try:
-            plan, storage = planned(old, lines / "2.jsonl", lines / "3.jsonl")
-            if not plan.published:
-                finish(plan, storage)
-            if left[0] <= 0:
-                break
-            left[0] = 0
-            break
-        except _KilledError:
-            kills += 1
-            if (old / "manifest.json").read_bytes() == before:
-                findings = verify(LocalStorage(old)).findings
-                assert findings == (), kills
-    assert kills >= 3
-    left[0] = -1
-    assert files_of(old) == files_of(twin)
-    assert verify(LocalStorage(old)).findings == ()
+    published = set()
+    for begin, end in ((0, 0.5), (0.5, 0.9), (0.9, 1)):
+        root = Path(shutil.copytree(old, tmp_path / f"from {begin}"))
+        dying.done = 0
+        dying.dies_before = draw.randrange(int(begin * steps_of_all), int(end * steps_of_all))
+        with pytest.raises(_KilledError):
+            extended(root, *new)
+        dying.dies_before = -1
+        published.add((root / "manifest.json").read_bytes() != before)
+        assert verify(LocalStorage(root)).findings == ()
+        extended(root, *new)
+        assert files_of(root) == files_of(twin)
+        assert extended(root, *new).published
+    assert False in published
 
 
 def test_begun_by_other_sources(old: Path, lines: Path) -> None:
