@@ -7,6 +7,7 @@ Split = Literal["train", "holdout"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 MANIFEST = "manifest.json"
+EXPORT = "export.json"  # what an export has in its place
 PARTS_FOLDER = "parts"
 DOCUMENTS_FOLDER = "documents"
 DUPLICATES_FOLDER = "duplicates"

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from streaming_ext.dataset.layout import EXPORT
 from tasks.core.exports.plan import all_pieces, read_export_records
-from tasks.core.exports.records import EXPORT, ExportManifest, file_sizes, read_export
+from tasks.core.exports.records import ExportManifest, file_sizes, read_export
 from tasks.core.storage import Storage
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from streaming_ext.dataset.layout import MANIFEST, SPLITS, Split
+from streaming_ext.dataset.layout import EXPORT, MANIFEST, SPLITS, Split
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord, from_json, to_json
@@ -26,7 +26,6 @@ from tasks.core.exports.job import ExportJob
 from tasks.core.exports.part import kept_in
 from tasks.core.exports.records import (
     BEGUN,
-    EXPORT,
     FOLDER,
     ExportIdentity,
     ExportManifest,

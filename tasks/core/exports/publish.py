@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from streaming_ext.dataset.layout import SPLITS, Split
+from streaming_ext.dataset.layout import EXPORT, SPLITS, Split
 from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.errors import StorageError
 from tasks.core.exports.contract import Made
@@ -11,7 +11,6 @@ from tasks.core.exports.formats import made_with
 from tasks.core.exports.plan import ExportPlan, all_pieces, all_sizes, require_records
 from tasks.core.exports.records import (
     BEGUN,
-    EXPORT,
     ExportedPart,
     ExportManifest,
     ExportRecord,

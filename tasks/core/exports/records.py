@@ -5,13 +5,12 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
-from streaming_ext.dataset.layout import Split
+from streaming_ext.dataset.layout import EXPORT, Split
 from streaming_ext.dataset.schema import Count, FileRecord, Hash, Value, from_json
 from streaming_ext.dataset.spec import TokenizerIdentity
 from streaming_ext.errors import ConfigMismatchError, NotADatasetError
 from tasks.core.exports.contract import ExportOptions, Extent, Made
 
-EXPORT = "export.json"  # the commit point, written last
 FOLDER = "export"
 BEGUN = f"{FOLDER}/begun.json"  # gone when the export is whole
 

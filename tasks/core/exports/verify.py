@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import xxhash
 
-from streaming_ext.dataset.layout import RUNS_FOLDER, SPLITS, Split
+from streaming_ext.dataset.layout import EXPORT, RUNS_FOLDER, SPLITS, Split
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.schema import from_json
 from streaming_ext.errors import (
@@ -30,7 +30,6 @@ from tasks.core.exports.part import read_dataset_manifest, write_splits
 from tasks.core.exports.plan import all_pieces, all_sizes
 from tasks.core.exports.records import (
     BEGUN,
-    EXPORT,
     ExportManifest,
     ExportRecord,
     Piece,

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from shlex import quote
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, StorageError
@@ -57,7 +58,7 @@ def compare_copy(
     if same is None:
         raise NotADatasetError(
             f"{copy}: no {contents.manifest.path}, so this is no finished copy. Run `shardmill "
-            f"copy {original} {copy}` to finish it."
+            f"copy {quote(str(original))} {quote(str(copy))}` to finish it."
         )
     moves = [move for unit in (*contents.units, contents.rest) for move in _all_of(unit, copy)]
     sizes, wanted = all_sizes(copy), {contents.manifest.path, *(move.to for move in moves)}

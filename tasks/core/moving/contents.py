@@ -5,14 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.layout import MANIFEST
+from streaming_ext.dataset.layout import EXPORT, MANIFEST
 from streaming_ext.dataset.manifest import Manifest, kept_indexes
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord, from_json, to_json
 from streaming_ext.errors import CorruptDatasetError
 from tasks.core.exports.describe import is_export
 from tasks.core.exports.records import (
-    EXPORT,
     ExportRecord,
     Piece,
     read_export,

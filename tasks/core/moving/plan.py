@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from streaming_ext.dataset.layout import MANIFEST
+from streaming_ext.dataset.layout import EXPORT, MANIFEST
 from streaming_ext.errors import ConfigMismatchError, StorageError, UsageError
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.exports.plan import all_sizes
-from tasks.core.exports.records import EXPORT
 from tasks.core.moving.begun import BEGUN, begin, is_begun
 from tasks.core.moving.config import CopyConfig, MergeConfig
 from tasks.core.moving.contents import Contents, as_published, contents_of

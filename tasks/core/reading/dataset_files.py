@@ -7,7 +7,7 @@ from pathlib import Path
 from streaming_ext.dataset.compression import decompress
 from streaming_ext.dataset.extended.generations import chosen_generation
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.layout import MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER, Split
+from streaming_ext.dataset.layout import EXPORT, MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER, Split
 from streaming_ext.dataset.reading import manifest_of
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shard import Shard, TokenArray
@@ -125,6 +125,11 @@ class DatasetFiles:
             newest = manifest_of(data, where=f"{self.storage}/{MANIFEST}")
             older = chosen_generation(newest, data, self.generation, where=str(self.storage))
             return data if older is None else self.read(older, limit=MAX_JSON_BYTES)
+        if EXPORT in self.sizes:
+            raise NotADatasetError(
+                f"{self.storage} is an export for another trainer, not a dataset. Name the dataset "
+                f"that it was made from, or make one of it with `shardmill import`."
+            )
         records = sum(path.startswith(f"{PARTS_FOLDER}/") for path in self.sizes)
         if records:
             raise NotADatasetError(

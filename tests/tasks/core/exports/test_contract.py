@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from streaming_ext.dataset.layout import EXPORT
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
 from tasks.core.exports import publish as publishing
 from tasks.core.exports.describe import describe_export, is_export
 from tasks.core.exports.formats import FORMATS
 from tasks.core.exports.plan import let_be, read_export_records
-from tasks.core.exports.records import BEGUN, EXPORT
+from tasks.core.exports.records import BEGUN
 from tasks.core.exports.verify import verify_export
 from tasks.core.storage import LocalStorage, open_storage
 from tests.tasks.core.exports.exporting import (

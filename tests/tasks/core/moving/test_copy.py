@@ -64,6 +64,14 @@ def test_every_unit_may_be_the_last_one_before_a_kill(second: Path, tmp_path: Pa
         assert content(output) == content(second)
 
 
+def test_what_there_is_no_copy_of_yet(first: Path, tmp_path: Path) -> None:
+    """The command that is named can be pasted into a shell."""
+    place = tmp_path / "a copy"
+    place.mkdir()
+    with pytest.raises(NotADatasetError, match=f"`shardmill copy {first} '{place}'` to finish it"):
+        compare_copy(open_storage(str(first)), open_storage(str(place)))
+
+
 def test_a_damaged_original_is_not_copied(first: Path, tmp_path: Path) -> None:
     original = Path(shutil.copytree(first, tmp_path / "original"))
     shard = sorted((original / "train/00001").iterdir())[0]

@@ -11,14 +11,19 @@ from streaming_ext import StreamingTokenDataset
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.dataset.schema import from_json
-from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from streaming_ext.errors import (
+    ConfigMismatchError,
+    CorruptDatasetError,
+    NotADatasetError,
+    UsageError,
+)
 from tasks.core.inspect.inspect import describe
 from tasks.core.moving.config import MergeConfig
 from tasks.core.moving.plan import plan_merge
 from tasks.core.storage import open_storage
 from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_dataset, build_from
-from tests.tasks.core.exports.exporting import content
+from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.moving.moved import begin, finish, merged
 
 
@@ -191,3 +196,9 @@ def test_a_forged_list_of_what_was_merged_is_found(both: Path, tmp_path: Path) -
     (copy / "manifest.json").write_text(text + "\n")
     found = verify(open_storage(str(copy))).findings
     assert any(finding.file == "parts/00002.json" for finding in found)
+
+
+def test_an_export_is_no_dataset(first: Path, tmp_path: Path) -> None:
+    export = exported(first, tmp_path / "export", "nanogpt")
+    with pytest.raises(NotADatasetError, match="is an export for another trainer, not a dataset"):
+        merged([first, export], tmp_path / "both")
