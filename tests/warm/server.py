@@ -40,6 +40,7 @@ IMPORTED = (  # by Prefect and others, when a flow runs and is reported on
     "prefect.server.api.server",  # what it takes from its environment now is how often it cleans up
     "prefect.task_engine",
     "prefect.task_runners",
+    "s3fs",
     "uvicorn",
 )
 MESSAGE_BYTES = 2**18
