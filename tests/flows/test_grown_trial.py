@@ -30,6 +30,7 @@ from tests.streaming_ext.test_grown import all_rows, opened, rows_of, steps
 
 pytestmark = [
     pytest.mark.soak,
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(namespaces.why_not() is not None, reason=namespaces.why_not() or "they can"),
 ]
 DOCUMENTS = 400  # a file
