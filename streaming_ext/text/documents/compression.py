@@ -1,5 +1,6 @@
 """Compressed source files: streams of what is in them, read in order and never whole."""
 
+import bz2
 import lzma
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from streaming_ext.text.documents.source_format import SeekableBytes, SourceByte
 
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
 _REQUEST_BYTES = 2**20  # of a file that is not here
+_PACKED_BYTES = 2**17  # that are taken from a file at once
 _LARGEST_GROWTH = 1000  # bytes for a byte of file: text gives 2 to 10
 _ALWAYS_ALLOWED_BYTES = 2**30
 
@@ -87,6 +89,60 @@ def packed_suffixes(*plain: str) -> tuple[str, ...]:
     return tuple(f"{suffix}{packed}" for suffix in plain for packed in ("", *CODECS))
 
 
+class _Members:
+    """What members of a packed file hold, one after another; all of the file must be members.
+
+    Args:
+        raw: the file.
+        begin: what unpacks a member.
+        padded: whether zeros may stand behind members, in multiples of four.
+    """
+
+    def __init__(
+        self,
+        raw: BinaryIO,
+        begin: Callable[[], lzma.LZMADecompressor | bz2.BZ2Decompressor],
+        *,
+        padded: bool,
+    ) -> None:
+        self._raw, self._begin, self._padded = raw, begin, padded
+        self._member, self._rest, self._ended = begin(), b"", False
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, as many unless they end.
+
+        Raises:
+            lzma.LZMAError, OSError: something stands there that is no member.
+            EOFError: the last member is cut short.
+        """
+        pieces: list[bytes] = []
+        while size and not self._ended:
+            if self._member.eof:
+                self._next()
+                continue
+            packed = b""
+            if self._member.needs_input:
+                packed, self._rest = self._rest or self._raw.read(_PACKED_BYTES), b""
+                if not packed:
+                    raise EOFError("it ends within a member")
+            pieces.append(self._member.decompress(packed, max_length=size))
+            size -= len(pieces[-1])
+        return b"".join(pieces)
+
+    def _next(self) -> None:
+        """Begin the member behind one that has ended, if there is another."""
+        zeros, rest = 0, self._member.unused_data
+        while rest or (rest := self._raw.read(_PACKED_BYTES)):
+            self._rest = rest.lstrip(b"\0") if self._padded else rest
+            zeros += len(rest) - len(self._rest)
+            rest = b""
+            if self._rest:
+                break
+        if zeros % 4:
+            raise EOFError(f"{zeros} zeros behind a member, where they come in fours")
+        self._member, self._ended = self._begin(), not self._rest
+
+
 class PlainStream:
     """The content of a file, unpacked; knows how much of the file it has used."""
 
@@ -98,9 +154,11 @@ class PlainStream:
         codec = codec_of(name)
         self._packed = codec != "none"
         self._left = _LARGEST_GROWTH * size + _ALWAYS_ALLOWED_BYTES
-        self._stream: lzma.LZMAFile | pa.CompressedInputStream | BinaryIO
-        if codec == "xz":
-            self._stream = lzma.LZMAFile(raw)  # noqa: SIM115 - holds nothing open of its own
+        self._stream: _Members | pa.CompressedInputStream | BinaryIO
+        if codec == "xz":  # which also may be LZMA's older format
+            self._stream = _Members(raw, lzma.LZMADecompressor, padded=True)
+        elif codec == "bz2":
+            self._stream = _Members(raw, bz2.BZ2Decompressor, padded=False)
         elif self._packed:
             self._stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
         else:

@@ -152,11 +152,28 @@ def test_members_one_after_another(tmp_path: Path, codec: str) -> None:
     path = tmp_path / f"x.jsonl{suffix}"
     compression.pack(GOOD * 100, path, codec)
     packed = path.read_bytes()
+    compression.pack(b"", path, codec)
+    empty = path.read_bytes()
     assert len(rows(path, packed * 3)) == 300
-    with pytest.raises(SourceError, match="damaged or cut short"):
-        rows(path, packed * 2 + packed[: len(packed) // 2])
+    assert len(rows(path, packed + empty + packed)) == 200
+    beginning = bytes([packed[0] ^ 1]) + packed[1:]
+    for behind in (packed[: len(packed) // 2], packed[:2], beginning, b"else", b"\0" * 3):
+        with pytest.raises(SourceError, match="damaged or cut short"):
+            rows(path, packed * 2 + behind)
     with pytest.raises(SourceError, match="an empty file, which no packed file is"):
         rows(path, b"")
+
+
+def test_xz_may_be_padded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.jsonl.xz"
+    compression.pack(GOOD * 100, path, "xz")
+    packed = path.read_bytes()
+    for taken in (1, 5, 2**17):
+        monkeypatch.setattr(compression, "_PACKED_BYTES", taken)
+        assert len(rows(path, packed + b"\0" * 8 + packed + b"\0" * 4)) == 200
+        for zeros in (1, 6):
+            with pytest.raises(SourceError, match="damaged or cut short"):
+                rows(path, packed + b"\0" * zeros + packed)
 
 
 class TestLook:
