@@ -6,6 +6,7 @@ that a step behind this one may have to read again.
 
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import (
@@ -154,6 +155,8 @@ class Workers:
 def _begin(function: Callable[[Sequence[Sample]], list[Sample]]) -> None:
     global _function  # noqa: PLW0603 - of this process alone, which exists for it
     _function = function
+    # Ctrl+C reaches all processes of a terminal; what it means is for the one that trains to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import time
 from functools import partial
 from multiprocessing.connection import Connection
@@ -68,3 +69,14 @@ def test_a_pass_that_is_not_begun_leaves_no_worker() -> None:
     with pytest.raises(ValueError, match="refused"):
         CheckpointableDataset(refuses, "own").parallel_map(with_pid, max_workers=1).iter()
     wait_for(lambda: children() <= before)
+
+
+def interrupted(sample: dict[str, Any]) -> dict[str, Any]:
+    os.kill(os.getpid(), signal.SIGINT)
+    return sample
+
+
+def test_ctrl_c_is_left_to_the_process_that_trains() -> None:
+    """Which may end its step first, and save a state; no worker prints a traceback."""
+    dataset = CheckpointableDataset.from_sequence(SAMPLES).parallel_map(interrupted, max_workers=1)
+    assert [sample["id"] for sample in dataset] == [sample["id"] for sample in SAMPLES]
