@@ -7,11 +7,12 @@ braceexpand, SOURCE a folder with epochraft's package. Each figure is of a proce
 the same files with the same tokenizer of transformers: files, tokenize, an end of text, rows of
 1,024, shuffle(1000), batch(8); and the same with a Python map and filter of every document. Tokens
 a second by the clock, from the first batch on, of a pass or of so many seconds (--seconds). `cores`
-are those that the process and its workers kept busy meanwhile: a chain tokenizes in two threads,
+are those that the process and its workers kept busy meanwhile, and tokens a second of each of them
+say what a free core would do, also where others work on the machine. A chain tokenizes in two,
 `here` in none beside the one that asks, as a worker of a DataLoader does with `max_workers=1`.
 `twice` are two processes at once that know nothing of each other: what this machine gives two, to
-which two workers can come near. Each round goes through all of them (--rounds), and ratios are
-medians of those within a round: a busy machine gives each round other figures.
+which two workers can come near. Each round goes through all of them (--rounds), and ratios, by the
+clock and by processor time, are medians of those within a round.
 """
 
 import argparse
@@ -73,12 +74,14 @@ def engine(options: argparse.Namespace) -> dict[str, Any]:
                    for n in range(0, len(texts), 1000)]  # fmt: skip
     fast.ids(blocks[0])
     meet(options)
-    began, tokens = time.perf_counter(), 0
+    began, before, tokens = time.perf_counter(), time.process_time(), 0
     for texts in blocks:
         tokens += len(fast.ids(texts).values)
         if time.perf_counter() - began > options.seconds:
             break
-    return {"tokens": tokens, "seconds": time.perf_counter() - began, "first": 0.0}
+    seconds = time.perf_counter() - began
+    return {"tokens": tokens, "seconds": seconds, "first": 0.0,
+            "cores": (time.process_time() - before) / seconds}  # fmt: skip
 
 
 def meet(options: argparse.Namespace) -> None:
@@ -100,7 +103,7 @@ def watch(batches: Iterable[Any], options: argparse.Namespace) -> dict[str, Any]
         tokens += batch["input_ids"].numel()
         if time.perf_counter() - first > options.seconds:
             break
-        if tokens // batch["input_ids"].numel() % 100 == 0:
+        if tokens // batch["input_ids"].numel() % 20 == 0:
             used = processor_seconds() - before  # workers may be gone at the end
             cores = used / (time.perf_counter() - first)
     assert first is not None
@@ -177,13 +180,15 @@ def main() -> None:
         work = {"engine": engine, "epochraft": epochraft, "datasets": datasets}
         print(json.dumps(work.get(options.run.partition(",")[0], ours)(options)), flush=True)
         os._exit(0)  # epochraft's threads abort the interpreter when it ends
-    rates: dict[str, list[float]] = {}
+    rates: dict[str, list[tuple[float, float]]] = {}
     for _ in range(options.rounds):
         for run in OURS + (PEERS if options.peers else ()):
             found = measured(options, run)
-            rates.setdefault(run, []).append(sum(one["tokens"] / one["seconds"] for one in found))
+            rate = sum(one["tokens"] / one["seconds"] for one in found) / 1e6
+            of_core = rate / sum(one["cores"] for one in found)
+            rates.setdefault(run, []).append((rate, of_core))
             more = [{k: round(v, 2) for k, v in one.items() if k != "tokens"} for one in found]
-            print(f"{run:26} {rates[run][-1] / 1e6:7.2f} M tokens/s", *more,
+            print(f"{run:26} {rate:7.2f} M tokens/s, {of_core:7.2f} a core", *more,
                   f"load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
     for one, other in (
         ("chain", "engine"), ("engine, twice", "engine"), ("chain, here, twice", "chain, here"),
@@ -193,9 +198,10 @@ def main() -> None:
         ("chain, map and filter", "epochraft, map and filter"),
     ):  # fmt: skip
         if other in rates:
-            each = [a / b for a, b in zip(rates[one], rates[other], strict=True)]
-            print(f"{one} / {other}: {statistics.median(each):.2f}",
-                  f"({min(each):.2f} to {max(each):.2f})")  # fmt: skip
+            each = [[a / b for a, b in zip(first, second, strict=True)]
+                    for first, second in zip(rates[one], rates[other], strict=True)]  # fmt: skip
+            clock, core = (statistics.median(ratio) for ratio in zip(*each, strict=True))
+            print(f"{one} / {other}: {clock:.2f}, by processor time {core:.2f}")
 
 
 def measured(options: argparse.Namespace, run: str) -> list[dict[str, Any]]:

@@ -5,9 +5,10 @@ FOLDER holds JSON Lines, of which hard links are made beside it until they are s
 Runs: a chain (files, tokenize, an end of text, rows of 1,024, shuffle(1000), batch(8)), and
 StreamingTextDataset, which counts all of the text and then reads it, with --cache-limit of tokens
 on disk; each also with two workers. Told ten times a stage: memory that the process has for itself
-(`RssAnon`), with mapped files (`VmRSS`) and at most by then (`VmHWM`), and what its workers have,
-pages that are shared counted in parts (`Pss`). The slope is of own memory and workers' over the
-last three quarters of a stage, in MB a gigabyte of text: an engine remembers words of the first.
+(`RssAnon`), with mapped files (`VmRSS`) and at most by then (`VmHWM`), and what its workers have
+for themselves (`Pss_Anon`) and of mapped files (`Pss_File`: tokens in the cache, which the system
+may take back), pages that are shared counted in parts. The slope is of what all have for
+themselves, over the last three quarters of a stage, in MB a gigabyte of text.
 """
 
 import argparse
@@ -40,16 +41,16 @@ def memory() -> dict[str, float]:
     lines = Path("/proc/self/status").read_text().splitlines()
     own = {name: int(line.split()[1]) / 1e3 for line in lines if line.count("kB") == 1
            for name in [line.partition(":")[0]]}  # fmt: skip
-    workers = 0.0
+    workers = dict.fromkeys(("Pss_Anon", "Pss_File"), 0.0)
     for child in psutil.Process().children(recursive=True):
         try:
             found = Path(f"/proc/{child.pid}/smaps_rollup").read_text()
         except (FileNotFoundError, ProcessLookupError):  # it ended
             continue
-        workers += next((int(line.split()[1]) / 1e3 for line in found.splitlines()
-                         if line.startswith("Pss:")), 0.0)  # fmt: skip
-    return {"RssAnon": own["RssAnon"], "VmRSS": own["VmRSS"], "VmHWM": own["VmHWM"],
-            "workers": workers}  # fmt: skip
+        for name, _, size in (line.partition(":") for line in found.splitlines()):
+            if name in workers:
+                workers[name] += int(size.split()[0]) / 1e3
+    return {name: own[name] for name in ("RssAnon", "VmRSS", "VmHWM")} | workers
 
 
 @dataclass(slots=True)
@@ -109,7 +110,7 @@ def text(options: argparse.Namespace, watch: Watch, workers: int) -> None:
 def slope(seen: list[dict[str, Any]], gigabytes: float) -> float:
     """MB a gigabyte of text, of a stage that went through so many, evenly."""
     later = seen[len(seen) // 4 :]
-    owned = [one["RssAnon"] + one["workers"] for one in later]
+    owned = [one["RssAnon"] + one["Pss_Anon"] for one in later]
     # Tokens come evenly; while they are counted, none do, and time does.
     at = np.array([one["tokens"] or one["seconds"] - seen[0]["seconds"] for one in later])
     return float(np.polyfit(at / at[-1] * gigabytes, owned, 1)[0])
@@ -121,8 +122,10 @@ def tell(run: str, seen: list[dict[str, Any]], gigabytes: float) -> dict[str, fl
     for stage, some in itertools.groupby(seen, lambda one: one["stage"]):
         of_stage = list(some)
         for one in of_stage[:: max(len(of_stage) // 10, 1)]:
-            told = ", ".join(f"{name} {one[name]:,.0f}"
-                             for name in ("RssAnon", "VmRSS", "VmHWM", "workers"))  # fmt: skip
+            told = ", ".join(
+                f"{name} {one[name]:,.0f}"
+                for name in ("RssAnon", "VmRSS", "VmHWM", "Pss_Anon", "Pss_File")
+            )
             print(f"{run}, {stage}: {one['seconds']:6.0f} s, {one['tokens'] / 1e6:7,.0f} M tokens; "
                   f"MB: {told}", flush=True)  # fmt: skip
         slopes[stage] = slope(of_stage, gigabytes)
