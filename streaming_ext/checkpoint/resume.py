@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 from streaming_ext.checkpoint.generations import (
@@ -16,7 +17,6 @@ from streaming_ext.checkpoint.state import LoaderState, StreamState
 from streaming_ext.from_text.fingerprint import PREFIX, text_fingerprint
 from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
 from streaming_ext.sampler.nodes.node_local import NodeGroup
-from streaming_ext.sampler.schedule import Schedule
 from streaming_ext.shards.cache import ShardCache
 
 
@@ -98,7 +98,7 @@ class Resume:
     ) -> Cursor:
         """The cursor that a state stands for, when its order is this one.
 
-        Where the streams or the size of an epoch were allowed to change, a new epoch begins in
+        Where a change that was allowed has places of an epoch be other draws, a new epoch begins in
         which each stream goes on from its own count.
 
         Args:
@@ -130,13 +130,36 @@ class Resume:
             if self.plan.steps_left(cursor) == 0:  # saved behind the last step of an epoch
                 cursor = self.plan.next_epoch(cursor)
             return cursor
-        drawn = {stream.fingerprint: stream.drawn for stream in old.streams}
-        row = self.plan.row
-        before = [-(-drawn.get(stream.fingerprint, 0) // row) * row for stream in now.streams]
-        length = Schedule.whole(old.order["sequence_length"], name="sequence_length").largest
-        tokens = old.tokens(length) + old.sequences * length
-        return Cursor(epoch=old.epoch + (old.sequences > 0), place=0, before=tuple(before),
-                      tokens=tokens)  # fmt: skip
+        return self._new_epoch(old, now)
+
+    def _new_epoch(self, old: LoaderState, now: LoaderState) -> Cursor:
+        """The beginning of an epoch in which each stream goes on from its own count.
+
+        Of a stream that is there twice, the first goes on from the first one's count. Counts are
+        rounded up to rows of canonical nodes, where streams are dealt out in such; and those of
+        sequences of another length to as many tokens.
+        """
+        counts: dict[str, list[int]] = {}
+        for stream in old.streams:
+            counts.setdefault(stream.fingerprint, []).append(stream.drawn)
+        row = gcd(self.plan.row, self.lanes)
+        before = []
+        for stream in now.streams:
+            own = counts.get(stream.fingerprint)
+            tokens = own.pop(0) * old.longest if own else 0
+            before.append(-(-tokens // (now.longest * row)) * row)
+        growth = None
+        if len(before) == 1 and counts.keys() == {now.streams[0].fingerprint}:
+            if old.numbering == now.numbering:
+                earlier = self.plan.grown.earlier
+                growth = self.plan.grown.still(growth_of(old.grown, earlier), before[0])
+        return Cursor(
+            epoch=old.epoch + (old.sequences > 0),
+            place=0,
+            before=tuple(before),
+            tokens=old.tokens(old.longest) + old.sequences * old.longest,
+            grown=growth,
+        )
 
     def _of_datasets(self, state: LoaderState) -> LoaderState:
         """A state of texts as one of the datasets that were made of them, where they are these."""

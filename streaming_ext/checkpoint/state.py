@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
+from streaming_ext.sampler.schedule import Schedule
 
 STATE_VERSION: Final = FormatVersion(1, 2)  # the newest that is read here
 # Settings of a mixture that changes: where they differ, an epoch has other sequences.
 MIXING: Final = ("proportions", "max_repeats", "at_max_repeats")
+_WHOLE_STEPS: Final = ("per_stream", "stratified")  # what is of one stream goes with global_batch
 _OVERRIDE = "Use the old values, or pass load_state_dict(..., allow_changes=[...]) naming them."
 
 
@@ -80,14 +82,30 @@ class LoaderState:
             return self.tokens_before
         return sum(stream.before for stream in self.streams) * length
 
+    @property
+    def longest(self) -> int:
+        """Tokens of its sequences, of the longest where their length changes."""
+        return Schedule.whole(self.order["sequence_length"], name="sequence_length").largest
+
+    @property
+    def numbering(self) -> tuple[Any, ...]:
+        """What decides which sequence has which number in a pass over a stream."""
+        names = ("exclude", "packing", "document_multiple")
+        return (*(self.order.get(name) for name in names), self.longest)
+
     def deals_out_as(self, other: "LoaderState") -> bool:
-        """Whether the places of an epoch are the same streams', in the same amounts."""
+        """Whether each place of an epoch is the same draw of the same stream."""
+        return self._dealt() == other._dealt()
 
-        def dealt(state: "LoaderState") -> list[Any]:
-            told = [state.order.get(name) for name in MIXING]
-            return [*told, *((stream.fingerprint, stream.choose) for stream in state.streams)]
-
-        return dealt(self) == dealt(other)
+    def _dealt(self) -> list[Any]:
+        names = [*MIXING]
+        if len(self.streams) > 1:
+            names.append("batching_method")
+            if self.order.get("batching_method") in _WHOLE_STEPS:
+                names.append("global_batch")
+        told = [self.order.get(name) for name in names]
+        amounts = [(stream.fingerprint, stream.choose) for stream in self.streams]
+        return [self.numbering, told, amounts]
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> "LoaderState":
@@ -148,7 +166,9 @@ class LoaderState:
         if "streams" not in allow_changes:
             ours = [(stream.fingerprint, stream.choose) for stream in self.streams]
             theirs = [(stream.fingerprint, stream.choose) for stream in now.streams]
-            if ours != theirs and "epoch_size" not in allow_changes:
+            # Another size of an epoch is no other data: each stream may give another amount of it.
+            parts = slice(1) if "epoch_size" in allow_changes else slice(2)
+            if [each[parts] for each in ours] != [each[parts] for each in theirs]:
                 lines.append(
                     f"streams: the state has (fingerprint, sequences an epoch) {ours}, "
                     f"this loader {theirs}"

@@ -105,10 +105,12 @@ class DomainCounts:
             if told is None or told["by"] != self._domains.by:
                 return
             numbers = {name: number for number, name in enumerate(self._domains.names)}
-            of_stream = {each["fingerprint"]: each["tokens"] for each in told["streams"]}
+            of_stream: dict[str, list[Mapping[str, int]]] = {}  # one dataset may be two streams
+            for each in told["streams"]:
+                of_stream.setdefault(each["fingerprint"], []).append(each["tokens"])
             for stream, fingerprint in enumerate(fingerprints):
-                own = [each for each in (fingerprint, *earlier) if each in of_stream][:1]
-                for name, tokens in of_stream[own[0]].items() if own else ():
+                own = [each for each in (fingerprint, *earlier) if of_stream.get(each)][:1]
+                for name, tokens in of_stream[own[0]].pop(0).items() if own else ():
                     self._counts[stream, numbers[name]] = tokens
         except (KeyError, TypeError, AttributeError) as error:
             raise ConfigMismatchError(f"The state's counts are damaged: {error!r}.") from error

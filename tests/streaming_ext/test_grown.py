@@ -108,6 +108,22 @@ def test_through_two_extensions_on_other_ranks(generations: list[Path]) -> None:
     assert first + second + third + rest == all_rows(generations[2])
 
 
+def test_a_pass_that_grew_goes_on_in_epochs_of_another_size(generations: list[Path]) -> None:
+    first, state = steps(opened(generations[0]), 9)
+    loader = opened(generations[1])
+    loader.load_state_dict(state, extend_state=True)
+    second, state = steps(loader, 6)
+    wanted = all_rows(generations[1])
+    left = wanted.total() - first.total() - second.total()
+    changed = opened(generations[1], epoch_size=left)
+    changed.load_state_dict(state, allow_changes=["epoch_size"])
+    rest: Rows = Counter(row for batch in changed for row in rows_of(batch))
+    assert first + second + rest == wanted
+    # and the pass behind it is a plain one
+    following = Counter(row for batch in changed for row in rows_of(batch))
+    assert max(following.values()) == 1
+
+
 def test_the_same_in_workers_and_from_the_dataset(generations: list[Path]) -> None:
     _, state = steps(opened(generations[0]), 9)
     here = opened(generations[1])

@@ -151,12 +151,13 @@ def test_a_mixture_that_changes_goes_on_at_any_step(mixing, epoch) -> None:
     other = plan_of(mixing, ranks=3)
     drawn = [0] * len(mixing.shares)
     fingerprints = tuple("abcd"[: len(mixing.shares)])
+    told = {"sequence_length": 4, **mixing.identity()}
     for step in range(len(steps)):
         assert plan.seen(plan.after(begin, step)) == tuple(
             a + b for a, b in zip(begin.before, drawn, strict=True)
         )
-        saved = Resume(plan=plan, settings=mixing.identity(), fingerprints=fingerprints, lanes=2)
-        loaded = Resume(plan=other, settings=mixing.identity(), fingerprints=fingerprints, lanes=2)
+        saved = Resume(plan=plan, settings=told, fingerprints=fingerprints, lanes=2)
+        loaded = Resume(plan=other, settings=told, fingerprints=fingerprints, lanes=2)
         cursor = loaded.cursor_of(saved.state_of(plan.after(begin, step)).to_dict(),
                                   allow_changes=())  # fmt: skip
         assert tuple(map(np.ndarray.tolist, other.whole_step(cursor, 0))) == steps[step]

@@ -1,0 +1,172 @@
+"""Changes that a state may be loaded with: when a place is kept, and when a new epoch begins."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext.errors import ConfigMismatchError
+from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+
+Open = Callable[..., StreamingTokenDataset]
+Sequences = list[tuple[int, int]]
+
+
+def taken(loader: StreamingTokenLoader, steps: int | None = None) -> Sequences:
+    """Stream and number of each sequence of some steps, or of all that are left of the epoch."""
+    found: Sequences = []
+    for number, batch in enumerate(loader, start=1):
+        pairs = zip(batch["stream_ids"].tolist(), batch["sequence_ids"].tolist(), strict=True)
+        found += pairs
+        if number == steps:
+            break
+    return found
+
+
+def saved(loader: StreamingTokenLoader) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(json.dumps(loader.state_dict()))
+    return state
+
+
+@pytest.fixture
+def opened(open_raw: Open) -> Callable[..., StreamingTokenLoader]:
+    def make(**changes: Any) -> StreamingTokenLoader:
+        usual = {"extras": ["sequence_ids", "stream_ids"]}
+        return StreamingTokenLoader(open_raw(**(usual | changes)))
+
+    return make
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "excluded.parquet"
+    pq.write_table(pa.table({"source": ["mem://source-1.parquet"], "row": [1]}), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    root = tmp_path_factory.mktemp("other") / "dataset"
+    return build(root, numbered_parts(some_documents(300, seed=1)), compression="none")
+
+
+def test_another_size_of_an_epoch_is_no_other_data(opened, other) -> None:
+    loader = opened(epoch_size=200)
+    seen = taken(loader, 10)
+    for size in (200, 300):
+        with pytest.raises(ConfigMismatchError, match="streams: the state has"):
+            opened(local=other.root, epoch_size=size).load_state_dict(
+                saved(loader), allow_changes=["epoch_size"]
+            )
+    changed = opened(epoch_size=300)
+    changed.load_state_dict(saved(loader), allow_changes=["epoch_size"])
+    rest = taken(changed)
+    assert len({*seen, *rest}) == len(seen) + len(rest) == 340
+    replaced = opened(local=other.root, epoch_size=300)
+    replaced.load_state_dict(saved(loader), allow_changes=["epoch_size", "streams"])
+    assert saved(replaced)["streams"][0]["before"] == 0
+
+
+@pytest.mark.parametrize("named", [("exclude",), ("exclude", "epoch_size", "streams")])
+def test_another_table_of_exclusions_begins_a_new_epoch(opened, table, named) -> None:
+    loader = opened(epoch_size=200)
+    taken(loader, 10)
+    changed = opened(epoch_size=200, exclude=table)
+    changed.load_state_dict(saved(loader), allow_changes=named)
+    state = saved(changed)
+    assert (state["epoch"], state["sample_in_epoch"]) == (1, 0)
+    assert state["streams"][0]["before"] == 40
+    assert changed.tokens_seen == loader.tokens_seen
+
+
+@pytest.mark.parametrize(("change", "named"), [
+    ({"packing": "best_fit"}, ["packing"]),
+    ({"packing": "best_fit", "document_multiple": 2}, ["packing", "document_multiple"]),
+])  # fmt: skip
+def test_other_packing_begins_a_new_epoch(opened, change, named) -> None:
+    loader = opened(epoch_size=200)
+    taken(loader, 10)
+    changed = opened(epoch_size=200, **change)
+    changed.load_state_dict(saved(loader), allow_changes=named)
+    assert (changed.epoch, changed.step) == (1, 0)
+
+
+def test_rows_of_another_length_count_as_many_tokens(opened) -> None:
+    loader = opened(epoch_size=200, sequence_length=8)
+    taken(loader)
+    taken(loader, 10)
+    longer = opened(epoch_size=200, sequence_length=16)
+    longer.load_state_dict(saved(loader), allow_changes=["sequence_length"])
+    assert (longer.epoch, longer.step) == (2, 0)
+    assert longer.tokens_seen == loader.tokens_seen == 240 * 8
+    assert longer.achieved()[0].tokens == 240 * 8
+    taken(longer, 5)
+    shorter = opened(epoch_size=200, sequence_length=4)
+    shorter.load_state_dict(saved(longer), allow_changes=["sequence_length"])
+    assert shorter.tokens_seen == longer.tokens_seen == (240 + 40) * 8
+    assert shorter.achieved()[0].sequences == (240 + 40) * 2
+
+
+def two(raw: Built, other: Built) -> list[TokenStream]:
+    return [TokenStream(local=built.root, choose=240) for built in (raw, other)]
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    (("stratified", 8), ("stratified", 12)),
+    (("per_stream", 8), ("per_stream", 24)),
+    (("random", 8), ("stratified", 8)),
+    (("per_stream", 8), ("random", 8)),
+    (("device_per_stream:4", 8), ("device_per_stream:2", 8)),
+])  # fmt: skip
+def test_steps_dealt_out_otherwise_begin_a_new_epoch(opened, raw, other, old, new) -> None:
+    """Each stream goes on from its own count: nothing of a pass comes twice, nothing is missed."""
+    streams = {"local": None, "streams": two(raw, other)}
+    loader = opened(**streams, batching_method=old[0], batch_size=old[1])
+    seen = taken(loader, 24)
+    changed = opened(**streams, batching_method=new[0], batch_size=new[1])
+    state = saved(loader)
+    changed.load_state_dict(state, allow_changes=["batching_method", "global_batch"])
+    after = saved(changed)
+    assert after["epoch"] == 1
+    assert [each["before"] for each in after["streams"]] == [
+        sum(stream == number for stream, _ in seen) for number in range(2)
+    ]
+    rest = taken(changed)
+    assert len({*seen, *rest}) == len(seen) + len(rest) == 24 * 8 + 480
+
+
+def test_a_mixture_with_steps_of_another_size_keeps_its_place(opened, raw, other) -> None:
+    streams = {"local": None, "streams": two(raw, other)}
+    loader = opened(**streams, batch_size=8)
+    seen = taken(loader, 9)
+    changed = opened(**streams, batch_size=12)
+    changed.load_state_dict(saved(loader), allow_changes=["global_batch"])
+    assert changed.epoch == 0
+    rest = taken(changed)
+    assert len({*seen, *rest}) == len(seen) + len(rest) == 480
+
+
+def test_two_streams_of_one_dataset_have_a_count_each(opened, raw) -> None:
+    def streams(*shares: float) -> dict[str, Any]:
+        return {"local": None, "domain_by": "folder", "streams": [
+            TokenStream(local=raw.root, proportion=share) for share in shares
+        ]}  # fmt: skip
+
+    loader = opened(**streams(0.8, 0.2), epoch_size=400)
+    taken(loader, 60)
+    told = [stream["drawn"] for stream in saved(loader)["streams"]]
+    assert told[0] > 2 * told[1]
+    again = opened(**streams(0.8, 0.2), epoch_size=400)
+    again.load_state_dict(saved(loader))
+    assert again.achieved() == loader.achieved()
+    changed = opened(**streams(0.8, 0.2), epoch_size=800)
+    changed.load_state_dict(saved(loader), allow_changes=["epoch_size"])
+    assert [stream["before"] for stream in saved(changed)["streams"]] == told
+    fewer = opened(**streams(1), epoch_size=400)
+    fewer.load_state_dict(saved(loader), allow_changes=["streams"])
+    assert [stream["before"] for stream in saved(fewer)["streams"]] == told[:1]
