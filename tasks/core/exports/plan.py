@@ -1,6 +1,5 @@
 """What an export has to do: the parts of its dataset, and which of them the output holds."""
 
-import shutil
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ from streaming_ext.errors import (
     CorruptDatasetError,
     DatasetError,
     NotADatasetError,
-    ScratchError,
     UsageError,
 )
 from streaming_ext.text.parts.part import Part
@@ -41,6 +39,7 @@ from tasks.core.planning.run_plan import StageName
 from tasks.core.planning.surroundings import require_outside
 from tasks.core.reading.opened import open_dataset, read_record
 from tasks.core.storage import Storage, open_storage
+from tasks.core.storage.scratch import drop_scratch, take_scratch
 
 _IO_THREADS = 8
 
@@ -291,13 +290,7 @@ def prepare(plan: ExportPlan, output: Storage) -> None:
     """
     output.remove_incoming()
     keep = plan.assembly if BEGUN in output.list(FOLDER) else None
-    try:
-        for leftover in plan.scratch.glob("*"):
-            if leftover != keep:
-                shutil.rmtree(leftover, ignore_errors=True)
-        plan.scratch.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ScratchError(f"Cannot write to scratch {plan.scratch}: {error.strerror}.") from error
+    take_scratch(plan.scratch, keep=[] if keep is None else [keep])
     output.put(BEGUN, to_json(plan.identity))
     # Of what is made again nothing says that it is whole, whoever is killed meanwhile.
     keeper = plan.keeper(output)
@@ -316,7 +309,7 @@ def let_be(plan: ExportPlan, output: Storage) -> None:
 
 def remove_scratch(plan: ExportPlan) -> None:
     """Remove the folder for work in progress, once nothing in it is needed any more."""
-    shutil.rmtree(plan.scratch, ignore_errors=True)
+    drop_scratch(plan.scratch)
 
 
 def require_records(plan: ExportPlan, output: Storage) -> dict[int, ExportRecord]:

@@ -1,13 +1,13 @@
 """What an output says of itself until it is whole, and the scratch of what is being put there."""
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
-from streaming_ext.errors import ConfigMismatchError, ScratchError, UsageError
+from streaming_ext.errors import ConfigMismatchError, UsageError
 from tasks.core.storage import Storage
+from tasks.core.storage.scratch import drop_scratch, take_scratch
 
 BEGUN = f"{RUNS_FOLDER}/.begun"  # what is being put there; gone when all of it is
 
@@ -63,11 +63,7 @@ def begin(plan: HasScratch, output: Storage, mark: bytes) -> None:
     The caller holds the output.
     """
     output.remove_incoming()
-    try:
-        clean(plan)
-        plan.scratch.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ScratchError(f"Cannot write to scratch {plan.scratch}: {error.strerror}.") from error
+    take_scratch(plan.scratch)
     output.put(BEGUN, mark)
 
 
@@ -80,4 +76,4 @@ def let_be(plan: HasScratch, output: Storage) -> None:
 
 def clean(plan: HasScratch) -> None:
     """Remove the folder for work in progress."""
-    shutil.rmtree(plan.scratch, ignore_errors=True)
+    drop_scratch(plan.scratch)

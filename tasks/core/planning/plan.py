@@ -1,7 +1,6 @@
 """What a run has to do: its sources, its tokenizer, and which parts the output holds already."""
 
 import logging
-import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +45,7 @@ from tasks.core.planning.there import manifest_there, require_ours, to_mend, wit
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.storage import Storage
-from tasks.core.storage.scratch import user_scratch
+from tasks.core.storage.scratch import drop_scratch, take_scratch, user_scratch
 
 _log = logging.getLogger(__name__)
 
@@ -159,9 +158,7 @@ def _empty_scratch(plan: RunPlan) -> None:
         for piece in plan.parts[part].pieces
         if piece.source.remote
     }
-    for leftover in plan.scratch.glob("*"):
-        if leftover != plan.downloads or leftover.is_symlink() or not leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
+    take_scratch(plan.scratch, keep=[plan.downloads])
     for file in plan.downloads.glob("*"):
         if file.name.partition(".")[0].partition("-")[0] not in wanted:
             file.unlink()
@@ -236,4 +233,4 @@ def _remove_unrecorded(storage: Storage, recorded: Iterable[int]) -> None:
 
 def remove_scratch(plan: RunPlan) -> None:
     """Remove the folder for work in progress."""
-    shutil.rmtree(plan.scratch, ignore_errors=True)
+    drop_scratch(plan.scratch)

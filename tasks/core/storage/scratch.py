@@ -2,13 +2,19 @@
 
 import fcntl
 import os
+import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from streaming_ext.errors import ScratchError, StorageError
+
+MARK = ".shardmill-scratch"  # in a folder for work in progress, which may be emptied
+# What lies in those that were made before there was a mark: parts, files on their way, ...
+_OLDER = re.compile(r"\d{5,}|[0-9a-f]{32}|tokenizer|sources|assembly|publish|rest|.+\.lock")
 
 
 def user_scratch() -> Path:
@@ -28,6 +34,64 @@ def user_scratch() -> Path:
     return folder
 
 
+def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
+    """Make a folder for work in progress, or empty the one that a killed run left.
+
+    Its name follows from the output's, so that anything may lie there: only a folder of this user
+    that was made for such work is emptied, and no link is followed.
+
+    Args:
+        folder: to make or to empty.
+        keep: folders in it that stay.
+
+    Raises:
+        ScratchError: it is a link, somebody else's or holds other files, or the disk does not
+            take it.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        if (why := _why_not_ours(folder)) is not None:
+            raise ScratchError(
+                f"Scratch {folder} {why}, so it is left as it is. Move it away, or pass --scratch "
+                "with another folder."
+            )
+        folder.chmod(0o700)
+        (folder / MARK).touch()
+        for leftover in folder.iterdir():
+            if leftover.is_symlink() or not leftover.is_dir():
+                if leftover.name != MARK:
+                    leftover.unlink()
+            elif leftover not in keep:
+                shutil.rmtree(leftover, ignore_errors=True)
+    except OSError as error:
+        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+
+
+def drop_scratch(folder: Path) -> None:
+    """Remove a folder for work in progress; one that may not be emptied stays as it is."""
+    with suppress(OSError):
+        if _why_not_ours(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _why_not_ours(folder: Path) -> str | None:
+    """Why a folder must not be emptied; None where it may."""
+    status = folder.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return "is a link"
+    if not stat.S_ISDIR(status.st_mode):
+        return "is no folder"
+    if status.st_uid != os.getuid():
+        return "belongs to another user"
+    names = {entry.name for entry in folder.iterdir()}
+    foreign = [name for name in names if not _OLDER.fullmatch(name) and f"{name}.lock" not in names]
+    if foreign and MARK not in names:
+        return f"holds files that no run left there ({min(foreign)!r})"
+    return None
+
+
 @contextmanager
 def own_folder(parent: Path, name: str) -> Iterator[Path]:
     """A new folder that is removed when the block ends; several processes may share the parent.
@@ -36,11 +100,16 @@ def own_folder(parent: Path, name: str) -> Iterator[Path]:
     a folder says whether its process lives.
 
     Raises:
-        StorageError: the disk does not take it.
+        StorageError: the parent is not this user's own, or the disk does not take it.
     """
     folder, lock = parent / name, parent / f"{name}.lock"
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        parent.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            parent.mkdir(mode=0o700)
+        if (why := _why_not_ours(parent)) is not None:
+            raise StorageError(f"Scratch {parent} {why}. Pass --scratch with another folder.")
+        (parent / MARK).touch()
         _remove_leftovers(parent)
         with lock.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,6 +13,7 @@ import pytest
 from streaming_ext.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
+    ScratchError,
     SourceError,
     StorageError,
     TokenizerError,
@@ -78,6 +79,15 @@ class TestFresh:
         (plan.part_scratch(0) / "train.tokens").touch()
         planned(config)
         assert not plan.part_scratch(0).exists()
+
+    def test_a_folder_of_others_in_its_place_stays(
+        self, config: ShardConfig, planned: Planned, tmp_path: Path
+    ) -> None:
+        (tmp_path / "victim/thesis").mkdir(parents=True)
+        (tmp_path / ".out.scratch").symlink_to("victim")
+        with pytest.raises(ScratchError, match=r"\.out\.scratch is a link"):
+            planned(config)
+        assert (tmp_path / "victim/thesis").is_dir()
 
     def test_scratch_that_cannot_be_written(
         self, config: ShardConfig, planned: Planned, tmp_path: Path
