@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Callable, Collection
-from contextlib import suppress
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -40,9 +39,9 @@ def _be(work: Callable[[], object], keep: Collection[int], mask: Collection[int]
         for descriptor in range(3):
             os.dup2(nothing, descriptor)
         for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208  (numbers)
-            if descriptor > 2 and descriptor not in keep:
-                with suppress(OSError):  # the one that listed them
-                    os.close(descriptor)
+            # Not closed: a log file of the command would write into what is opened in its place.
+            if descriptor > 2 and descriptor != nothing and descriptor not in keep:
+                os.dup2(nothing, descriptor, inheritable=False)
         work()
         code = 0
     finally:
