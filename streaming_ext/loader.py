@@ -29,7 +29,8 @@ class StreamingTokenLoader:
     """Iterate over the batches of an epoch: dictionaries with `tokens`, int64, and the extras.
 
     An iteration that was broken off goes on where it was when the next one starts, except where
-    short batches are filled up (evaluation): that always starts from the beginning.
+    short batches are filled up (`drop_last=False`): that starts from the beginning. After a whole
+    epoch comes the next one; of the holdout the same again (evaluation).
     """
 
     def __init__(
@@ -61,6 +62,8 @@ class StreamingTokenLoader:
             raise UsageError("pin_memory=True needs a GPU. Pass torch.cuda.is_available() instead.")
         dataset.require_batch_size()
         self.dataset = dataset
+        splits = {stream.split or dataset.split for stream in dataset.streams}
+        self._evaluates = splits == {"holdout"} and not dataset.drop_last
         self.num_workers = num_workers
         self._prefetch_factor = prefetch_factor
         self._pin = pin_memory
@@ -86,7 +89,10 @@ class StreamingTokenLoader:
     @property
     def batch_size(self) -> int:
         """Sequences of this rank in the next step."""
-        return self.dataset.plan.stage_of(self._position(), 0).batch_size
+        plan, here = self.dataset.plan, self._position()
+        if not plan.steps_left(here):
+            here = plan.next_epoch(here)
+        return plan.stage_of(here, 0).batch_size
 
     @property
     def epoch(self) -> int:
@@ -106,7 +112,8 @@ class StreamingTokenLoader:
             WorkerDiedError: a worker was killed.
         """
         plan = self.dataset.plan
-        if not self.dataset.drop_last and self._received:
+        again = self._evaluates or plan.steps_left(self._position()) > 0
+        if not self.dataset.drop_last and self._received and again:
             self._cursor = replace(self._cursor, place=0)
             if self._masked is not None:
                 self._masked.go_on({})

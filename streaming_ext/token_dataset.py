@@ -23,7 +23,7 @@ from streaming_ext.sampler.order import kept_bounds
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import find_rank
 from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings
-from streaming_ext.shards.opening import open_streams
+from streaming_ext.shards.opening import end_of_text, open_streams
 from streaming_ext.shards.prefetch import sequences_ahead
 from streaming_ext.stock import streaming
 from streaming_ext.stock_arguments import refuse_stock, require_stock_world
@@ -170,7 +170,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                               sequence_length=order.longest)  # fmt: skip
         indexes = [cache.index for cache in caches]
         self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
-        self.eot_id = indexes[0].eot_id if eot_id is None else eot_id
+        self.eot_id = end_of_text(indexes, eot_id)
         sizes = order.sizes(own_length=indexes[0].sample_tokens, num_ranks=rank.size)
         self.sequence_length, self._has_batch = sizes.length, sizes.named
         self.batch_size = sizes.batch_size if sizes.named and not sizes.changing else None

@@ -152,7 +152,7 @@ class BatchReader:
                     if not (gathered is None or self._ready(block, first, count)):
                         count = 1
                     raw = self._gathered(block, first, count)
-                    if self._masks:
+                    if self._masks and "boundaries" not in raw:
                         if first not in found:
                             # At once for all that is left, where nothing must be waited for.
                             found = self._known(block, first, count, len(steps))
@@ -243,17 +243,23 @@ class BatchReader:
             yield steps, streams, sequences if pieces == 1 else sequences // pieces
 
     def _gathered(self, block: _Block, first: int, steps: int) -> Batch:
-        """The raw batch of some steps, of which no more are held at once than may be."""
-        parts = []
+        """The raw batch of some steps, of which no more are held at once than may be.
+
+        Where there is a limit, it has its boundaries: what it is read of may be gone afterwards.
+        """
+        parts, marks = [], []
         while steps:
             together = self._within_limit(block, first, steps)
             rows = block.rows(first, together)
             with block.located.held(rows):
                 parts.append(self._batch(block.located, rows, block.told.some(rows)))
+                if self._masks and self.source.hold_limit is not None:
+                    marks.append(self._boundaries(block, range(first, first + together)))
             first, steps = first + together, steps - together
-        if len(parts) == 1:
-            return parts[0]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        raw = parts[0]
+        if len(parts) > 1:
+            raw = {name: np.concatenate([part[name] for part in parts]) for name in raw}
+        return raw | ({"boundaries": Boundaries.joined(marks), "step": 0} if marks else {})
 
     def _within_limit(self, block: _Block, first: int, steps: int) -> int:
         """How many of some steps are held at once, one at least."""
@@ -269,7 +275,7 @@ class BatchReader:
 
     def _known(self, block: _Block, first: int, steps: int, end: int) -> range:
         """The steps whose boundaries are found together."""
-        whole = self.source.hold_limit is None and self._ready(block, first, end - first)
+        whole = self._ready(block, first, end - first)
         return range(first, end if whole else first + steps)
 
     def _boundaries(self, block: _Block, steps: range) -> Boundaries:

@@ -5,6 +5,7 @@ are few: they are found for the rows of many steps at once, and spread over the 
 only where a mask asks for a value a token.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -143,6 +144,19 @@ class Boundaries:
             ignored_steps=np.searchsorted(ignored, np.arange(len(edge_steps)) * size),
             last_targets=last_targets,
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence["Boundaries"]) -> "Boundaries":
+        """Those of some steps that come one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        told = {field.name: np.concatenate([getattr(part, field.name) for part in parts])
+                for field in fields(cls)}  # fmt: skip
+        for name in ("edge_steps", "ignored_steps"):
+            # counts of each step, then their sums: (steps + 1,)
+            counts = [np.diff(getattr(part, name)) for part in parts]
+            told[name] = np.append(0, np.cumsum(np.concatenate(counts)))
+        return cls(**told)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """All by name."""

@@ -1,6 +1,6 @@
 """Which sequences a rank reads in which step: order, mixture and ranks put together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from streaming_ext.sampler.mixing import Mixing
 from streaming_ext.sampler.mixture import Mixture
 from streaming_ext.sampler.order import Ints, OrderSpec, StreamOrder
 from streaming_ext.sampler.rank_slices import RankSlices
-from streaming_ext.sampler.stages import Stage, StepSizes
+from streaming_ext.sampler.stages import Stage, StepSizes, Visit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,16 +33,6 @@ class Cursor:
     before: tuple[int, ...]
     tokens: int = 0
     grown: Growth | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Visit:
-    """A sequence in an epoch: its number on disk, its length, the step, and the rank."""
-
-    step: int
-    rank: int
-    sequence: int
-    length: int
 
 
 class EpochPlan:
@@ -70,7 +60,8 @@ class EpochPlan:
             bounds: see `PassOrder`, one a stream.
             choose: sequences of each stream an epoch; with `mixing` only their sum counts.
             slices: of every step, one a rank; with `sizes`, of those of the first size.
-            drop_last: leave out the last short step of an epoch, or fill it with sequence -1.
+            drop_last: leave out the last short step of an epoch, and of each stream what makes no
+                whole row; or fill both up with sequence -1.
             left_out: see `StreamOrder`, one a stream.
             batching: how several streams share a step.
             length: tokens a place.
@@ -79,7 +70,7 @@ class EpochPlan:
             earlier: older generations of the one stream, where a state of theirs may go on.
 
         Raises:
-            UsageError: there is nothing to read, or less than `mixing` asks for.
+            UsageError: there is nothing to read, or less than a step or `mixing` asks for.
         """
         self.length = length
         self._sizes = sizes
@@ -105,8 +96,8 @@ class EpochPlan:
         if len(bounds) > 1:
             self.row = batching.row(global_batch=slices.global_batch, lanes=spec.lanes)
             choose = self._whole_rows(choose, batching)
-        self.epoch_size = sum(choose)
-        self.filled = self.epoch_size  # places of an epoch that hold a sequence
+        self.epoch_size = sum(self._mixture.rows) * self.row if self._mixture else sum(choose)
+        self.filled = self.epoch_size  # places before the last fillers
         self.choose = tuple(choose)  # of the first epoch
         if mixing is not None:
             self.choose = self.chosen(self.start(0))
@@ -115,12 +106,18 @@ class EpochPlan:
                 f"An epoch of {self.epoch_size} sequences is less than one global batch of "
                 f"{slices.global_batch}. Lower batch_size, or raise epoch_size."
             )
+        if sizes is not None:
+            sizes.require_epoch(self.epoch_size)
 
     def _whole_rows(self, choose: Sequence[int], batching: Batching) -> list[int]:
-        """What each stream gives an epoch, in whole rows; where that is fixed, deal them out."""
+        """What each stream gives an epoch; where that is fixed, deal out its rows.
+
+        These are whole ones; without `drop_last` the last one of each stream is filled up.
+        """
         if self.mixing is not None:
             return [sum(choose) // self.row * self.row]
-        rows = tuple(count // self.row for count in choose)
+        fill = 0 if self.drop_last else self.row - 1
+        rows = tuple((count + fill) // self.row for count in choose)
         if 0 in rows:
             least, instead = batching.least(self.row)
             raise UsageError(
@@ -130,7 +127,7 @@ class EpochPlan:
         window = batching.window(global_batch=self.slices.global_batch)
         self._mixture = Mixture(rows, lanes=self.row, seed=self._seed, shuffle=self._shuffle,
                                 window=window)  # fmt: skip
-        return [count * self.row for count in rows]
+        return [count * self.row for count in rows] if self.drop_last else list(choose)
 
     @property
     def global_batch(self) -> int | str:
@@ -219,19 +216,21 @@ class EpochPlan:
         return places * self.length
 
     def drawn(self, cursor: Cursor) -> tuple[int, ...]:
-        """Draws of each stream up to a place."""
-        mixture = self._mixture_of(cursor)
-        if mixture is None:
-            return (cursor.before[0] + cursor.place,)
-        inside = mixture.consumed(cursor.epoch, cursor.place)
-        return tuple(a + b for a, b in zip(cursor.before, inside, strict=True))
+        """Draws of each stream up to a place, in whole rows."""
+        return self._up_to(cursor, Mixture.consumed)
 
     def seen(self, cursor: Cursor) -> tuple[int, ...]:
         """Sequences of each stream up to a place, to the last one."""
+        return self._up_to(cursor, Mixture.seen)
+
+    def _up_to(
+        self, cursor: Cursor, count: Callable[[Mixture, int, int], tuple[int, ...]]
+    ) -> tuple[int, ...]:
+        """Draws before an epoch and in it, of which those that fill up are none."""
         mixture = self._mixture_of(cursor)
         if mixture is None:
             return (cursor.before[0] + cursor.place,)
-        inside = mixture.seen(cursor.epoch, cursor.place)
+        inside = map(min, count(mixture, cursor.epoch, cursor.place), self.chosen(cursor))
         return tuple(a + b for a, b in zip(cursor.before, inside, strict=True))
 
     def visits(self, cursor: Cursor, stream: int, sequences: Ints) -> list[Visit]:
@@ -295,7 +294,9 @@ class EpochPlan:
             cursor: anywhere in the epoch.
             places: (places,); those that hold no sequence are left out.
         """
-        return self._look_up(cursor, places[places < self.filled])
+        streams, sequences = self._look_up(cursor, places[places < self.filled])
+        real = sequences >= 0
+        return streams[real], sequences[real]
 
     def _of_slices(
         self, cursor: Cursor, steps: Ints, stage: Stage, slices: RankSlices
@@ -323,7 +324,11 @@ class EpochPlan:
                 return np.zeros_like(places), self.grown.sequences(cursor.grown, draws)
             return np.zeros_like(places), self._orders[0].sequences(draws)
         streams, draws = mixture.draws(cursor.epoch, places, cursor.before)
-        return streams, self._many.sequences(streams, draws)
+        sequences = self._many.sequences(streams, draws)
+        if not self.drop_last and self.mixing is None:  # the last row of a stream may be short
+            behind = np.add(cursor.before, self.choose)[streams]
+            sequences = np.where(draws < behind, sequences, -1)
+        return streams, sequences
 
     def _mixture_of(self, cursor: Cursor) -> Mixture | None:
         """How the cursor's epoch is dealt out to several streams; None where there is one."""
@@ -332,12 +337,7 @@ class EpochPlan:
         key = (cursor.tokens, cursor.before)
         found = self._mixtures.get(key)
         if found is None:
-            room = [
-                None if limit is None else (int(limit * size) - before) // self.row
-                for limit, size, before in zip(
-                    self.mixing.max_repeats, self.sizes, cursor.before, strict=True
-                )
-            ]
+            room = self.mixing.room(self.sizes, cursor.before, row=self.row)
             spans = self.mixing.spans(tokens=cursor.tokens, rows=self.epoch_size // self.row,
                                        row_tokens=self.row * self.length, room=room)  # fmt: skip
             found = Mixture(*spans, lanes=self.row, seed=self._seed, shuffle=self._shuffle)

@@ -58,6 +58,19 @@ class Mixing:
         points = {point.start for share in self.shares for point in share.points}
         return sorted(point for point in points if tokens < point < stop)
 
+    def room(self, sizes: Sequence[int], before: Sequence[int], *, row: int) -> list[int | None]:
+        """Rows that each stream may still get, None for any number.
+
+        Args:
+            sizes: sequences of each stream.
+            before: those of each that were drawn.
+            row: sequences a row.
+        """
+        return [
+            None if limit is None else (int(limit * size) - drawn) // row
+            for limit, size, drawn in zip(self.max_repeats, sizes, before, strict=True)
+        ]
+
     def spans(
         self, *, tokens: int, rows: int, row_tokens: int, room: Sequence[int | None]
     ) -> list[tuple[int, ...]]:

@@ -62,6 +62,16 @@ class Stage:
         return self.first + (place - self.place) // self.slices.global_batch
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Visit:
+    """A sequence in an epoch: its number on disk, its length, the step, and the rank."""
+
+    step: int
+    rank: int
+    sequence: int
+    length: int
+
+
 @dataclass(frozen=True, slots=True)
 class StepSizes:
     """How many sequences of what length a step holds, by the tokens behind its beginning.
@@ -125,6 +135,27 @@ class StepSizes:
                     f"{num_ranks} data-parallel ranks do not divide. Choose a multiple of "
                     f"{num_ranks}, or another number of ranks."
                 )
+
+    def require_epoch(self, places: int) -> None:
+        """Refuse steps that no epoch holds: from there on each would be empty.
+
+        Args:
+            places: of an epoch, rows of the longest length.
+
+        Raises:
+            UsageError: naming the step.
+        """
+        at: int | None = 0
+        while at is not None:
+            batch, length = self.at(at)
+            rows = batch * length // self.longest
+            if rows > places:
+                raise UsageError(
+                    f"`global_batch` is {batch} from token {at:,} on, at `sequence_length` "
+                    f"{length}: a step takes {rows} sequences of {self.longest} tokens, and an "
+                    f"epoch has {places}. Lower global_batch, or raise epoch_size."
+                )
+            at = self.next_change(at)
 
     def stages(self, *, place: int, end: int, tokens: int, slices: RankSlices) -> list[Stage]:
         """The stages of an epoch behind a place; what makes no whole step is left out.

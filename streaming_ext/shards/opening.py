@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streaming_ext.dataset.index import TokenIndex, read_index
 from streaming_ext.errors import UsageError
 from streaming_ext.from_text.text_stream import TextStream
@@ -69,6 +71,34 @@ def _places(stream: TokenStream) -> tuple[str, Path | None]:
     if local is None and Remote(url=stream.remote).path is None:
         raise UsageError(f"{stream.remote} is read through a cache: give local= a folder for it.")
     return stream.remote, local
+
+
+def end_of_text(indexes: Sequence[TokenIndex], asked: int | None) -> int | None:
+    """The id that ends a document; None where nobody says.
+
+    Args:
+        indexes: of the streams.
+        asked: what the user says, for datasets that do not.
+
+    Raises:
+        UsageError: a dataset says another one, or stores no such id.
+    """
+    told = [index.eot_id for index in indexes if index.eot_id is not None]
+    if asked is None:
+        return told[0] if told else None
+    if others := sorted({eot for eot in told if eot != asked}):
+        raise UsageError(
+            f"`eot_id` is {asked}, and the dataset says that {others[0]} ends its documents: masks "
+            "would be wrong. Leave eot_id out."
+        )
+    for index in indexes:
+        most = int(np.iinfo(index.dtype).max)
+        if not 0 <= asked <= most:
+            raise UsageError(
+                f"`eot_id` is {asked}, and the ids of this dataset are {index.dtype}, 0 to "
+                f"{most:,}: give the one that ends its documents."
+            )
+    return asked
 
 
 def _require_room(index: TokenIndex, limit: int | None) -> None:

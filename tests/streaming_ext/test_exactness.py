@@ -319,3 +319,51 @@ class TestHoldout:
         loader = StreamingTokenLoader(open_raw(split="holdout", shuffle=False))
         first = next(iter(loader))["sequence_ids"].tolist()
         assert next(iter(loader))["sequence_ids"].tolist() == first
+
+    @pytest.mark.parametrize("method", ["random", "stratified", "per_stream", "device_per_stream"])
+    def test_several_streams_hold_every_sequence_once_an_epoch(
+        self, raw, open_raw, tmp_path, method
+    ) -> None:
+        """Also where streams make no whole rows, or less than one; fillers are not counted."""
+        small = build(tmp_path / "s", numbered_parts(some_documents(20)), compression="none")
+        streams = [TokenStream(local=built.root) for built in (raw, small)]
+        for split, ranks in (("holdout", 1), ("holdout", 4), ("train", 2)):
+            for shuffle in (False, True):
+                rows: list[list[tuple[int, int]]] = []
+                for rank in range(ranks):
+                    dataset = open_raw(
+                        local=None, streams=streams, split=split, shuffle=shuffle, batch_size=3,
+                        dp_rank=rank, dp_world_size=ranks, batching_method=method, drop_last=False,
+                        extras=["sequence_ids", "stream_ids", "targets", "domain_ids"],
+                        domain_by="folder",
+                    )  # fmt: skip
+                    loader, own = StreamingTokenLoader(dataset), []
+                    for batch in loader:
+                        real = batch["real"]
+                        assert (batch["targets"][~real] == -100).all()
+                        assert (batch["domain_ids"][~real] == -1).all()
+                        ids = zip(batch["stream_ids"], batch["sequence_ids"], strict=True)
+                        own.append([tuple(map(int, each)) for each in ids])
+                    rows += own
+                    shares = loader.achieved()
+                sizes = [len(built.streams[split]) // 8 for built in (raw, small)]
+                everything = [(s, n) for s, size in enumerate(sizes) for n in range(size)]
+                assert sorted(r for step in rows for r in step if r[1] >= 0) == everything
+                assert [share.sequences for share in shares] == sizes
+                for share, built in zip(shares, (raw, small), strict=True):
+                    counted = sum(share.tokens_by_domain.values())
+                    assert counted == built.manifest.splits[split].tokens
+
+    def test_training_to_the_last_sequence_goes_on_with_the_next_epoch(self, open_raw) -> None:
+        loader = StreamingTokenLoader(open_raw(drop_last=False))
+        epochs = [
+            [n for b in loader for n in b["sequence_ids"][b["real"]].tolist()] for _ in range(3)
+        ]
+        assert all(sorted(epoch) == list(range(585)) for epoch in epochs)
+        assert epochs[0] != epochs[1] != epochs[2]
+        assert loader.epoch == 2
+        plain = open_raw(drop_last=False)
+        assert [[row["sequence_ids"] for row in plain if row["real"]] for _ in "ab"] == epochs[:2]
+        first = next(iter(loader))["sequence_ids"].tolist()
+        assert next(iter(loader))["sequence_ids"].tolist() == first
+        assert loader.epoch == 3

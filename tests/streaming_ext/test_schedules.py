@@ -84,6 +84,26 @@ def test_skipped_steps_have_their_own_sizes(open_raw) -> None:
     assert found == [tokens for _, tokens in [expected[0], *expected[4:]]]
 
 
+def test_steps_that_no_epoch_holds_are_refused(open_raw) -> None:
+    """Else every epoch behind that token is empty, and training spins for ever."""
+    for settings, rows in (
+        ({"global_batch": "0:4 2K:1000"}, 1000),
+        ({"global_batch": "0:588", "sequence_length": "0:4 1K:8"}, 588),
+        ({"global_batch": "0:4 2K:16", "epoch_size": 15}, 16),
+    ):
+        why = f"a step takes {rows} sequences of 8 tokens, and an epoch has"
+        with pytest.raises(UsageError, match=why):
+            open_raw(batch_size=None, **settings)
+    open_raw(batch_size=None, global_batch="0:4 2K:585")
+
+
+def test_the_next_batch_behind_the_last_step_is_of_the_next_epoch(open_raw) -> None:
+    loader = StreamingTokenLoader(open_raw(batch_size=None, global_batch="0:4 3K:8", epoch_size=90))
+    found = [[loader.batch_size for _ in loader] for _ in range(6)]
+    assert loader.batch_size == 8
+    assert {size for sizes in found for size in sizes} == {4, 8}
+
+
 def test_a_plain_loader_is_told_what_to_use(open_raw) -> None:
     dataset = open_raw(**CHANGES)
     for workers in (0, 1):

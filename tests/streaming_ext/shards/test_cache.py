@@ -30,10 +30,10 @@ def tokens(loader: StreamingTokenLoader, *, epochs: int) -> list[Any]:
     return [batch["tokens"].tolist() for _ in range(epochs) for batch in loader]
 
 
-def bytes_below(folder: Path) -> int:
-    """Of shards, whole ones and those being written."""
+def bytes_below(folder: Path, *, aside: bool = False) -> int:
+    """Of shards: whole ones, those being written, and if wanted those aside that are still read."""
     held = 0
-    for path in folder.rglob("*.mds*"):
+    for path in [*folder.rglob("*.mds*"), *(folder.rglob("*.evicted") if aside else ())]:
         try:
             held += path.stat().st_size
         except FileNotFoundError:
@@ -42,7 +42,7 @@ def bytes_below(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def watched(folder: Path) -> Iterator[Any]:
+def watched(folder: Path, *, aside: bool = False) -> Iterator[Any]:
     """The most bytes of shards below a folder at any time of the block, and how often it looked.
 
     Looks from another process, under the lock that writers hold: else files come and go meanwhile.
@@ -59,7 +59,7 @@ def watched(folder: Path) -> Iterator[Any]:
                     descriptor = os.open(lock, os.O_RDWR)
                 continue
             fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, cache_module._ROOM)
-            seen[0] = max(seen[0], bytes_below(folder))
+            seen[0] = max(seen[0], bytes_below(folder, aside=aside))
             seen[1] += 1
             fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, cache_module._ROOM)
 
@@ -147,6 +147,31 @@ class TestLimit:
         assert looks > 20
         assert limit // 2 < peak <= limit
         assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    @pytest.mark.parametrize("packing", [None, "best_fit"])
+    def test_masks_of_a_worker_s_block_hold_no_more_than_a_step(
+        self, packed: Built, open_raw: Any, tmp_path: Path, packing: str | None
+    ) -> None:
+        """A worker makes many steps at once: their shards must not be there all together."""
+        settings = {"extras": ["targets", "position_ids", "cu_seqlens", "sequence_ids"],
+                    "packing": packing, "sequence_length": 20, "batch_size": 2,
+                    "num_canonical_nodes": 2, "predownload": 1}  # fmt: skip
+        limit = 12 * int(open_raw().reader.raw_sizes.max())
+        limited = open_raw(**settings, remote=str(packed.root), local=tmp_path, cache_limit=limit)
+
+        def made(dataset: StreamingTokenDataset) -> list[dict[str, Any]]:
+            reader = dataset.batch_reader
+            raw = reader.batches(dataset.start_cursor(), [range(64), range(64, 80)], gathered=None)
+            return [batch for each in raw for batch in reader.split(each, rows=2)]
+
+        with watched(tmp_path, aside=True) as held:
+            found = made(limited)
+        assert held[0] <= limit
+        expected = made(open_raw(**settings, local=packed.root))
+        assert len(found) == len(expected) == 80
+        for one, other in zip(found, expected, strict=True):
+            assert one.keys() == other.keys()
+            assert all((one[name] == other[name]).all() for name in one)
 
     def test_one_that_is_too_small_is_refused(
         self, packed: Built, open_raw: Any, tmp_path: Path

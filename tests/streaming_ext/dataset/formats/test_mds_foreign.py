@@ -105,6 +105,18 @@ def test_masks_of_a_set_whose_end_the_user_names(tmp_path) -> None:
     assert batch["cu_seqlens"].tolist() == [0, 3, 8, 11, 16]
 
 
+def test_an_end_of_text_that_cannot_be_is_refused(tmp_path, open_raw) -> None:
+    samples = [{"tokens": np.array([1, 2, 9, 3], np.uint16).tobytes()}] * 5
+    root = write(tmp_path / "set", BYTES, samples)
+    with pytest.raises(UsageError, match="`eot_id` is 70000, and the ids .* uint16, 0 to 65,535"):
+        ours(root, token_dtype="uint16", eot_id=70_000)
+    with pytest.raises(UsageError, match="`eot_id` is -1"):
+        ours(root, token_dtype="uint16", eot_id=-1)
+    with pytest.raises(UsageError, match="`eot_id` is 5, and the dataset says that 99 ends"):
+        open_raw(eot_id=5)
+    assert open_raw(eot_id=99).eot_id == 99
+
+
 def test_bytes_without_a_type_are_refused(tmp_path) -> None:
     root = write(tmp_path / "set", BYTES, samples_of(BYTES, "int64"))
     with pytest.raises(UsageError, match='token_dtype="int64"'):
