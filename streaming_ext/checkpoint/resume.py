@@ -149,10 +149,10 @@ class Resume:
             tokens = own.pop(0) * old.longest if own else 0
             before.append(-(-tokens // (now.longest * row)) * row)
         growth = None
-        if len(before) == 1 and counts.keys() == {now.streams[0].fingerprint}:
-            if old.numbering == now.numbering:
-                earlier = self.plan.grown.earlier
-                growth = self.plan.grown.still(growth_of(old.grown, earlier), before[0])
+        same = len(before) == 1 and counts.keys() == {now.streams[0].fingerprint}
+        if same and old.numbering == now.numbering:
+            earlier = self.plan.grown.earlier
+            growth = self.plan.grown.still(growth_of(old.grown, earlier), before[0])
         return Cursor(
             epoch=old.epoch + (old.sequences > 0),
             place=0,

@@ -13,23 +13,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import ShardmillError, WorkerDiedError
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.deduplicate.kept_order import put_together
-from tasks.core.exports.job import ExportJob
-from tasks.core.exports.part import export_part, read_dataset_manifest
-from tasks.core.moving.job import MoveJob
-from tasks.core.moving.move import move_unit
 from tasks.core.outputs.contract import Memories
 from tasks.core.shuffle.gather import gather_part, read_index
 from tasks.core.shuffle.run_index import RunIndex
-from tasks.core.storage import Storage, open_storage
-from tasks.core.subsets.job import SubsetJob
-from tasks.core.subsets.part import subset_part
 from tasks.core.workers.fetch_part import fetch_part
 from tasks.core.workers.jobs import (
     JOB,
@@ -40,14 +32,13 @@ from tasks.core.workers.jobs import (
     Prepared,
     PrepareJob,
     TokenizeJob,
-    WriteJob,
-    WrittenPart,
 )
+from tasks.core.workers.light_jobs import LightJobs
 from tasks.core.workers.messages import Answer, Failure, JobProgress
 from tasks.core.workers.tokenize_part import tokenize_part
-from tasks.core.workers.write_part import write_part
 
 _PROGRESS_SECONDS = 0.25
+_LIGHT = LightJobs()
 
 
 def load_engines() -> None:
@@ -80,38 +71,10 @@ def _serve(line: bytes) -> Answer[Any]:
 
 
 def _do(job: AnyJob, report: Callable[[JobProgress], None]) -> BaseModel:
-    if isinstance(job, ExportJob):
-        manifest = _manifest(job.dataset, job.identity.dataset_manifest)
-        return export_part(job, _storage(job.dataset), manifest, _storage(job.output), report)
-    if isinstance(job, SubsetJob):
-        return subset_part(
-            job,
-            _storage(job.dataset),
-            _manifest(job.dataset, job.manifest),
-            _storage(job.output),
-            report,
-            memories=_memories(),
-        )
-    if isinstance(job, MoveJob):
-        return move_unit(
-            job.unit,
-            _storage(job.output),
-            Path(job.scratch),
-            read=job.read,
-            report=report,
-            opened=_storage,
-        )
+    if (done := _LIGHT.do(job, report, _memories())) is not None:
+        return done
     if isinstance(job, FetchJob):
         return _fetch(job, report)
-    if isinstance(job, WriteJob):
-        return _write(job, report)
-    return _make(job, report)
-
-
-def _make(
-    job: PrepareJob | TokenizeJob | GatherJob, report: Callable[[JobProgress], None]
-) -> BaseModel:
-    """What takes tokenizers or memory that is kept from part to part."""
     if isinstance(job, PrepareJob):
         _tokenizer_and_engine(job.tokenizer_folder, job.engine)
         return Prepared()
@@ -119,10 +82,12 @@ def _make(
         tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
         part = tokenize_part(job, tokenizer, engine, report, _memories())
         return part.brief()
-    storage = _storage(job.output)
-    if job.index is None:
-        return put_together(job, storage, report, _memories()).brief()
-    return gather_part(job, storage, _run_index(job.output, job.index), report, _memories())
+    if isinstance(job, GatherJob):
+        storage = _LIGHT.storage(job.output)
+        if job.index is None:
+            return put_together(job, storage, report, _memories()).brief()
+        return gather_part(job, storage, _run_index(job.output, job.index), report, _memories())
+    raise TypeError(f"{type(job).__name__} is no job of a worker")
 
 
 @cache
@@ -143,21 +108,7 @@ def _memories() -> Memories:
 
 @lru_cache(1)
 def _run_index(output: str, file: FileRecord) -> RunIndex:
-    return read_index(_storage(output), file)
-
-
-@lru_cache(1)
-def _manifest(dataset: str, file: FileRecord) -> Manifest:
-    return read_dataset_manifest(_storage(dataset), file)
-
-
-@cache
-def _storage(url: str) -> Storage:
-    return open_storage(url)  # with the connections that it keeps
-
-
-def _write(job: WriteJob, report: Callable[[JobProgress], None]) -> WrittenPart:
-    return write_part(job, _storage(job.output), report)
+    return read_index(_LIGHT.storage(output), file)
 
 
 def _fetch(job: FetchJob, report: Callable[[JobProgress], None]) -> FetchedPart:

@@ -4,29 +4,20 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel
 
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
 from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 from streaming_ext.text.tokenizer.tokenizer import open_saved
-from tasks.core.exports.job import ExportJob
-from tasks.core.exports.part import export_part, read_dataset_manifest
-from tasks.core.moving.job import MoveJob
-from tasks.core.moving.move import move_unit
-from tasks.core.storage import open_storage
-from tasks.core.subsets.job import SubsetJob
-from tasks.core.subsets.part import subset_part
-from tasks.core.workers.jobs import TokenizeJob, WriteJob
+from tasks.core.workers.jobs import TokenizeJob
+from tasks.core.workers.light_jobs import LightJobs
 from tasks.core.workers.messages import Job, JobProgress, R
 from tasks.core.workers.pool import InternalError
 from tasks.core.workers.tokenize_part import tokenize_part
-from tasks.core.workers.write_part import write_part
 
 LITTLE_BYTES = 64 * 2**20  # read and written before a worker process would be ready
 Report = Callable[[JobProgress], None]
@@ -45,8 +36,7 @@ class OwnThreads:
     def __init__(self, size: int) -> None:
         self._room = threading.Semaphore(size)
         self._stop: Future[None] = Future()
-        self._opened = cache(open_storage)  # with the connections that each keeps
-        self._manifest = lru_cache(1)(self._read_manifest)
+        self._light = LightJobs()
         self._tokenizer = cache(open_saved)
 
     def __enter__(self) -> "OwnThreads":
@@ -104,29 +94,9 @@ class OwnThreads:
             raise StoppedError("the run was stopped")
 
     def _do(self, job: Job[Any], report: Report) -> BaseModel:
-        if isinstance(job, MoveJob):
-            return move_unit(
-                job.unit,
-                self._opened(job.output),
-                Path(job.scratch),
-                read=job.read,
-                report=report,
-                opened=self._opened,
-            )
-        if isinstance(job, ExportJob):
-            manifest = self._manifest(job.dataset, job.identity.dataset_manifest)
-            dataset, output = self._opened(job.dataset), self._opened(job.output)
-            return export_part(job, dataset, manifest, output, report)
-        if isinstance(job, SubsetJob):
-            manifest = self._manifest(job.dataset, job.manifest)
-            dataset, output = self._opened(job.dataset), self._opened(job.output)
-            return subset_part(job, dataset, manifest, output, report, memories={})
+        if (done := self._light.do(job, report, memories={})) is not None:
+            return done
         if isinstance(job, TokenizeJob) and job.spec.imported is not None:
             tokenizer = self._tokenizer(Path(job.tokenizer_folder))
             return tokenize_part(job, tokenizer, IdsAsTheyAre(), report).brief()
-        if isinstance(job, WriteJob):
-            return write_part(job, self._opened(job.output), report)
         raise TypeError(f"{type(job).__name__} is for worker processes alone")
-
-    def _read_manifest(self, dataset: str, file: FileRecord) -> Manifest:
-        return read_dataset_manifest(self._opened(dataset), file)
