@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streaming_ext.dataset.hashing import content_hash
@@ -31,10 +32,11 @@ class Exclusions:
         """Read a Parquet file with the columns `source` and `row`, and `from_byte` where it is.
 
         Raises:
-            UsageError: there is no such file, or it has no such columns.
+            UsageError: there is no such file, it has no such columns, or a document has no place.
         """
         try:
             table = pq.read_table(path)
+            _require_places(path, table)
             sources = table["source"].cast(pa.string()).to_numpy(zero_copy_only=False)
             rows = table["row"].cast(pa.int64()).to_numpy()
             from_bytes = np.zeros(len(rows), np.int64)
@@ -82,6 +84,26 @@ class Exclusions:
             starts.append(documents.origin + begins[chosen])
             lengths.append((documents.ends - begins)[chosen])
         return Documents(np.concatenate(starts), np.concatenate(lengths))
+
+
+def _require_places(path: str | Path, table: pa.Table) -> None:
+    """Refuse documents without a source, or without a row in it.
+
+    Raises:
+        UsageError: naming the first of them.
+    """
+    for name in ("source", "row", "from_byte"):
+        if name not in table.column_names:
+            continue
+        wrong = table[name].is_null()
+        if name != "source":
+            wrong = pc.or_kleene(wrong, pc.less(table[name].cast(pa.int64()), 0))
+        if (at := pc.index(wrong, True).as_py()) >= 0:
+            raise UsageError(
+                f"exclude={str(path)!r}: row {at} of the table has the {name} "
+                f"{table[name][at].as_py()!r}. Each document needs a source, as a text, and a "
+                "row in it, a whole number from 0."
+            )
 
 
 def excluded_documents(

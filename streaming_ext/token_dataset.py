@@ -54,7 +54,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         global_batch: in place of it, sequences a step over all ranks; also as a schedule, "0:768
             250B:1536". Schedules of either need `StreamingTokenLoader`.
         shuffle: shuffle units and windows, with a new order each pass.
-        shuffle_seed: any whole number from 0.
+        shuffle_seed: any whole number from 0, below 2^63.
         shuffle_block_size: sequences of a lane that are shuffled among each other.
         num_canonical_nodes: lanes through the data: 8 when shuffled, else 1. A multiple of
             the number of nodes lets each node fetch only its share.

@@ -83,6 +83,7 @@ class TokenReader:
     def start_process(self) -> MappedShards:
         """Leave what belongs to the process that this one was forked from; returns the shards."""
         if os.getpid() != self._process:
+            del self._shards, self._arena  # first: files that a fork has open count as its own
             self._start()
         return self._shards
 

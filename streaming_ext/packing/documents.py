@@ -86,6 +86,8 @@ def each_part(
     Yields:
         the first token of the part in the split's stream, the one behind it, and what was read.
     """
+    if not cache.index.raw_names:
+        return  # an empty split
     split = next(split for split in SPLITS if split == cache.index.split)
     starts = cache.index.token_starts
     numbers = np.array([int(name.partition("/")[0]) for name in cache.index.raw_names], np.int64)

@@ -1,6 +1,7 @@
 """The arguments of a dataset that decide which sequence comes when, checked as one value."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from streaming_ext.errors import UsageError
@@ -15,6 +16,7 @@ PACKINGS = ("best_fit",)
 _LEAST = {"batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
           "num_canonical_nodes": 1, "max_repeated_ngram": 1,
           "document_multiple": 1}  # fmt: skip
+_MOST = {"num_canonical_nodes": 1 << 16}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +46,13 @@ class OrderSettings:
             )
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"`{name}` must be at least {least}, got {value}.")
+            most = _MOST.get(name, 2**63 - 1)
+            whole = isinstance(value, Integral)
+            if value is None or (whole and least <= value <= most):
+                continue
+            low = whole and value < least
+            bound = f"at least {least}" if low else f"a whole number up to {most:,}"
+            raise UsageError(f"`{name}` must be {bound}, got {value}.")
         Batching.parse(self.batching_method)
         if self.packing not in (None, *PACKINGS):
             raise UsageError(

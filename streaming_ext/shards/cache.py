@@ -141,9 +141,21 @@ class ShardCache:
             ) from failure
 
     def discard(self, shard: int) -> None:
-        """Remove a damaged copy so that the next `fetch` brings a new one."""
-        if self.evictable:
+        """Remove a damaged copy so that the next `fetch` brings a new one.
+
+        Raises:
+            StorageError: it cannot be removed.
+        """
+        if not self.evictable:
+            return
+        try:
             self.path(shard).unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"The cache has a damaged copy of shard {self.label(shard)}, which cannot be "
+                f"removed: {error}. Remove {self.path(shard)}, or give local= a folder that this "
+                "user may write."
+            ) from error
 
     def touch(self, shard: int) -> None:
         """Mark a shard as used now; only a limited cache asks for it."""

@@ -67,7 +67,7 @@ class FileArena:
         self.ends: Ints = np.cumsum(slots)
         self.offsets: Ints = self.ends - slots
         self._files: dict[int, int] = {}
-        weakref.finalize(self, _close_all, os.getpid(), self._files)
+        weakref.finalize(self, _close_all, self._files)  # also in a fork, which has its own
 
     def place(self, slot: int, descriptor: int, size: int) -> npt.NDArray[np.uint8]:
         """Keep an open file for its slot; returns its bytes, read into memory of their own.
@@ -145,7 +145,6 @@ def _unreadable(error: OSError) -> StorageError:
     return StorageError(f"A shard cannot be read: {error}.")
 
 
-def _close_all(process: int, files: dict[int, int]) -> None:
-    if process == os.getpid():  # a fork has its own
-        for file in files.values():
-            os.close(file)
+def _close_all(files: dict[int, int]) -> None:
+    for file in files.values():
+        os.close(file)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.exclusions import Exclusions
 from streaming_ext.loading.masked_rows import Masked
 from streaming_ext.sampler.order import OrderSpec, StreamOrder, kept_bounds
 from streaming_ext.trace import trace_step, write_traces
@@ -200,6 +201,20 @@ class TestExclude:
         pq.write_table(pa.table({"source": pa.array([], pa.string()), "row": [1][:0]}), path)
         with pytest.raises(UsageError, match="names no document"):
             open_raw(exclude=path)
+
+
+@pytest.mark.parametrize(("column", "value"), [
+    ("source", None), ("row", None), ("row", -1), ("from_byte", None),
+])  # fmt: skip
+def test_documents_without_a_place_are_refused(tmp_path, column, value) -> None:
+    rows = [{"source": "mem://source-1.parquet", "row": n, "from_byte": 0} for n in range(3)]
+    rows[1][column] = value
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    with pytest.raises(UsageError, match=f"row 1 of the table has the {column} {value}"):
+        Exclusions.read(path)
+    pq.write_table(pa.Table.from_pylist(rows[:1] + rows[2:]), path)
+    assert [each.tolist() for each in Exclusions.read(path).rows.values()] == [[0, 2]]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -446,3 +446,11 @@ def test_the_multiple_is_part_of_the_order(open_packed) -> None:
     with pytest.raises(UsageError, match=r"'documents'.*8 equal pieces.*document_multiple=8 or a"):
         open_packed(**settings, document_multiple=4, cp_rank=0, cp_size=4, cp_layout="documents",
                     dp_rank=0, dp_world_size=1)  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", [{}, {"packing": "best_fit"}, {"domain_by": "folder"}])
+def test_an_empty_split_is_one_clear_error(tmp_path, settings) -> None:
+    built = build(tmp_path / "d", [[("train", [1, 2, 3])]], sequence_length=4)
+    with pytest.raises(UsageError, match="Stream 0 holds less than one sequence"):
+        StreamingTokenDataset(local=built.root, split="holdout", batch_size=1, dp_rank=0,
+                              dp_world_size=1, **settings)  # fmt: skip

@@ -207,6 +207,20 @@ def test_what_does_not_go_with_a_schedule(changes, ranks, why) -> None:
         order_settings(**changes).sizes(own_length=8, num_ranks=ranks)
 
 
+@pytest.mark.parametrize(("changes", "why"), [
+    ({"shuffle_seed": 2**63}, "`shuffle_seed` must be a whole number up to 9,223,372,036,854,775,"),
+    ({"shuffle_seed": 1.5}, "`shuffle_seed` must be a whole number .*, got 1.5"),
+    ({"shuffle_seed": -1}, "`shuffle_seed` must be at least 0, got -1"),
+    ({"num_canonical_nodes": 2.0}, "`num_canonical_nodes` must be a whole number up to 65,536"),
+    ({"num_canonical_nodes": 2**40}, "`num_canonical_nodes` must be a whole number up to 65,536"),
+    ({"shuffle_block_size": 2**70}, "`shuffle_block_size` must be a whole number"),
+])  # fmt: skip
+def test_numbers_that_no_order_has(changes, why) -> None:
+    with pytest.raises(UsageError, match=why):
+        order_settings(**changes)
+    order_settings(shuffle_seed=2**63 - 1, num_canonical_nodes=np.int64(2))
+
+
 def test_a_batch_of_all_ranks_is_one_of_each() -> None:
     of_all = order_settings(global_batch=24).sizes(own_length=8, num_ranks=4)
     assert of_all == order_settings(batch_size=6).sizes(own_length=8, num_ranks=4)

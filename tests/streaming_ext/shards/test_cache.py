@@ -18,7 +18,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.errors import UsageError
+from streaming_ext.errors import StorageError, UsageError
 from streaming_ext.shards import cache as cache_module
 from tests.streaming_ext.build import Built
 from tests.streaming_ext.processes import in_processes
@@ -254,3 +254,15 @@ def test_two_datasets_of_one_process_share_a_cache(
                 done.result()
             assert caches[0].path(shard).exists()
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_damaged_copy_that_cannot_be_removed_is_an_error(
+    packed: Built, open_raw: Any, tmp_path: Path
+) -> None:
+    settings = {"remote": str(packed.root), "local": tmp_path}
+    shard = open_raw(**settings).reader.caches[0].path(0)
+    shard.mkdir(parents=True)
+    with pytest.raises(StorageError, match=f"damaged copy of shard .* Remove {shard}, or give"):
+        open_raw(**settings).get_item(0)
+    shard.rmdir()
+    assert len(open_raw(**settings).get_item(0)["tokens"]) == 8

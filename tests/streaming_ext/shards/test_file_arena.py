@@ -224,3 +224,19 @@ def test_where_the_system_has_no_more_maps(tmp_path) -> None:
 def test_another_way_to_read(open_raw) -> None:
     with pytest.raises(UsageError, match="`reading` must be 'maps' or 'files', got 'direct'"):
         open_raw(reading="direct")
+
+
+def test_a_fork_has_none_of_the_files_that_its_parent_has_open(open_raw) -> None:
+    """Else a worker begins with as many open as it may have."""
+    dataset = open_raw(reading="files")
+    first = dataset.get_item(0)["tokens"].tolist()
+    files = list(dataset.reader._arena._files.values())
+
+    def left_open(rank: int) -> tuple[list[int], list[int]]:
+        dataset.reader.start_process()
+        still = [file for file in files if Path(f"/proc/self/fd/{file}").exists()]
+        return still, dataset.get_item(0)["tokens"].tolist()
+
+    assert files
+    assert in_processes(1, left_open) == [([], first)]
+    assert all(os.fstat(file) for file in files)  # here they stay
