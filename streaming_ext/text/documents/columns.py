@@ -8,15 +8,9 @@ import pyarrow.compute as pc
 from streaming_ext.errors import UsageError
 from streaming_ext.text.documents.kept_values import asked_of, option_of
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.filters.condition import Kind, comparable, fits
+from streaming_ext.text.filters.condition import Kind, comparable, fits, is_text
 
 Path = tuple[str, ...]  # of a column: its name, or the names of structs and of a field
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def find_column(schema: pa.Schema, column: str, *, where: str) -> Path:
@@ -29,11 +23,11 @@ def find_column(schema: pa.Schema, column: str, *, where: str) -> Path:
     if len(indices) > 1:
         raise _missing(schema, f"has {column!r} more than once", where)
     path = (column,) if indices else tuple(column.split("."))
-    kind = _kind_at(schema, path)
+    kind = kind_at(schema, path)
     if kind is None:
         raise _missing(schema, f"has no column {column!r}", where)
-    if not _is_text(kind):
-        texts = [name for name, kind in _leaves(schema) if _is_text(kind)]
+    if not is_text(kind):
+        texts = [name for name, kind in _leaves(schema) if is_text(kind)]
         raise UsageError(
             f"{where}: column {column!r} is of type {kind}, expected string. "
             f"Columns of text: {', '.join(texts) or 'none'}."
@@ -59,7 +53,7 @@ def find_compared(schema: pa.Schema, compared: Mapping[str, Kind], *, where: str
     paths = []
     for column, wanted in compared.items():
         path = (column,) if schema.get_all_field_indices(column) else tuple(column.split("."))
-        kind = _kind_at(schema, path)
+        kind = kind_at(schema, path)
         if kind is None:
             names = ", ".join(name for name, _ in _leaves(schema))
             raise UsageError(f"{where} has no column {column!r}; its columns are {names}. "
@@ -82,7 +76,7 @@ def _missing(schema: pa.Schema, problem: str, where: str) -> UsageError:
     return UsageError(f"{where} {problem}; its columns are {names}. Pass --text-column.")
 
 
-def _kind_at(schema: pa.Schema, path: Path) -> pa.DataType | None:
+def kind_at(schema: pa.Schema, path: Path) -> pa.DataType | None:
     """The type at the end of a path, None where it leads nowhere."""
     inside: pa.Schema | pa.DataType = schema
     for step in path:

@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Final, Literal
+from unicodedata import normalize
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +23,12 @@ Kind = Literal["text", "number", "boolean", "any", "value"]
 Value = str | int | float | bool
 
 MAX_LENGTH: Final = 10_000  # characters
-_QUOTED = re.compile(r"`([^`]+)`")
+# A name in backticks, or a text of Python's, within which backticks are nothing but characters.
+_QUOTED = re.compile(
+    r"""`([^`]+)`|\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
+    r"""|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""",
+    re.DOTALL,
+)
 _COMPARE: Final[Mapping[type[ast.cmpop], Any]] = {
     ast.Eq: pc.equal, ast.NotEq: pc.not_equal, ast.Lt: pc.less, ast.LtE: pc.less_equal,
     ast.Gt: pc.greater, ast.GtE: pc.greater_equal,
@@ -74,6 +80,18 @@ class Condition:
         self._walk(self._tree, seen)
         return kinds
 
+    @cached_property
+    def columns_of_not(self) -> frozenset[str]:
+        """Columns of which a comparison is turned round: by `not`, `!=` or `not in`."""
+        found: set[str] = set()
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.UnaryOp) or (
+                isinstance(node, ast.Compare)
+                and any(isinstance(how, ast.NotEq | ast.NotIn) for how in node.ops)
+            ):
+                self._walk(node, lambda column, _: found.add(column))
+        return frozenset(found)
+
     def apply(self, column_of: Callable[[str], Any]) -> Any:
         """The condition on columns as `column_of` gives them by name: arrays, or `pc.field`s.
 
@@ -88,16 +106,22 @@ class Condition:
         if len(text) > MAX_LENGTH:
             raise UsageError(f"--where of {len(text)} characters, at most {MAX_LENGTH} are read.")
         try:
-            return ast.parse(_QUOTED.sub(self._name_quoted, text).strip(), mode="eval").body
+            return ast.parse(_QUOTED.sub(self._without_backticks, text).strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise self._refused(getattr(error, "msg", None) or str(error)) from error
 
     @cached_property
     def _quoted(self) -> list[str]:
-        return [match[1] for match in _QUOTED.finditer(self.text)]
+        return [match[1] for match in _QUOTED.finditer(self.text) if match[1]]
 
-    def _name_quoted(self, match: re.Match[str]) -> str:
-        return f"quoted__{self._quoted.index(match[1])}__"
+    @cached_property
+    def _stand_in(self) -> str:
+        """What stands for a name in backticks, with its number behind; no other name begins so."""
+        text = normalize("NFKC", self.text)  # as Python's parser sees names
+        return next(name for n in count() if (name := f"quoted{n}_") not in text)
+
+    def _without_backticks(self, match: re.Match[str]) -> str:
+        return f" {self._stand_in}{self._quoted.index(match[1])} " if match[1] else match[0]
 
     def _column(self, node: ast.expr) -> str | None:
         """The column that a node names, None where it names none."""
@@ -107,8 +131,9 @@ class Condition:
         return self._spelled(node.id) if isinstance(node, ast.Name) else None
 
     def _spelled(self, name: str) -> str:
-        match = re.fullmatch(r"quoted__(\d+)__", name)
-        return self._quoted[int(match[1])] if match and self._quoted else name
+        if not (self._quoted and name.startswith(self._stand_in)):
+            return name
+        return self._quoted[int(name.removeprefix(self._stand_in))]
 
     def _build(self, node: ast.expr, column_of: Callable[[str], Any]) -> Any:
         if isinstance(node, ast.BoolOp):
@@ -147,10 +172,12 @@ class Condition:
         return self._ordered(values, how, self._value(right))
 
     def _ordered(self, values: Any, how: ast.cmpop, value: Value) -> Any:
-        if isinstance(value, float) and not isinstance(values, pc.Expression) and (
-            pa.types.is_integer(values.type)
-        ):  # fmt: skip
+        if isinstance(values, pc.Expression):
+            return _COMPARE[type(how)](values, pa.scalar(value))
+        if isinstance(value, float) and pa.types.is_integer(values.type):
             values = values.cast(pa.float64(), safe=False)  # else large ones are refused
+        elif _kind(value) == "number" and pa.types.is_floating(values.type):
+            value = float(value)  # else those that no float32 or double holds are refused
         return _COMPARE[type(how)](values, pa.scalar(value))
 
     def _items(self, node: ast.expr) -> list[Value]:
@@ -208,6 +235,16 @@ def _kind(value: Value) -> Kind:
     return "text" if isinstance(value, str) else "number"
 
 
+def is_text(column: pa.DataType) -> bool:
+    """Whether a column of this type holds texts, in whatever way they lie in memory."""
+    types = pa.types
+    if types.is_dictionary(column):
+        return is_text(column.value_type)
+    return bool(
+        types.is_string(column) or types.is_large_string(column) or types.is_string_view(column)
+    )
+
+
 def fits(kind: Kind, column: pa.DataType) -> bool:
     """Whether a column of this type can be compared with values of a kind."""
     types = pa.types
@@ -217,7 +254,7 @@ def fits(kind: Kind, column: pa.DataType) -> bool:
         stored: tuple[Kind, ...] = ("text", "number", "boolean")
         return types.is_null(column) or any(fits(each, column) for each in stored)
     known: dict[Kind, Any] = {
-        "text": types.is_string(column) or types.is_large_string(column),
+        "text": is_text(column),
         "number": types.is_integer(column) or types.is_floating(column),
         "boolean": types.is_boolean(column),
         "any": True,
@@ -232,4 +269,6 @@ def comparable(column: pa.Array) -> pa.Array:
         return comparable(column.dictionary_decode())
     if pa.types.is_uint64(kind) or pa.types.is_float16(kind):
         return column.cast(pa.float64(), safe=False)
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
     return column

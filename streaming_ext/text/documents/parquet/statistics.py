@@ -8,7 +8,7 @@ import pyarrow.dataset
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from streaming_ext.text.documents.columns import find_compared
+from streaming_ext.text.documents.columns import find_compared, kind_at
 from streaming_ext.text.documents.options import ReadOptions
 
 
@@ -18,7 +18,9 @@ def groups_that_may_stay(
     """The row groups of a file of which a row may stay, by the least and largest of each column.
 
     Where statistics are missing, or cannot be compared with what the condition asks for, a group
-    may stay: its rows are looked at one by one.
+    may stay: its rows are looked at one by one. Statistics of floating numbers leave NaN out, of
+    which `!=`, `not in` and what stands behind `not` are true: where the condition asks for such
+    of a floating column, all groups may stay.
     """
     every = frozenset(range(metadata.num_row_groups))
     condition = options.filters.condition
@@ -28,6 +30,8 @@ def groups_that_may_stay(
     where = dict(
         zip(options.compared, find_compared(schema, options.compared, where=str(path)), strict=True)
     )
+    if any(_floating(kind_at(schema, where[column])) for column in condition.columns_of_not):
+        return every
     fragment = pa.dataset.ParquetFileFormat().make_fragment(str(path), pa.fs.LocalFileSystem())
     try:
         chosen = fragment.subset(
@@ -36,3 +40,9 @@ def groups_that_may_stay(
     except pa.ArrowException:
         return every
     return frozenset(group.id for group in chosen.row_groups)
+
+
+def _floating(kind: pa.DataType | None) -> bool:
+    if kind is not None and pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return kind is None or bool(pa.types.is_floating(kind))

@@ -56,6 +56,38 @@ def test_paths_and_odd_names() -> None:
                                  "meta.a b.c": "any"}  # fmt: skip
 
 
+def test_backticks_within_texts_are_characters() -> None:
+    table = pa.table({"kind": ["a `b` c", "it's `b`", "other"], "it's": [1, 2, 3]})
+    assert kept("kind != 'a `b` c'", table) == [False, True, True]
+    assert kept(r"kind == 'it\'s `b`'", table) == [False, True, False]
+    assert kept("`it's` > 1 and kind != \"it's `b`\"", table) == [False, False, True]
+
+
+def test_any_name_may_stand_beside_one_in_backticks() -> None:
+    names = ("quoted__7__", "quoted0_", "quoted0_0", "quoted1_5", "\uff51uoted2_0")
+    for name in names:
+        condition = Condition(f"{name} == 1 and `z z` == 2 and `{name}`.x == 3")
+        assert set(condition.columns) == {name.replace("\uff51", "q"), "z z", f"{name}.x"}
+    with pytest.raises(UsageError, match="not understood"):
+        Condition("`z`5 == 1")
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.int64(), pa.int8()])
+def test_numbers_that_a_type_does_not_hold(kind: pa.DataType) -> None:
+    table = pa.table({"n": pa.array([1, 2], kind)})
+    for number in (9007199254740993, 16777217, -9007199254740993, 300, 0.1):
+        for how in ("==", "!=", "<", ">="):
+            text = f"n {how} {number}"
+            assert kept(text, table) == [eval(text, {"n": n}) for n in (1, 2)]  # noqa: S307
+    assert kept("n in [1, 9007199254740993]", table) == [True, False]
+
+
+def test_floating_numbers_are_compared_as_doubles() -> None:
+    table = pa.table({"n": [2.0**53, 2.0**53 + 2]})
+    assert kept("n == 9007199254740993", table) == [True, False]
+    assert kept("n < 9007199254740993", table) == [False, False]
+
+
 def test_nothing_is_neither_true_nor_false() -> None:
     table = pa.table({"a": [1, None, 2]})
     assert kept("a == 1", table) == [True, None, False]

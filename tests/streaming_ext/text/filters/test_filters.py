@@ -120,6 +120,50 @@ def test_row_groups_without_a_row_that_stays_are_not_read(tmp_path: Path) -> Non
         assert dropped == {"where": 40 - len(texts)}
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_views_of_strings_are_texts(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x.{suffix}"
+    texts = ["a", None, "c" * 20, "", "e"]
+    table = pa.table({
+        "text": pa.array(texts, pa.string_view()), "kind": pa.array([*"xxyxy"], pa.string_view())
+    })  # fmt: skip
+    if suffix == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
+            writer.write_table(table)
+    assert read(path, ReadOptions())[0] == {0: "a", 2: "c" * 20, 3: "", 4: "e"}
+    assert read(path, ReadOptions(filters=Filters(where="kind == 'y'")))[0] == {
+        2: "c" * 20, 4: "e"
+    }  # fmt: skip
+    (kept,) = format_of(path.name).read(path, ReadOptions(kept=("kind",)))
+    assert kept.values[0].to_pylist() == ["x", "y", "x", "y"]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "score != 0.1",
+        "not (score < 0.5)",
+        "score not in [0.1]",
+        "not score == 0.1 and n == 1",
+        "n == 1 and (n > 5 or not score == 0.1)",
+        "score > 0.05",
+    ],
+)
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_statistics_do_not_tell_of_nan(tmp_path: Path, where: str, kind: pa.DataType) -> None:
+    scores = pa.array([0.1, 0.1, float("nan"), 0.1], pa.float64()).cast(kind)
+    table = pa.table({"text": ["a", "b", "c", "d"], "score": scores, "n": [1] * 4})
+    found = []
+    for statistics in (True, False):
+        path = tmp_path / f"{statistics}.parquet"
+        pq.write_table(table, path, row_group_size=2, write_statistics=statistics)
+        found.append(read(path, ReadOptions(filters=Filters(where=where)))[0])
+    assert found[0] == found[1]
+    assert (2 in found[0]) == (where != "score > 0.05")
+
+
 @pytest.mark.parametrize(
     ("filters", "words"),
     [
