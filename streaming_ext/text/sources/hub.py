@@ -100,7 +100,7 @@ def list_configuration(
         if sample is not None:
             patterns = [f"sample/{sample['folder']}/"]
     try:
-        found = _list(repository, patterns, takes) if patterns else []
+        found = _list(repository, patterns, takes, each=False) if patterns else []
     except _NoEntryError:
         found = []
     if not found:
@@ -154,14 +154,16 @@ def _pin(name: str, revision: str) -> tuple[_Repository, dict[str, Any]]:
     return _Repository(name, commit), card if isinstance(card, dict) else {}
 
 
-def _list(repository: _Repository, patterns: list[str], takes: Takes) -> list[SourceFile]:
+def _list(
+    repository: _Repository, patterns: list[str], takes: Takes, *, each: bool = True
+) -> list[SourceFile]:
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
         if _offline():
             files = _cached_files(repository)
         else:
             files = {file["path"]: file for file in _tree(repository, pattern)}
-        for path in matching(files, pattern, takes):
+        for path in matching(files, pattern, takes, each=each):
             if path.endswith((".md", ".gitattributes")):
                 continue
             entry = files[path]

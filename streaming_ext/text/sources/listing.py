@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from streaming_ext.errors import UsageError
@@ -23,6 +23,7 @@ def list_sources(
     max_files: int | None = None,
     hub_config: str | None = None,
     any_name: bool = False,
+    without: Callable[[SourceFile], bool] = lambda source: False,
 ) -> list[SourceFile]:
     """Find the source files, each once, sorted by URL.
 
@@ -33,9 +34,11 @@ def list_sources(
         max_files: keep only the first so many.
         any_name: take all files of folders, not only those of known formats.
         hub_config: which configuration of such a dataset.
+        without: which ones are left out, such as those of the output.
 
     Raises:
-        UsageError: a pattern matches nothing, or a scheme is not supported.
+        UsageError: a pattern matches nothing, or a scheme is not supported; or one file is found
+            by two names.
         StorageError: a server refuses, or does not answer (`TransientStorageError`).
     """
     takes: Takes = (lambda _: True) if any_name else has_known_suffix
@@ -54,15 +57,37 @@ def list_sources(
             matches, reason = _match(pattern, takes)
         if not matches:
             raise UsageError(f"{pattern}: {reason}")
-        for source in matches:
+        for source in (others := [match for match in matches if not without(match)]):
             check_name(source)
             found[source.url] = source
+        if not others:
+            raise UsageError(f"{pattern}: no file there but those of the output itself.")
     if hub_config is not None and not used_config:
         raise UsageError(
             f"--hub-config {hub_config} goes with a dataset of the Hub, ORG/NAME; the sources are "
             f"{', '.join(patterns)}."
         )
+    require_one_name(found.values())
     return sorted(found.values())[:max_files]
+
+
+def require_one_name(sources: Iterable[SourceFile]) -> None:
+    """Refuse a local file that is found by two names, by a link beside it, say.
+
+    Raises:
+        UsageError: naming both.
+    """
+    names: dict[tuple[int, int], str] = {}
+    for source in sorted(sources):
+        if (path := source.local_path) is None:
+            continue
+        status = path.stat()
+        first = names.setdefault((status.st_dev, status.st_ino), source.url)
+        if first != source.url:
+            raise UsageError(
+                f"{source.url} is the same file as {first}, and would be taken twice. Leave out "
+                "the link."
+            )
 
 
 def check_name(source: SourceFile) -> None:

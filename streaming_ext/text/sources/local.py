@@ -2,10 +2,10 @@
 
 import glob
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import bracex
 import xxhash
 
 from streaming_ext.dataset.record import LOCAL_VERSION, SourceIdentity
@@ -14,24 +14,39 @@ from streaming_ext.text.documents.formats import format_of, has_known_suffix, kn
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import Span
-from streaming_ext.text.sources.patterns import Takes, is_pattern
+from streaming_ext.text.sources.patterns import Takes, alternatives, is_pattern, require_each
 from streaming_ext.text.sources.source_file import SourceFile
 
 _READ_BYTES = 2**18  # stays in the cache of a core
-_MAX_BRACES = 1_000_000
 
 
 def match_local(pattern: str, takes: Takes = has_known_suffix) -> list[SourceFile]:
     """The files that a path or pattern names.
 
     Raises:
-        UsageError: one of them cannot be looked at.
+        UsageError: one of them cannot be looked at, or is no file that can be read twice; or the
+            pattern is empty.
     """
-    return [_listed(path) for path in _match(pattern, takes)]
+    if not pattern:
+        raise UsageError("A source is empty. Is a variable of the shell not set?")
+    return [_listed(_plain(path)) for path in _match(pattern, takes)]
+
+
+def _plain(path: Path) -> Path:
+    """A path without `..`, where that leads to the same file: a link may stand before it."""
+    if ".." not in path.parts:
+        return path
+    plain = Path(os.path.normpath(path))
+    return plain if plain.exists() and plain.samefile(path) else path
 
 
 def _listed(path: Path) -> SourceFile:
     state = path.stat()
+    if not stat.S_ISREG(state.st_mode):
+        raise UsageError(
+            f"{path}: is a pipe, socket or device. A source is read more than once: write it to a "
+            "file."
+        )
     return SourceFile(url=str(path), size=state.st_size, modified=state.st_mtime_ns)
 
 
@@ -42,26 +57,37 @@ def _match(pattern: str, takes: Takes) -> list[Path]:
             return [plain]
         if plain.is_dir():
             return _source_files_in(plain, takes)
+        if plain.exists():
+            return [plain]
         if not is_pattern(pattern):
             return []
-        return list(_expand(pattern, takes))
-    except bracex.ExpansionLimitException as error:
-        raise UsageError(f"{pattern}: braces for more than {_MAX_BRACES:,} names.") from error
-    except (OSError, RuntimeError) as error:  # a dangling link, no permission, an unknown user
+        return _expand(pattern, takes)
+    # a dangling link, no permission, an unknown user, a zero byte
+    except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(f"{pattern}: {error}.") from error
 
 
-def _expand(pattern: str, takes: Takes) -> Iterator[Path]:
+def _expand(pattern: str, takes: Takes) -> list[Path]:
+    found, missing = list[Path](), list[str]()
+    for one in alternatives(str(Path(pattern).expanduser())):
+        matches = list(_glob(one, takes))
+        found += matches
+        if not matches:
+            missing.append(one)
+    if found:
+        require_each(pattern, missing)
+    return found
+
+
+def _glob(pattern: str, takes: Takes) -> Iterator[Path]:
     here = Path.cwd()  # never part of the pattern: its name may hold brackets
-    home = Path(pattern).expanduser()
-    for expanded in bracex.iexpand(str(home), limit=_MAX_BRACES):
-        for name in sorted(glob.glob(expanded, root_dir=here, recursive=True)):  # noqa: PTH207
-            path = here / name
-            if path.is_dir():
-                yield from _source_files_in(path, takes)
-            else:
-                path.stat()  # a link that leads nowhere is an error, not a file less
-                yield path
+    for name in sorted(glob.glob(pattern, root_dir=here, recursive=True)):  # noqa: PTH207
+        path = here / name
+        if path.is_dir():
+            yield from _source_files_in(path, takes)
+        else:
+            path.stat()  # a link that leads nowhere is an error, not a file less
+            yield path
 
 
 def _source_files_in(folder: Path, takes: Takes) -> list[Path]:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from streaming_ext.errors import SourceError, StorageError, TransientStorageError
+from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
 from streaming_ext.storage.client import split_url
 from streaming_ext.storage.digests import Digest
 from streaming_ext.storage.process_clients import object_client
@@ -33,9 +33,13 @@ def list_objects(pattern: str, takes: Takes = has_known_suffix) -> list[SourceFi
 
 
 def _split(url: str) -> tuple[str, str, str]:
-    # '?' is a wildcard in a pattern, though never part of a URL.
-    scheme, bucket, key = split_url(url.replace("?", "\x20"))
-    return scheme, bucket, key.replace("\x20", "?") if "?" in url else key
+    # A key is taken to the letter: it may hold '?', '#' and empty names between slashes.
+    scheme, _, place = url.partition("://")
+    bucket, _, key = place.partition("/")
+    split_url(f"{scheme}://{bucket}")
+    if not key.isprintable() or ".." in key.split("/"):
+        raise UsageError(f"{url!r}: a source must not hold '..' or control characters.")
+    return scheme, bucket, key
 
 
 class ObjectReader:
@@ -43,7 +47,7 @@ class ObjectReader:
 
     def __init__(self, source: SourceFile) -> None:
         self._source = source
-        scheme, self._bucket, self._key = split_url(source.url)
+        scheme, self._bucket, self._key = _split(source.url)
         self._client = object_client(scheme, self._bucket)
 
     def read(self, start: int, end: int) -> bytes:

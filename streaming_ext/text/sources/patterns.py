@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable
 
 import bracex
 
+from streaming_ext.errors import UsageError
 from streaming_ext.text.documents.formats import has_known_suffix
 
+MOST_NAMES = 100_000  # that the braces of one pattern may spell out
 _GLOB = re.compile(r"[*?\[{]")
 _WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^\]/]+\]")
 
@@ -14,6 +16,34 @@ _WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^\]/]+\]")
 def is_pattern(text: str) -> bool:
     """Whether a name holds wildcards or braces."""
     return bool(_GLOB.search(text))
+
+
+def alternatives(pattern: str) -> list[str]:
+    """What the braces of a pattern spell out; the pattern alone where it has none.
+
+    Raises:
+        UsageError: these are too many.
+    """
+    try:
+        return list(bracex.iexpand(pattern, limit=MOST_NAMES))
+    except bracex.ExpansionLimitException as error:
+        raise UsageError(
+            f"{pattern}: braces for more than {MOST_NAMES:,} names. Use a wildcard."
+        ) from error
+
+
+def require_each(pattern: str, missing: list[str]) -> None:
+    """Refuse a pattern whose braces name what is not there: a file less would go unnoticed.
+
+    Raises:
+        UsageError: naming the first of them.
+    """
+    if missing:
+        more = f" ({len(missing) - 1:,} more are missing)" if len(missing) > 1 else ""
+        raise UsageError(
+            f"{pattern}: the braces name {missing[0]}, and no file there is called so{more}. "
+            "Leave out what is not there."
+        )
 
 
 def folder_of(pattern: str) -> str:
@@ -25,11 +55,36 @@ def folder_of(pattern: str) -> str:
 Takes = Callable[[str], bool]  # whether a file of this name, in a folder, is a source
 
 
-def matching(names: Iterable[str], pattern: str, takes: Takes = has_known_suffix) -> list[str]:
-    """The names that a pattern means: itself, a folder's source files, or what it matches."""
+def matching(
+    names: Iterable[str], pattern: str, takes: Takes = has_known_suffix, *, each: bool = True
+) -> list[str]:
+    """The names that a pattern means: itself, a folder's source files, or what it matches.
+
+    Args:
+        names: that there are.
+        pattern: a name, or one with wildcards and braces.
+        takes: whether a file in a folder is a source.
+        each: whether all that braces spell out must be there, if any of it is.
+
+    Raises:
+        UsageError: it is not; or braces spell out too many names.
+    """
     names = list(names)
-    if pattern in names:
+    known = set(names)
+    if pattern in known:
         return [pattern]
+    found, missing = set[str](), list[str]()
+    for one in alternatives(pattern) if is_pattern(pattern) else [pattern]:
+        matches = [one] if one in known else _matching(names, one, takes)
+        found.update(matches)
+        if not matches:
+            missing.append(one)
+    if each and found:
+        require_each(pattern, missing)
+    return [name for name in names if name in found]
+
+
+def _matching(names: list[str], pattern: str, takes: Takes) -> list[str]:
     folder = f"{pattern.rstrip('/')}/" if pattern else ""
     if not is_pattern(pattern):
         return [
@@ -39,8 +94,8 @@ def matching(names: Iterable[str], pattern: str, takes: Takes = has_known_suffix
             and takes(name)
             and not any(part.startswith(".") for part in name[len(folder) :].split("/"))
         ]
-    expressions = [re.compile(_translate(one)) for one in bracex.iexpand(pattern)]
-    return [name for name in names if any(e.fullmatch(name) for e in expressions)]
+    expression = re.compile(_translate(pattern))
+    return [name for name in names if expression.fullmatch(name)]
 
 
 def _translate(pattern: str) -> str:

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final, TypeVar
 
-import bracex
 import httpx
 
 from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
@@ -18,6 +17,7 @@ from streaming_ext.storage.patience import (
     timeout_seconds,
 )
 from streaming_ext.text.sources.addresses import RedirectGuard
+from streaming_ext.text.sources.patterns import alternatives
 from streaming_ext.text.sources.source_file import SourceFile
 
 Result = TypeVar("Result")
@@ -216,7 +216,20 @@ def list_url(pattern: str) -> list[SourceFile]:
     Raises:
         UsageError: it holds wildcards, credentials or a query; or there is no such file.
     """
+    try:
+        return _list_url(pattern)
+    except (httpx.InvalidURL, UnicodeError) as error:
+        secret = "@" in pattern or "?" in pattern
+        shown = f"A {pattern.partition(':')[0]}:// source" if secret else f"{pattern[:200]!r}"
+        raise UsageError(f"{shown} is no URL: {error}.") from error
+
+
+def _list_url(pattern: str) -> list[SourceFile]:
     url = httpx.URL(pattern.partition("{")[0])
+    if not url.host and "{" not in pattern.split("/")[2]:
+        raise UsageError(f"{pattern}: expected {url.scheme}://HOST/PATH, got no host.")
+    if " " in url.host or "%" in url.host or not 0 < (url.port or 443) < 2**16:
+        raise UsageError(f"{url.scheme}:// source: {url.netloc.decode()!r} is no host.")
     if url.userinfo or "?" in pattern or "#" in pattern:
         raise UsageError(
             f"{url.scheme}://{url.host}{url.path}: a source's URL stands in the dataset's records, "
@@ -226,7 +239,7 @@ def list_url(pattern: str) -> list[SourceFile]:
         raise UsageError(
             f"{pattern}: files behind {url.scheme}:// cannot be listed. Give each URL, or braces."
         )
-    first, *others = bracex.expand(pattern)
+    first, *others = alternatives(pattern)
     found = [_look_at(first)]  # alone: what is wrong with all of them is told once
     with ThreadPoolExecutor(_LOOKING) as threads:
         return found + list(threads.map(_look_at, others))

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from streaming_ext.errors import UsageError
 from streaming_ext.text.documents.options import TokenSetName
 from streaming_ext.text.sources import SourceFile, by_numbers, is_remote
-from streaming_ext.text.sources.listing import check_name
+from streaming_ext.text.sources.listing import check_name, require_one_name
 from streaming_ext.text.sources.local import match_local
 from streaming_ext.text.token_sets.formats import token_set_format
 
@@ -37,4 +37,5 @@ def list_token_files(patterns: Iterable[str], set_format: TokenSetName) -> list[
         for source in matches:
             check_name(source)
             found[source.url] = source
+    require_one_name(found.values())
     return sorted(found.values(), key=lambda source: by_numbers(source.url))

@@ -10,6 +10,7 @@ from streaming_ext.text.sources import SourceFile, list_sources
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.config import ShardConfig
 from tasks.core.imports.sources import list_token_files
+from tasks.core.planning.surroundings import made_by_output
 
 _IO_THREADS = 8
 _LISTING_SECONDS = 60.0
@@ -42,7 +43,7 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
         StorageError: a server refuses or does not answer.
     """
     options = config.read_options
-    key = (config.sources, config.max_files, config.hub_config, options)
+    key = (config.sources, config.max_files, config.hub_config, config.output, options)
     listed, known = _listings.pop(key, (0.0, ()))
     if known and time.monotonic() - listed < _LISTING_SECONDS:
         return known, ()
@@ -52,6 +53,7 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
             max_files=config.max_files,
             hub_config=config.hub_config,
             any_name=options.source_format is not None,
+            without=made_by_output(config.output),
         )
         if options.ids is None
         else list_token_files(config.sources, options.ids.set_format)

@@ -1,17 +1,63 @@
-"""What lies around an output: a dataset must not be made inside another one."""
+"""What lies around an output: no other dataset, but perhaps its own sources."""
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 from streaming_ext.dataset.layout import (
+    DIGESTS_FOLDER,
     DOCUMENTS_FOLDER,
+    DUPLICATES_FOLDER,
+    EXTENDING,
+    GENERATIONS_FOLDER,
+    MANIFEST,
     PARTS_FOLDER,
     RUNS_FOLDER,
+    SHUFFLE_FOLDER,
     SPLITS,
     TOKENIZER_FOLDER,
 )
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import DatasetError, NewerVersionError, StorageError, UsageError
+from streaming_ext.text.sources import SourceFile, is_remote
 from tasks.core.storage import Storage
 
 _FOLDERS = {*SPLITS, DOCUMENTS_FOLDER, PARTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER}
+_MADE = _FOLDERS | {
+    DIGESTS_FOLDER, DUPLICATES_FOLDER, GENERATIONS_FOLDER, SHUFFLE_FOLDER, MANIFEST, EXTENDING
+}  # fmt: skip
+
+
+def made_by_output(output: str) -> Callable[[SourceFile], bool]:
+    """Tells which sources are files of the output itself, where it lies in a folder of sources.
+
+    Args:
+        output: a folder or URL.
+    """
+    remote = is_remote(output)
+    root = output.rstrip("/") if remote else os.path.realpath(Path(output).expanduser())
+    real = cache(os.path.realpath)
+
+    def made(source: SourceFile) -> bool:
+        if source.remote != remote:
+            return False
+        folder, _, name = source.url.rpartition("/")
+        path = f"{folder if remote else real(folder)}/{name}"
+        below = path.removeprefix(f"{root}/")
+        return below != path and below.split("/", 1)[0] in _MADE
+
+    return made if remote or _is_begun(Path(root)) else lambda source: False
+
+
+def _is_begun(root: Path) -> bool:
+    """Whether a run wrote to a folder, which may be another one with a `train` in it."""
+    return (
+        (root / MANIFEST).is_file()
+        or any((root / PARTS_FOLDER).glob("*.json"))
+        or (root / SHUFFLE_FOLDER).is_dir()
+        or all((root / folder).is_dir() for folder in (RUNS_FOLDER, DOCUMENTS_FOLDER))
+    )
 
 
 def require_outside(storage: Storage) -> None:

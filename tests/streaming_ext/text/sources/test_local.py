@@ -55,9 +55,11 @@ def found(tree: Path, patterns: Sequence[str], max_files: int | None = None) -> 
         (["**/x.parquet"], ["2024/x.parquet", "2025/x.parquet"]),
         (["2024/**/*.parquet"], ["2024/deep/er/y.parquet", "2024/x.parquet"]),
         (["{a,b}.parquet"], ["a.parquet", "b.parquet"]),
-        (["{a,c}.parquet"], ["a.parquet"]),
-        (["{2024..2026}/x.parquet"], ["2024/x.parquet", "2025/x.parquet"]),
-        (["{2024/deep,2025}/**/{x,y}.parquet"], ["2024/deep/er/y.parquet", "2025/x.parquet"]),
+        (["{2024..2025}/x.parquet"], ["2024/x.parquet", "2025/x.parquet"]),
+        (["{2024/deep,2025}"], ["2024/deep/er/y.parquet", "2025/x.parquet"]),
+        (["{2024,2024/deep}/**/y.parquet"], ["2024/deep/er/y.parquet"]),
+        (["2024", "./2025/../2024", "2024//x.parquet"],
+         ["2024/deep/er/y.parquet", "2024/x.parquet"]),
         (["b.parquet", "a.parquet"], ["a.parquet", "b.parquet"]),
         (["a.parquet", "*.parquet", "{a,a}.parquet", "./a.parquet"], ["a.parquet", "b.parquet"]),
         ([".hidden.parquet"], [".hidden.parquet"]),
@@ -66,6 +68,20 @@ def found(tree: Path, patterns: Sequence[str], max_files: int | None = None) -> 
 )  # fmt: skip
 def test_patterns(tree: Path, patterns: list[str], expected: list[str]) -> None:
     assert found(tree, patterns) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "named"),
+    [
+        ("{a,c}.parquet", "c.parquet, and"),
+        ("{2024..2027}/x.parquet", r"2026/x.parquet, and .* \(1 more are missing\)"),
+        ("{2024,2026}", "2026, and"),
+        ("*.{parquet,json}", r"\*.json, and"),
+    ],
+)
+def test_what_braces_name_must_be_there(tree: Path, pattern: str, named: str) -> None:
+    with pytest.raises(UsageError, match=f"the braces name {tree}/{named}"):
+        found(tree, [pattern])
 
 
 def test_sizes_and_names(tree: Path) -> None:
@@ -200,10 +216,51 @@ class TestOddPlaces:
         assert sorted(found) == ["1.parquet", "2.parquet"]
 
     def test_many_names_in_braces(self, tmp_path: Path) -> None:
-        (tmp_path / "7.parquet").touch()
-        assert len(list_sources([str(tmp_path / "{0..2000}.parquet")])) == 1
+        for number in range(2410):
+            (tmp_path / f"{number:05}.parquet").touch()
+        assert len(list_sources([str(tmp_path / "{00000..02409}.parquet")])) == 2410
         with pytest.raises(UsageError, match="braces for more than"):
             list_sources(["{0..2000000}.parquet"])
+
+    @pytest.mark.parametrize("source", ["", "file://"])
+    def test_an_empty_source_is_not_the_current_folder(
+        self, tree: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    ) -> None:
+        monkeypatch.chdir(tree)
+        with pytest.raises(UsageError, match="A source is empty"):
+            list_sources([source])
+
+    def test_what_is_no_regular_file_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "a.parquet").touch()
+        os.mkfifo(tmp_path / "b.parquet")
+        for pattern in (".", "*.parquet", "b.parquet", "{a,b}.parquet"):
+            with pytest.raises(UsageError, match=r"b\.parquet: is a pipe, socket or device"):
+                list_sources([str(tmp_path / pattern)])
+        with pytest.raises(UsageError, match="/dev/null: is a pipe, socket or device"):
+            list_sources(["/dev/null"])
+
+    def test_one_file_by_two_names_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data/1.parquet").touch()
+        (tmp_path / "link").symlink_to("data")
+        (tmp_path / "hard.parquet").hardlink_to(tmp_path / "data/1.parquet")
+        both = r"link/1\.parquet is the same file as .*data/1\.parquet"
+        for names in (["*"], ["data", "link"], ["**/1.parquet"], ["{data,link}/*.parquet"]):
+            (tmp_path / "hard.parquet").rename(tmp_path / ".hard")
+            with pytest.raises(UsageError, match=both):
+                list_sources([str(tmp_path / name) for name in names])
+            (tmp_path / ".hard").rename(tmp_path / "hard.parquet")
+        with pytest.raises(UsageError, match=r"hard\.parquet is the same file as .*data/1"):
+            list_sources([str(tmp_path / "data"), str(tmp_path / "hard.parquet")])
+        assert len(list_sources([str(tmp_path / "link")])) == 1
+
+    def test_dots_behind_a_link_lead_where_the_system_says(self, tmp_path: Path) -> None:
+        (tmp_path / "far/deep").mkdir(parents=True)
+        (tmp_path / "far/a.parquet").write_bytes(b"far")
+        (tmp_path / "a.parquet").write_bytes(b"n")
+        (tmp_path / "link").symlink_to("far/deep")
+        (source,) = list_sources([f"{tmp_path}/link/../a.parquet"])
+        assert (source.url, source.size) == (f"{tmp_path}/link/../a.parquet", 3)
 
     def test_the_current_folder_is_no_pattern(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -214,7 +271,7 @@ class TestOddPlaces:
         (source,) = list_sources(["*.parquet"])
         assert source.url == str(tmp_path / "[x]/a.parquet")
 
-    @pytest.mark.parametrize("pattern", ["~nobodyhere/x.parquet", "a" * 5000])
+    @pytest.mark.parametrize("pattern", ["~nobodyhere/x.parquet", "a" * 5000, "a\0b", "[a\0]"])
     def test_impossible_names_are_usage_errors(self, pattern: str) -> None:
         with pytest.raises(UsageError):
             list_sources([pattern])
