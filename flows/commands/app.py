@@ -71,6 +71,7 @@ app.command(inspect)
 app.command(trace)
 app.command(demo)
 app.register_install_completion_command()
+config_file.commands = frozenset(name for name in app if not name.startswith("-"))
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:

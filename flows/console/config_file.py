@@ -1,10 +1,11 @@
 """`--config FILE`: options from a YAML file."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from cyclopts import App
@@ -16,15 +17,42 @@ from streaming_ext.errors import UsageError
 Lines = dict[str, tuple[Any, int]]  # value and line of each option
 
 
+class _Loader(yaml.SafeLoader):
+    """Values as YAML 1.2 reads them: in 1.1 `010` is 8, `20:48` is 1248 and `yes` is true."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+
+    def whole_number(self, node: yaml.ScalarNode) -> int:
+        """`10`, `010` (ten), `0o17`, `0x1f`; `1_000` for people."""
+        text = str(self.construct_scalar(node)).lower()
+        return int(text, 0 if re.match(r"[-+]?0[ox]", text) else 10)
+
+
+for _tag, _written, _first in (
+    ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", "[-+]?[0-9][0-9_]*|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("float", r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?", "-+0123456789."),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
+    ("merge", "<<", "<"),
+):
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_written})$"), list(_first)
+    )
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.whole_number)
+
+
 class ConfigFile:
     """Fills what the command line does not say from the YAML file that it names.
 
     Attributes:
         origins: file and line of each option that came from there, by the name of its field.
+        commands: names of all commands, whose sections may stand in the file.
     """
 
     def __init__(self) -> None:
         self.origins: dict[str, str] = {}
+        self.commands: frozenset[str] = frozenset()
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         """As cyclopts calls it, between reading the command line and checking its values."""
@@ -34,7 +62,7 @@ class ConfigFile:
             return
         file = Path(named[0].tokens[-1].value)
         known = {name.removeprefix("--") for argument in arguments for name in argument.names}
-        options = read_config(file, command=commands[-1] if commands else "", others=set(app))
+        options = read_config(file, command=commands[-1] if commands else "", others=self.commands)
         given = {name for argument in arguments if argument.tokens for name in argument.names}
         for name, (_, line) in options.items():
             where = f"--config {file}, line {line}"
@@ -43,7 +71,8 @@ class ConfigFile:
                 raise UsageError(f"{where}: there is no option {name!r}.{_hint(option, known)}")
             if f"--{option}" not in given:
                 self.origins[option.replace("-", "_")] = where
-        values = {name: value for name, (value, _) in options.items()}
+        # One without a value has its default.
+        values = {name: value for name, (value, _) in options.items() if value is not None}
         Dict(values, source=f"--config {file}", use_commands_as_keys=False)(
             app, commands, arguments
         )
@@ -64,7 +93,7 @@ def read_config(file: Path, *, command: str, others: Iterable[str]) -> Lines:
     """
     try:
         text = file.expanduser().read_text("utf-8")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_Loader)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         raise UsageError(f"--config {file}: cannot be read: {reason}.") from error
@@ -110,7 +139,7 @@ def _entries(file: Path, node: yaml.Node) -> Iterator[tuple[str, yaml.Node, int]
 
 
 def _value(file: Path, node: yaml.Node) -> Any:
-    loader = yaml.SafeLoader("")
+    loader = _Loader("")
     try:
         return loader.construct_object(node, deep=True)
     except (yaml.YAMLError, ValueError) as error:  # a tag that is not plain YAML, such as !!python

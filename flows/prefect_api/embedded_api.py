@@ -15,9 +15,11 @@ import signal
 import socket
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from flows.forked import fork
 from flows.prefect_api.embedded_server import READY, STOP_SECONDS, serve
+from streaming_ext.errors import StorageError
 
 START_SECONDS = 180.0  # some six on an idle machine; one that ends earlier is told at once
 
@@ -47,15 +49,21 @@ class EmbeddedApi:
         """Wait until it answers.
 
         Raises:
-            RuntimeError: it ended, or does not answer in time.
+            StorageError: it ended, as where its database cannot be written, or does not answer
+                in time.
         """
         # Told through a pipe: a request could end up at a proxy.
         if not select.select([self._ready], [], [], START_SECONDS)[0]:
-            raise RuntimeError(f"Prefect's embedded API is not ready within {START_SECONDS:.0f} s.")
+            raise StorageError(f"Prefect's embedded API is not ready within {START_SECONDS:.0f} s.")
         told = os.read(self._ready, select.PIPE_BUF)
         if told != READY:
             reason = told.decode(errors="replace") or "it was killed, or ended by itself"
-            raise RuntimeError(f"Prefect's embedded API ended before it was ready: {reason}.")
+            home = os.environ.get("PREFECT_HOME") or str(Path("~/.prefect").expanduser())
+            raise StorageError(
+                f"Prefect's embedded API ended before it was ready: {reason}. It keeps its "
+                f"database in {home}: there must be room, or set PREFECT_HOME to a folder "
+                "that can be written to."
+            )
 
     def stop(self, *, recorded: bool) -> None:
         """End the process.

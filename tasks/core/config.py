@@ -274,6 +274,13 @@ class ShardConfig(CheckedConfig):
             raise ValueError(f"{twice[0]!r} stands there twice")
         return columns
 
+    @field_validator("shuffle_seed")
+    @classmethod
+    def _of_a_shuffle(cls, seed: int, info: ValidationInfo) -> int:
+        if seed and "shuffle" in info.data and info.data["shuffle"] is None:
+            raise ValueError("goes with --shuffle")
+        return seed
+
     @field_validator("node_rank")
     @classmethod
     def _known_node(cls, rank: int | None, info: ValidationInfo) -> int | None:

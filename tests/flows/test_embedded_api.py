@@ -16,6 +16,7 @@ from prefect.settings import (
 from flows.prefect_api import embedded_server
 from flows.prefect_api.database import needs_no_migration, note_migrated
 from flows.prefect_api.embedded_api import EmbeddedApi
+from streaming_ext.errors import StorageError
 
 
 @pytest.fixture
@@ -74,6 +75,6 @@ def test_an_api_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(embedded_server, "_run_server", fail)
     api = EmbeddedApi()
-    with pytest.raises(RuntimeError, match="OSError: the disk is full"):
+    with pytest.raises(StorageError, match="OSError: the disk is full.*set PREFECT_HOME"):
         api.wait()
     api.stop(recorded=True)

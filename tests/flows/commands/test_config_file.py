@@ -79,3 +79,41 @@ def test_the_command_line_goes_before_the_file(shardmill: Command, file: Path) -
     ended = shardmill("shard", "--config", file)
     assert "/nonexistent/a: no such file" in ended.stderr
     assert ended.returncode == 2
+
+
+def test_values_are_those_of_yaml_1_2(file: Path) -> None:
+    file.write_text(
+        "a: 010\nb: 20:48\nc: yes\nd: no\ne: 2024-01-01\nf: 0x1f\ng: 0o17\nh: 1_000\ni: true\n"
+        "j: 1e3\nk: -0.5\nl:\nm: ~\nn: -7\no: .5\np: 64 MiB\nq: [on, 1, 08]\nr: '010'\n"
+    )
+    read = read_config(file, command="shard", others=())
+    assert {name: value for name, (value, _) in read.items()} == {
+        "a": 10, "b": "20:48", "c": "yes", "d": "no", "e": "2024-01-01", "f": 31, "g": 15,
+        "h": 1000, "i": True, "j": 1000.0, "k": -0.5, "l": None, "m": None, "n": -7, "o": 0.5,
+        "p": "64 MiB", "q": ["on", 1, 8], "r": "010",
+    }  # fmt: skip
+
+
+def test_options_without_a_value_have_their_default(shardmill: Command, file: Path) -> None:
+    file.write_text(
+        "sources: [/nonexistent/a]\noutput: b\ntokenizer: c\nkeep_columns:\ntext_column: null\n"
+    )
+    ended = shardmill("shard", "--config", file)
+    assert "/nonexistent/a: no such file" in ended.stderr
+    assert ended.returncode == 2
+
+
+def test_sections_of_other_commands_are_left_out(shardmill: Command, file: Path) -> None:
+    file.write_text("sources: [/nonexistent/a]\noutput: b\ntokenizer: c\nverify: {deep: true}\n")
+    assert "/nonexistent/a: no such file" in shardmill("shard", "--config", file).stderr
+    file.write_text("verifi: {deep: true}\n")
+    assert "no option 'verifi'" in shardmill("shard", "--config", file).stderr
+
+
+def test_a_seed_without_a_shuffle_is_refused(shardmill: Command) -> None:
+    given = ("shard", "/nonexistent/a", "--output", "b", "--tokenizer", "c", "--shuffle-seed", "5")
+    ended = shardmill(*given)
+    assert "--shuffle-seed: " in ended.stderr
+    assert "goes with --shuffle" in ended.stderr
+    assert ended.returncode == 2
+    assert "no such file" in shardmill(*given, "--shuffle", "documents").stderr
