@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 from cyclopts import App
@@ -20,14 +20,13 @@ Lines = dict[str, tuple[Any, int]]  # value and line of each option
 class _Loader(yaml.SafeLoader):
     """Values as YAML 1.2 reads them: in 1.1 `010` is 8, `20:48` is 1248 and `yes` is true."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
-
     def whole_number(self, node: yaml.ScalarNode) -> int:
         """`10`, `010` (ten), `0o17`, `0x1f`; `1_000` for people."""
         text = str(self.construct_scalar(node)).lower()
         return int(text, 0 if re.match(r"[-+]?0[ox]", text) else 10)
 
 
+_Loader.yaml_implicit_resolvers = {}  # none of YAML 1.1
 for _tag, _written, _first in (
     ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),

@@ -1,8 +1,10 @@
 """Which source files there are: patterns and URLs to one sorted list."""
 
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 from streaming_ext.errors import UsageError
@@ -77,16 +79,17 @@ def require_one_name(sources: Iterable[SourceFile]) -> None:
     Raises:
         UsageError: naming both.
     """
-    names: dict[tuple[int, int], str] = {}
+    names: dict[str, str] = {}
+    real = cache(os.path.realpath)
     for source in sorted(sources):
         if (path := source.local_path) is None:
             continue
-        status = path.stat()
-        first = names.setdefault((status.st_dev, status.st_ino), source.url)
+        place = os.path.realpath(path) if path.is_symlink() else f"{real(path.parent)}/{path.name}"
+        first = names.setdefault(place, source.url)
         if first != source.url:
             raise UsageError(
-                f"{source.url} is the same file as {first}, and would be taken twice. Leave out "
-                "the link."
+                f"{source.url} is the same file as {first}, by a link, and would be taken twice. "
+                "Leave out one of them."
             )
 
 
