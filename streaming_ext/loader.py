@@ -80,7 +80,7 @@ class StreamingTokenLoader:
         if dataset.token_domains is not None:
             self._counts = DomainCounts(dataset.plan, dataset.batch_reader.source,
                                         dataset.token_domains, self._cursor)  # fmt: skip
-            self._counts.go_on(dataset.loaded_state, self._cursor, dataset.resume.fingerprints)
+        self._count_on(dataset.loaded_state)
 
     def __len__(self) -> int:
         """Steps of the whole epoch."""
@@ -192,9 +192,15 @@ class StreamingTokenLoader:
         self._received = 0
         if self._masked is not None:
             self._masked.go_on(state)
-        if self._counts is not None:
-            earlier = [each.fingerprint for each in resume.plan.grown.earlier]
-            self._counts.go_on(state, self._cursor, resume.fingerprints, earlier=earlier)
+        self._count_on(state)
+
+    def _count_on(self, state: Mapping[str, Any]) -> None:
+        """Let the account of domains go on from a state that the cursor stands for."""
+        if self._counts is None:
+            return
+        resume = self.dataset.resume
+        earlier = [each.fingerprint for each in resume.plan.grown.earlier]
+        self._counts.go_on(state, self._cursor, resume.fingerprints, earlier=earlier)
 
     def trace(self, step: int) -> list[SequenceTrace]:
         """Which documents each sequence of a step of this epoch holds, over all ranks.

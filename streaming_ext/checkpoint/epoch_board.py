@@ -26,25 +26,26 @@ class EpochBoard:
     def __init__(self, streams: int) -> None:
         """An empty board for datasets of so many streams; `set` comes first."""
         self._streams = streams
-        self._words = torch.zeros(_BEFORE + streams + MAX_WORKERS, dtype=torch.int64)
+        self._words = torch.zeros(_BEFORE + 2 * streams + MAX_WORKERS, dtype=torch.int64)
         self._words.share_memory_()  # type: ignore[no-untyped-call]
 
     @property
     def _slots(self) -> torch.Tensor:
-        return self._words[_BEFORE + self._streams :]
+        return self._words[_BEFORE + 2 * self._streams :]
 
     def set(self, cursor: Cursor) -> None:
         """Let the next iteration start at a cursor; also workers that already run will."""
         self._words[_EPOCH] = cursor.epoch
         self._words[_PLACE] = cursor.place
         self._words[_TOKENS] = cursor.tokens
-        self._words[_BEFORE : _BEFORE + self._streams] = torch.tensor(cursor.before)
+        told = torch.tensor((*cursor.before, *cursor.missed))
+        self._words[_BEFORE : _BEFORE + 2 * self._streams] = told
         grown = cursor.grown or Growth(number=0, steps=())
-        told = [word for step in grown.steps for word in step]
+        steps = [word for step in grown.steps for word in step]
         if len(grown.steps) > _MOST_GROWN:
             raise UsageError(f"A pass may go through {_MOST_GROWN} extensions at most.")
         self._words[_PASS], self._words[_STEPS] = grown.number, len(grown.steps)
-        self._words[_GROWN : _GROWN + len(told)] = torch.tensor(told, dtype=torch.int64)
+        self._words[_GROWN : _GROWN + len(steps)] = torch.tensor(steps, dtype=torch.int64)
         self._words[_GENERATION] += 1
 
     def base(self) -> Cursor:
@@ -52,9 +53,11 @@ class EpochBoard:
         words = self._words.tolist()
         steps = words[_GROWN : _GROWN + 2 * words[_STEPS]]
         grown = Growth(number=words[_PASS], steps=tuple(zip(steps[::2], steps[1::2], strict=True)))
+        missed = _BEFORE + self._streams
         return Cursor(epoch=words[_EPOCH], place=words[_PLACE], tokens=words[_TOKENS],
-                      before=tuple(words[_BEFORE : _BEFORE + self._streams]),
-                      grown=grown if steps else None)  # fmt: skip
+                      before=tuple(words[_BEFORE:missed]),
+                      grown=grown if steps else None,
+                      missed=tuple(words[missed : missed + self._streams]))  # fmt: skip
 
     def iterations(self) -> int:
         """Iterations started since the cursor was set."""

@@ -90,6 +90,7 @@ def extended_cursor(
         before=(number * size + seen - old.sequences,),
         tokens=old.tokens(plan.length),
         grown=growth,
+        missed=(number * size + seen - drawn + old.streams[0].missed,),
     )
     return plan.next_epoch(cursor) if plan.steps_left(cursor) == 0 else cursor
 

@@ -66,9 +66,8 @@ class Resume:
     def state_of(self, cursor: Cursor) -> LoaderState:
         """The state at a cursor."""
         plan = self.plan
-        amounts = zip(
-            self.fingerprints, plan.choose, cursor.before, plan.drawn(cursor), strict=True
-        )
+        amounts = zip(self.fingerprints, plan.choose, cursor.before, plan.drawn(cursor),
+                      cursor.missed, strict=True)  # fmt: skip
         state = LoaderState(
             epoch=cursor.epoch,
             sequences=cursor.place,
@@ -80,10 +79,11 @@ class Resume:
                 "global_batch": plan.global_batch,
             },
             streams=tuple(
-                StreamState(fingerprint=fingerprint, choose=choose, before=before, drawn=drawn)
-                for fingerprint, choose, before, drawn in amounts
+                StreamState(fingerprint=fingerprint, choose=choose, before=before, drawn=drawn,
+                            missed=missed)
+                for fingerprint, choose, before, drawn, missed in amounts
             ),
-        )
+        )  # fmt: skip
         state = with_growth(state, cursor.grown, plan)
         if state.tokens(plan.length) == cursor.tokens:
             return state
@@ -126,6 +126,7 @@ class Resume:
                 before=tuple(stream.before for stream in old.streams),
                 tokens=old.tokens(self.plan.length),
                 grown=growth_of(old.grown, earlier),
+                missed=tuple(stream.missed for stream in old.streams),
             )
             if self.plan.steps_left(cursor) == 0:  # saved behind the last step of an epoch
                 cursor = self.plan.next_epoch(cursor)
@@ -139,15 +140,16 @@ class Resume:
         rounded up to rows of canonical nodes, where streams are dealt out in such; and those of
         sequences of another length to as many tokens.
         """
-        counts: dict[str, list[int]] = {}
+        counts: dict[str, list[StreamState]] = {}
         for stream in old.streams:
-            counts.setdefault(stream.fingerprint, []).append(stream.drawn)
+            counts.setdefault(stream.fingerprint, []).append(stream)
         row = gcd(self.plan.row, self.lanes)
-        before = []
+        before, missed = [], []
         for stream in now.streams:
-            own = counts.get(stream.fingerprint)
-            tokens = own.pop(0) * old.longest if own else 0
-            before.append(-(-tokens // (now.longest * row)) * row)
+            alike = counts.get(stream.fingerprint)
+            own = alike.pop(0) if alike else stream
+            before.append(-(-own.drawn * old.longest // (now.longest * row)) * row)
+            missed.append(own.missed * old.longest // now.longest)
         growth = None
         same = len(before) == 1 and counts.keys() == {now.streams[0].fingerprint}
         if same and old.numbering == now.numbering:
@@ -159,6 +161,7 @@ class Resume:
             before=tuple(before),
             tokens=old.tokens(old.longest) + old.sequences * old.longest,
             grown=growth,
+            missed=tuple(missed),
         )
 
     def _of_datasets(self, state: LoaderState) -> LoaderState:

@@ -8,10 +8,11 @@ from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.sampler.schedule import Schedule
 
-STATE_VERSION: Final = FormatVersion(1, 2)  # the newest that is read here
+STATE_VERSION: Final = FormatVersion(1, 3)  # the newest that is read here
 # Settings of a mixture that changes: where they differ, an epoch has other sequences.
 MIXING: Final = ("proportions", "max_repeats", "at_max_repeats")
 _WHOLE_STEPS: Final = ("per_stream", "stratified")  # what is of one stream goes with global_batch
+_NOTHING: Final = ("missed", 0)
 _OVERRIDE = "Use the old values, or pass load_state_dict(..., allow_changes=[...]) naming them."
 
 
@@ -25,12 +26,18 @@ class StreamState:
         choose: sequences an epoch.
         before: sequences drawn before this epoch.
         drawn: sequences drawn by now.
+        missed: of `before`, what never came; see `Cursor`.
     """
 
     fingerprint: str
     choose: int
     before: int
     drawn: int
+    missed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values; what is not needed is not named, as in earlier versions."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != _NOTHING}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,17 +71,22 @@ class LoaderState:
         """
         return (
             {
-                # the lowest one that has all of this
-                "version": "1.2" if self.grown else "1.1" if counts else 1,
+                "version": self._version(counts),
                 "epoch": self.epoch,
                 "sample_in_epoch": self.sequences,
                 "order": dict(self.order),
-                "streams": [asdict(stream) for stream in self.streams],
+                "streams": [stream.to_dict() for stream in self.streams],
             }
             | ({} if self.tokens_before is None else {"tokens_before": self.tokens_before})
             | ({} if self.grown is None else {"grown": dict(self.grown)})
             | dict(counts)
         )
+
+    def _version(self, counts: Mapping[str, Any]) -> int | str:
+        """The lowest one that has all of this."""
+        if any(stream.missed for stream in self.streams):
+            return str(STATE_VERSION)
+        return "1.2" if self.grown else "1.1" if counts else 1
 
     def tokens(self, length: int) -> int:
         """Tokens of training before this epoch, for sequences of a length."""

@@ -24,6 +24,7 @@ class Cursor:
         epoch: number of the epoch, from 0.
         place: places of the epoch that lie behind.
         before: draws of each stream before this epoch.
+        missed: those of them that never came: passes before an extension were shorter.
         tokens: of training before this epoch, of all streams it ever had.
         grown: of a dataset that was extended during this pass.
     """
@@ -31,6 +32,7 @@ class Cursor:
     epoch: int
     place: int
     before: tuple[int, ...]
+    missed: tuple[int, ...]
     tokens: int = 0
     grown: Growth | None = None
 
@@ -146,8 +148,10 @@ class EpochPlan:
         """The beginning of an epoch in a run that changed nothing on the way."""
         if self.mixing is None:
             return Cursor(epoch=epoch, place=0, tokens=epoch * self.tokens_of(self.epoch_size),
-                          before=tuple(epoch * count for count in self.choose))  # fmt: skip
-        cursor = Cursor(epoch=0, place=0, before=(0,) * len(self.sizes))
+                          before=tuple(epoch * count for count in self.choose),
+                          missed=(0,) * len(self.choose))  # fmt: skip
+        zero = (0,) * len(self.sizes)
+        cursor = Cursor(epoch=0, place=0, before=zero, missed=zero)
         for _ in range(epoch):
             cursor = self.next_epoch(cursor)
         return cursor
@@ -156,7 +160,7 @@ class EpochPlan:
         """The beginning of the epoch after the cursor's."""
         before = tuple(a + b for a, b in zip(cursor.before, self.chosen(cursor), strict=True))
         return Cursor(epoch=cursor.epoch + 1, place=0, before=before,
-                      grown=self.grown.still(cursor.grown, before[0]),
+                      grown=self.grown.still(cursor.grown, before[0]), missed=cursor.missed,
                       tokens=cursor.tokens + self.tokens_of(self.epoch_size))  # fmt: skip
 
     def chosen(self, cursor: Cursor) -> tuple[int, ...]:
@@ -217,21 +221,27 @@ class EpochPlan:
 
     def drawn(self, cursor: Cursor) -> tuple[int, ...]:
         """Draws of each stream up to a place, in whole rows."""
-        return self._up_to(cursor, Mixture.consumed)
+        return self._up_to(cursor, cursor.before, Mixture.consumed)
 
     def seen(self, cursor: Cursor) -> tuple[int, ...]:
         """Sequences of each stream up to a place, to the last one."""
-        return self._up_to(cursor, Mixture.seen)
+        before = tuple(a - b for a, b in zip(cursor.before, cursor.missed, strict=True))
+        return self._up_to(cursor, before, Mixture.seen)
 
     def _up_to(
-        self, cursor: Cursor, count: Callable[[Mixture, int, int], tuple[int, ...]]
+        self,
+        cursor: Cursor,
+        before: tuple[int, ...],
+        count: Callable[[Mixture, int, int], tuple[int, ...]],
     ) -> tuple[int, ...]:
         """Draws before an epoch and in it, of which those that fill up are none."""
+        if not cursor.place:  # there need not be a further epoch: streams may be used up
+            return before
         mixture = self._mixture_of(cursor)
         if mixture is None:
-            return (cursor.before[0] + cursor.place,)
+            return (before[0] + cursor.place,)
         inside = map(min, count(mixture, cursor.epoch, cursor.place), self.chosen(cursor))
-        return tuple(a + b for a, b in zip(cursor.before, inside, strict=True))
+        return tuple(a + b for a, b in zip(before, inside, strict=True))
 
     def visits(self, cursor: Cursor, stream: int, sequences: Ints) -> list[Visit]:
         """Where in the cursor's epoch some sequences of a stream come, in the order of the steps.

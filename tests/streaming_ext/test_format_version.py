@@ -80,7 +80,7 @@ class TestNewer:
         )
         assert not isinstance(caught.value, CorruptDatasetError)
 
-    @pytest.mark.parametrize("version", NEWER)
+    @pytest.mark.parametrize("version", NEWER[1:])
     def test_a_state(self, new: Path, version: object) -> None:
         loader = open_loader(new)
         state = loader.state_dict()

@@ -124,6 +124,33 @@ def test_a_pass_that_grew_goes_on_in_epochs_of_another_size(generations: list[Pa
     assert max(following.values()) == 1
 
 
+def test_counts_are_of_what_came(generations: list[Path]) -> None:
+    """Passes before an extension count as long as they were, with every way to go on."""
+    old = opened(generations[0], domain_by="folder", drop_last=True)
+    steps(old, len(old))
+    _, state = steps(old, 10)
+    wanted, before = old.achieved()[0], old.tokens_seen
+    loader = opened(generations[1], domain_by="folder", drop_last=True)
+    loader.load_state_dict(state, extend_state=True)
+    dataset = opened(generations[1], domain_by="folder", drop_last=True).dataset
+    dataset.load_state_dict(state, extend_state=True)
+    for going_on in (loader, StreamingTokenLoader(dataset)):
+        (found,) = going_on.achieved()
+        assert (found.tokens, found.tokens_by_domain) == (before, wanted.tokens_by_domain)
+    _, state = steps(loader, 5)
+    assert state["version"] == "1.3"
+    for epoch_size in (None, 100):
+        again = opened(generations[1], domain_by="folder", drop_last=True, epoch_size=epoch_size)
+        again.load_state_dict(state, allow_changes=["epoch_size"])
+        for _ in again:
+            pass
+        steps(again, 3)
+        assert again.achieved()[0].tokens == again.tokens_seen
+    twice = opened(generations[2], domain_by="folder", drop_last=True)
+    twice.load_state_dict(state, extend_state=True)
+    assert twice.achieved()[0].tokens == loader.achieved()[0].tokens == loader.tokens_seen
+
+
 def test_the_same_in_workers_and_from_the_dataset(generations: list[Path]) -> None:
     _, state = steps(opened(generations[0]), 9)
     here = opened(generations[1])

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
-from streaming_ext.errors import ConfigMismatchError
+from streaming_ext.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
 Open = Callable[..., StreamingTokenDataset]
@@ -149,6 +149,27 @@ def test_a_mixture_with_steps_of_another_size_keeps_its_place(opened, raw, other
     assert changed.epoch == 0
     rest = taken(changed)
     assert len({*seen, *rest}) == len(seen) + len(rest) == 480
+
+
+def test_a_finished_run_can_be_looked_at(opened, raw, other) -> None:
+    """Its limits leave nothing for another epoch, but what came can still be told."""
+
+    def loader() -> StreamingTokenLoader:
+        streams = [TokenStream(local=built.root, proportion=1, max_repeats=0.1)
+                   for built in (raw, other)]  # fmt: skip
+        return opened(local=None, streams=streams, epoch_size=96)
+
+    finished = loader()
+    taken(finished)
+    again = loader()
+    again.load_state_dict(saved(finished))
+    told = [(share.sequences, share.tokens) for share in again.achieved()]
+    assert told == [(share.sequences, share.tokens) for share in finished.achieved()]
+    assert again.tokens_seen == finished.tokens_seen == 96 * 8
+    state = saved(again)
+    assert [each["drawn"] for each in state["streams"]] == [48, 48]
+    with pytest.raises(UsageError, match="has reached `max_repeats`"):
+        next(iter(again))
 
 
 def test_two_streams_of_one_dataset_have_a_count_each(opened, raw) -> None:
