@@ -60,7 +60,7 @@ def read_table(
             index = dict(json.loads(data))
             refuse_newer(index.get("version"), FormatVersion(INDEX_VERSION), what=where)
             table = [_entry(entry, token_dtype) for entry in list(index["shards"])]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptDatasetError(f"{where} is no MDS index of tokens: {error!r}") from error
     if len(layouts := {row[-1] for row in table}) > 1:
         found = sorted(map(str, layouts))
@@ -188,8 +188,10 @@ def _entry(entry: dict[str, Any], token_dtype: str | None) -> tuple[Any, ...]:
 def _file(record: dict[str, Any]) -> tuple[str, int, str | None]:
     name, hashes = record["basename"], record["hashes"]
     _require_inside(name)
+    if not isinstance(hashes, dict):
+        raise TypeError(f"{name}: hashes are {hashes!r}, expected an object")
     digest = hashes.get(HASH)
-    if digest is not None and not _DIGEST.fullmatch(digest):
+    if digest is not None and not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
         raise ValueError(f"{name}: {digest!r} is no {HASH}")
     return name, _count(record["bytes"], MAX_SHARD_BYTES), digest
 

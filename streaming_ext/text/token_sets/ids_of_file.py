@@ -157,7 +157,7 @@ def bytes_of(path: Path, name: str) -> bytes:
 
 
 def numbered_neighbour(path: Path, step: int, names: re.Pattern[str]) -> Path | None:
-    """The file of the same name with the next number that there is.
+    """The file of the same name with the next number, None for the first or last of them.
 
     Args:
         path: of a file.
@@ -165,7 +165,7 @@ def numbered_neighbour(path: Path, step: int, names: re.Pattern[str]) -> Path | 
         names: what is before, the number, and what is behind it, of the names of such files.
 
     Raises:
-        SourceError: its folder cannot be read.
+        SourceError: its folder cannot be read, or lacks this file and has one further on.
     """
     match = names.fullmatch(path.name)
     if match is None:
@@ -180,6 +180,13 @@ def numbered_neighbour(path: Path, step: int, names: re.Pattern[str]) -> Path | 
         for file in files
         if (other := names.fullmatch(file.name)) and (other[1], other[3]) == (before, behind)
     }
-    numbers = sorted(others)
-    index = numbers.index(int(number)) + step
-    return others[numbers[index]] if 0 <= index < len(numbers) else None
+    wanted = int(number) + step
+    if wanted in others:
+        return others[wanted]
+    if any((other - wanted) * step > 0 for other in others):
+        lost = path.with_name(f"{before}{wanted:0{len(number)}}{behind}")
+        raise SourceError(
+            f"{lost}: the file is not there, and others of its set with numbers on either side "
+            "are: documents go on from file to file. Copy it again."
+        )
+    return None

@@ -63,7 +63,7 @@ def _type_of(path: Path) -> str:
         compression = told["compression"]
     except FileNotFoundError as error:
         raise UsageError(f"{path}: there is no index.json beside it, which tells types.") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{index}: no index of litData: {one_line(error)}.") from error
     kinds = {f"no_header_numpy:{code}": kind for code, kind in _TYPES.items()}
     if compression is not None or not isinstance(form, str) or form not in kinds:

@@ -56,5 +56,5 @@ class LlmcSet(TokenSetFormat):
         return raw_ids(path, name, dtype, head=_HEAD)
 
     def neighbour(self, path: Path, step: int, options: IdOptions) -> Path | None:
-        """The file of the same name with the next number that there is."""
+        """The file of the same name with the next number."""
         return numbered_neighbour(path, step, _NUMBERED)

@@ -14,7 +14,8 @@ from streaming_ext.dataset.formats import foreign_table
 from streaming_ext.dataset.formats.shard_table import ShardTable
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.errors import CorruptDatasetError, SourceError, UsageError
-from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.text.documents.options import IdOptions, ReadOptions
+from streaming_ext.text.documents.source_format import Span
 from streaming_ext.text.token_sets.ids_of_file import IdsOfFile, bytes_of, held_ids
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
@@ -57,11 +58,25 @@ class MdsSet(TokenSetFormat):
         first = len(data) - samples * table.sample_bytes
         if first < 0:
             raise SourceError(f"{name}: does not hold the {samples:,} samples of its index.")
+        if table.rewriting is None and table.head_check is not None and (
+            fault := table.head_check(
+                np.frombuffer(data, np.uint8), samples=samples, header=first,
+                sample_bytes=table.sample_bytes,
+            )
+        ):  # fmt: skip
+            raise SourceError(f"{name}: {fault}. Copy the shard and its index again.")
         return held_ids(np.frombuffer(data, np.dtype(table.dtype).newbyteorder("<"), offset=first))
 
     def glance(self, path: Path, name: str, options: IdOptions) -> None:
         """Read the index alone."""
         _listed(path, options.dtype).number(path)
+
+    def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
+        """See `TokenSetFormat.outside`; also what the index tells of the shard."""
+        listed = _listed(path, None if options.ids is None else options.ids.dtype)
+        table, number = listed.table, listed.number(path)
+        told = (table.dtype, table.sample_tokens, int(table.samples[number]), table.codecs[number])
+        return repr(told).encode() + super().outside(path, options, span)
 
     def neighbour(self, path: Path, step: int, options: IdOptions) -> Path | None:
         """The shard before or behind it in the index."""

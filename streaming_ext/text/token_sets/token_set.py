@@ -64,7 +64,7 @@ class TokenSetFormat(SourceFormat):
     def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
         """See `SourceFormat.outside`: where the first document begins, and how the last goes on."""
         where, ids = str(path), _ids(options)
-        if all(self.neighbour(path, step, ids) is None for step in (-1, 1)):
+        if self._is_alone(path, ids):
             return b""
         opened = self.open(path, where, ids)
         first, last = opened.within(span)
@@ -80,6 +80,13 @@ class TokenSetFormat(SourceFormat):
             if len(rest) or with_end:
                 told += [rest.tobytes(), b"end" if with_end else b""]
         return b"|".join(told)
+
+    def _is_alone(self, path: Path, options: IdOptions) -> bool:
+        """Whether there is no other file that documents could go on in, not even a lost one."""
+        try:
+            return all(self.neighbour(path, step, options) is None for step in (-1, 1))
+        except SourceError:
+            return False  # which counts where a document does go on in it
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`."""

@@ -5,6 +5,7 @@ Rows go on from tar to tar of one name, `train-000000.tar` and so on.
 
 import io
 import re
+import tokenize
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ class WebdatasetSet(TokenSetFormat):
         """Nothing can be told without reading all of it."""
 
     def neighbour(self, path: Path, step: int, options: IdOptions) -> Path | None:
-        """The tar of the same name with the next number that there is."""
+        """The tar of the same name with the next number."""
         return numbered_neighbour(path, step, _NUMBERED)
 
 
@@ -66,7 +67,10 @@ def _array(member: Member, where: str) -> Ids:
         raise SourceError(f"{where}: {member.name}: {member.problem}.")
     try:
         ids = np.load(io.BytesIO(member.data or b""), allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except (
+        ValueError, OSError, EOFError, OverflowError, MemoryError, RecursionError,
+        SyntaxError, tokenize.TokenError,
+    ) as error:  # fmt: skip
         raise SourceError(f"{where}: {member.name}: no array: {one_line(error)}.") from error
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise UsageError(

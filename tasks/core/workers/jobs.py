@@ -78,7 +78,7 @@ class TokenizedPart(Message):
 
     def save(self, folder: Path) -> None:
         """Put it beside the files of the part, last: with it the part is whole on scratch."""
-        (folder / RESULT_FILE).write_text(self.model_dump_json())
+        (folder / RESULT_FILE).write_bytes(self.model_dump_json().encode())
 
     @classmethod
     def saved(cls, folder: Path) -> "TokenizedPart":

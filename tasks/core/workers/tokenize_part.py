@@ -93,6 +93,8 @@ def tokenize_part(
         counts = _tokenize_batches(pins, tokenizer, engine, sink, report)
         splits = sink.finish()
     except OSError as error:
+        if (lost := error.filename) is not None and not Path(lost).is_relative_to(folder):
+            raise SourceError(f"{lost}: cannot be read: {error.strerror}.") from error
         raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
     if (packed := sum(split.tokens for split in splits.values())) != counts.tokens:
         raise RuntimeError(f"{job.part.source}: {packed} tokens packed of {counts.tokens}")

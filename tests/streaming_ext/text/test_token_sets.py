@@ -229,6 +229,88 @@ def test_a_neighbour_that_nothing_goes_on_in_pins_nothing(tmp_path: Path) -> Non
     assert identify(source, one, options=options("llmc")).version == alone
 
 
+@pytest.mark.parametrize("name", ["llmc", "webdataset"])
+def test_a_file_that_is_lost_between_two_is_named(tmp_path: Path, name: TokenSetName) -> None:
+    suffix = ".bin" if name == "llmc" else ".tar"
+    paths = [tmp_path / f"x_{number:06}{suffix}" for number in (9, 10, 12)]
+    for path, ids in zip(paths, [[9, 1, 2], [3, 9, 4], [5, 9, 6]], strict=True):
+        if name == "llmc":
+            write_llmc(path, ids)
+        else:
+            write_tar(path, {"a.npy": ids})
+    assert read(paths[0], options(name))[0] == [1, 2, 3]
+    for path in paths[1:]:
+        with pytest.raises(SourceError, match=rf"x_000011\{suffix}: the file is not there"):
+            read(path, options(name))
+
+
+def test_a_lost_tar_costs_nothing_where_samples_are_whole_documents(tmp_path: Path) -> None:
+    paths = [tmp_path / f"x-{number}.tar" for number in (1, 3)]
+    for path in paths:
+        write_tar(path, {"a.npy": [3, 9], "b.npy": [4, 9]})
+    told = options("webdataset", rows="documents")
+    for path in paths:
+        assert read(path, told) == [[3], [4]]
+        source = SourceFile(url=str(path), size=path.stat().st_size)
+        assert identify(source, path, options=told).version == f"xxh128:{hash_file(path)}"
+
+
+def write_mds(folder: Path, *, samples: int = 3, kind: str = "uint16:4", **more: Any) -> Path:
+    columns = json.dumps({"column_encodings": [f"ndarray:{kind}"]}).encode()
+    head = 4 + 4 * 4 + len(columns)
+    ids = np.array([1, 2, 3, 9, 4, 5, 6, 9, 7, 8, 1, 9], "<u2")
+    places = np.array([3, *(head + 8 * n for n in range(4))], "<u4")
+    data = places.tobytes() + columns + ids.tobytes()
+    path = folder / "shard.00000.mds"
+    path.write_bytes(data)
+    raw = {"basename": path.name, "bytes": len(data), "hashes": {}} | more
+    entry = {"format": "mds", "column_names": ["tokens"], "column_encodings": [f"ndarray:{kind}"],
+             "column_sizes": [8], "compression": None, "hashes": [], "raw_data": raw,
+             "zip_data": None, "samples": samples}  # fmt: skip
+    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": [entry]}))
+    return path
+
+
+def test_an_index_of_mds_counts_what_its_shard_holds_and_pins_it(tmp_path: Path) -> None:
+    path = write_mds(tmp_path)
+    assert read(path, options("mds")) == [[1, 2, 3], [4, 5, 6], [7, 8, 1]]
+    source = SourceFile(url=str(path), size=path.stat().st_size)
+    before = identify(source, path, options=options("mds")).version
+    write_mds(tmp_path, samples=2)
+    with pytest.raises(SourceError, match=r"mds: holds 3 samples, the index says 2"):
+        read(path, options("mds"))
+    index = tmp_path / "index.json"
+    write_mds(tmp_path)
+    index.write_text(index.read_text().replace("uint16:4", "uint32:2"))
+    assert identify(source, path, options=options("mds")).version != before
+
+
+def nested_index(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
+    def nested(folder: Path) -> Path:
+        path = make(folder)
+        (folder / "index.json").write_text("[" * 200_000)
+        return path
+
+    return nested
+
+
+def tar_of_head(head: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        data = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode()
+        path = folder / "x.tar"
+        with tarfile.open(path, "w") as tar:
+            member = tarfile.TarInfo("a.npy")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+        return path
+
+    return make
+
+
+def npy_head(shape: str) -> str:
+    return f"{{'descr': '<u2', 'fortran_order': False, 'shape': ({shape},), }}"
+
+
 def test_items_of_other_types(tmp_path: Path) -> None:
     path = write_litdata(tmp_path, [[1, 2], [3, 9], [4, 9, 5]], "<i8")
     assert read(path, options("litdata")) == [[1, 2], [3], [4], [5]]
@@ -337,6 +419,14 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("webdataset", tar_of("a.txt", [1, 9], more="b.txt"), "no sample with ids as .npy"),
     ("webdataset", tar_of("a.npy", [[1.5]]), "2 dimensions of float64"),
     ("mds", bare([1, 9], name="shard.00000.mds"), "no index.json beside it or above"),
+    ("mds", lambda folder: write_mds(folder, hashes=[]), "hashes are .., expected an object"),
+    ("mds", lambda folder: write_mds(folder, hashes={"xxh128": 5}), "5 is no xxh128"),
+    ("mds", nested_index(write_mds), "no MDS index of tokens"),
+    ("litdata", nested_index(lambda f: write_litdata(f, [[1, 9]])), "no index of litData"),
+    *(
+        ("webdataset", tar_of_head(head), r"a\.npy: no array")
+        for head in ("((((", npy_head("1099511627776"), npy_head("-5"), npy_head("9" * 20))
+    ),
 ]
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from streaming_ext.text.documents.document_rows import DocumentRows
+from streaming_ext.text.documents.json.depth import SHALLOW_BYTES, is_too_deep
 from streaming_ext.text.documents.json.lines import LineBlock
 from streaming_ext.text.documents.json.values import (
     TOO_LONG,
@@ -61,6 +62,8 @@ def _texts_at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
     lasts = lasts - returns
     if not ((data[block.starts] == _OPEN) & (data[lasts] == _CLOSE)).all():
         return None  # else no line could hold two objects, and none could go on in the next
+    if _any_too_deep(block):
+        return None
     buffer = pa.py_buffer(block.data)
     whole = pa.py_buffer(np.array([0, len(data)], np.int64))
     try:
@@ -80,6 +83,14 @@ def _texts_at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
     return (
         [_column(table, column).cast(pa.large_string()) for column in options.columns],
         [_column(table, column) for column in options.compared],
+    )
+
+
+def _any_too_deep(block: LineBlock) -> bool:
+    """Whether a line is nested too deep to be read; only long ones can be."""
+    return any(
+        is_too_deep(block.data[block.starts[line] : block.ends[line]])
+        for line in np.flatnonzero(block.ends - block.starts > SHALLOW_BYTES)
     )
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streaming_ext.errors import UsageError
 from streaming_ext.text.documents.document_rows import DocumentRows
+from streaming_ext.text.documents.json.depth import MAX_DEPTH, is_too_deep
 from streaming_ext.text.documents.kept_values import asked_of, common_type, option_of
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
@@ -21,6 +22,7 @@ from streaming_ext.text.documents.text_array import text_of_bytes
 from streaming_ext.text.filters.condition import Kind
 
 TOO_LONG = f"longer than {MAX_TEXT_BYTES} bytes"
+TOO_DEEP = f"values nested deeper than {MAX_DEPTH} levels"
 # A larger text may be the bytes of valid UTF-8: as characters, it takes up to four times as much.
 LARGE_TEXT_BYTES = 2**20
 # Of a document: the text of each column, then what each column of a condition holds.
@@ -121,6 +123,8 @@ def object_of(data: bytes) -> dict[str, Any]:
     Raises:
         BadValueError: they spell none.
     """
+    if is_too_deep(data):
+        raise BadValueError(TOO_DEEP)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -131,7 +135,7 @@ def object_of(data: bytes) -> dict[str, Any]:
         at = len(text[: error.pos].encode())
         raise BadValueError(f"no valid JSON ({error.msg})", at) from error
     except RecursionError as error:
-        raise BadValueError("values nested too deep") from error
+        raise BadValueError(TOO_DEEP) from error
     return require_object(value)
 
 

@@ -10,6 +10,7 @@ from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.compression import Stream
 from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 
+_MOST_DIGITS = 20  # of a size: 64 bits
 _BLOCK = 512
 _READ_BYTES = 2**20
 _MOST_HEADER_BYTES = 2**20  # of a long name, or of the fields of the pax format
@@ -74,7 +75,10 @@ class TarMembers:
                     fields = self._fields(data)
                 continue
             name = fields.get("path") or long_name or _name(header)
-            size = int(fields["size"]) if fields.get("size", "").isdecimal() else size
+            if (told := fields.get("size", "")).isdecimal():
+                if len(told) > _MOST_DIGITS:
+                    raise self._damaged(f"a size of {len(told)} digits")
+                size = int(told)
             sparse = kind == _SPARSE or any(field.startswith("GNU.sparse.") for field in fields)
             long_name, fields = "", {}
             yield from self._member(name, kind, size, sparse=sparse)

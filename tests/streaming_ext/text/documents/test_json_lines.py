@@ -164,6 +164,26 @@ def test_members_one_after_another(tmp_path: Path, codec: str) -> None:
         rows(path, b"")
 
 
+@pytest.mark.parametrize("neighbours", [0, 5000])
+@pytest.mark.parametrize("depth", [399, 400, 3000])
+def test_how_deep_a_line_may_be_does_not_hang_on_its_neighbours(
+    tmp_path: Path, neighbours: int, depth: int
+) -> None:
+    deep = b'{"x": ' + b"[" * depth + b"]" * depth + b', "text": "a"}\n'
+    if depth < 400:
+        assert len(rows(tmp_path / "x.jsonl", deep + GOOD * neighbours)) == 1 + neighbours
+        return
+    with pytest.raises(SourceError, match=r"line 1, byte 0: values nested deeper than 400"):
+        rows(tmp_path / "x.jsonl", deep + GOOD * neighbours)
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, '\\" [' * 500, "\\" + "{" * 500, '"[' * 500 + "\\"])
+@pytest.mark.parametrize("neighbours", [0, 5000])
+def test_brackets_within_texts_are_not_nested(tmp_path: Path, text: str, neighbours: int) -> None:
+    data = json.dumps({"text": text, "x": [[]] * 500}).encode() + b"\n" + GOOD * neighbours
+    assert rows(tmp_path / "x.jsonl", data)[0] == (0, text)
+
+
 def test_xz_may_be_padded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.jsonl.xz"
     compression.pack(GOOD * 100, path, "xz")

@@ -188,3 +188,13 @@ def test_large_texts(tmp_path: Path) -> None:
     good, bad, _ = read(tmp_path / "x.tar")
     assert good == [(0, large), (1, "x")]
     assert [one.reason for one in bad] == [".txt: no valid UTF-8 at its byte 0"]
+
+
+def test_a_size_of_thousands_of_digits_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("a.txt")
+        member.pax_headers = {"size": "9" * 5000}
+        tar.addfile(member)
+    with pytest.raises(SourceError, match="a size of 5000 digits"):
+        list(format_of(path.name).read(path, ReadOptions()))

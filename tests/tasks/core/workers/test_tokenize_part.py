@@ -214,6 +214,19 @@ class TestRefused:
                 job, chosen, ReferenceEngine(chosen), lambda _: Path(source.url).unlink()
             )
 
+    def test_a_source_that_cannot_be_read_is_no_fault_of_scratch(self, tmp_path: Path) -> None:
+        source = write_source(tmp_path / "x.parquet", ["ab"])
+        job = tokenize_job(source, tmp_path / "s", make_spec())
+        chosen = byte_tokenizer()
+
+        def loop(_: object) -> None:
+            path = Path(source.url)
+            path.unlink()
+            path.symlink_to(path)
+
+        with pytest.raises(SourceError, match=r"x\.parquet: cannot be read: Too many levels"):
+            tokenize_part.tokenize_part(job, chosen, ReferenceEngine(chosen), loop)
+
     def test_end_of_text_in_a_text(self, tmp_path: Path) -> None:
         tokenizer = byte_tokenizer(vocab_size=256, eot_id=ord("!"))
         source = write_source(tmp_path / "x.parquet", ["ab", None, "", "c!", "!"])
