@@ -16,6 +16,7 @@ SHUFFLE_FOLDER = "shuffle"  # work in progress of a run of two stages, gone when
 RUNS_FOLDER = "runs"  # all that may differ between two runs
 TOKENIZER_FOLDER = "tokenizer"
 GENERATIONS_FOLDER = "generations"  # manifests that an extension replaced
+SCRATCH_MARK = ".shardmill-scratch"  # in folders for work in progress, never in a dataset
 EXTENDING = "extending.json"  # while an extension is under way: of what, and from which sources
 
 

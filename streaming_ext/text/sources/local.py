@@ -8,6 +8,7 @@ from pathlib import Path
 
 import xxhash
 
+from streaming_ext.dataset.layout import SCRATCH_MARK
 from streaming_ext.dataset.record import LOCAL_VERSION, SourceIdentity
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.formats import format_of, has_known_suffix, known_suffixes
@@ -103,6 +104,9 @@ def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
             folders.clear()
             continue
         seen.add(real)
+        if SCRATCH_MARK in names and place != str(folder):  # work in progress
+            folders.clear()
+            continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             if takes(name) and not name.startswith("."):

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from streaming_ext.dataset.layout import SCRATCH_MARK
 from streaming_ext.errors import ScratchError, StorageError
 
-MARK = ".shardmill-scratch"  # in a folder for work in progress, which may be emptied
 # What lies in those that were made before there was a mark: parts, files on their way, ...
 _OLDER = re.compile(r"\d{5,}|[0-9a-f]{32}|tokenizer|sources|assembly|publish|rest|.+\.lock")
 
@@ -58,10 +58,10 @@ def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
                 "with another folder."
             )
         folder.chmod(0o700)
-        (folder / MARK).touch()
+        (folder / SCRATCH_MARK).touch()
         for leftover in folder.iterdir():
             if leftover.is_symlink() or not leftover.is_dir():
-                if leftover.name != MARK:
+                if leftover.name != SCRATCH_MARK:
                     leftover.unlink()
             elif leftover not in keep:
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -87,7 +87,7 @@ def _why_not_ours(folder: Path) -> str | None:
         return "belongs to another user"
     names = {entry.name for entry in folder.iterdir()}
     foreign = [name for name in names if not _OLDER.fullmatch(name) and f"{name}.lock" not in names]
-    if foreign and MARK not in names:
+    if foreign and SCRATCH_MARK not in names:
         return f"holds files that no run left there ({min(foreign)!r})"
     return None
 
@@ -109,7 +109,7 @@ def own_folder(parent: Path, name: str) -> Iterator[Path]:
             parent.mkdir(mode=0o700)
         if (why := _why_not_ours(parent)) is not None:
             raise StorageError(f"Scratch {parent} {why}. Pass --scratch with another folder.")
-        (parent / MARK).touch()
+        (parent / SCRATCH_MARK).touch()
         _remove_leftovers(parent)
         with lock.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

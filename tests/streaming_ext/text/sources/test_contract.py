@@ -144,6 +144,21 @@ def test_read_whole_in_ranges_and_from_where_it_was_cut(
     assert b"".join(open_reader(source).stream(333)) == data[333:]
 
 
+@pytest.mark.parametrize("place", ["s3", "gs", "az"], indirect=True)
+@pytest.mark.parametrize(
+    "key", ["my data/x.parquet", "odd/a#1.parquet", "odd/b?.parquet", "c//d.parquet"]
+)
+def test_keys_are_taken_to_the_letter(place: Place, tmp_path: Path, key: str) -> None:
+    place.put("my-data/x.parquet", b"another")
+    place.put("odd/bb.parquet", b"another")
+    place.put("c/d.parquet", b"another")
+    place.put(key, b"this one")
+    (source,) = list_sources(place.named(key))
+    assert (source.url, source.size) == (f"{place.url}/{key}", 8)
+    path, _ = fetch(source, tmp_path)
+    assert path.read_bytes() == b"this one"
+
+
 def test_missing(place: Place) -> None:
     with pytest.raises((UsageError, SourceError), match=r"none\.parquet|no such file|matches"):
         list_sources(place.named("a/none.parquet"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
+from streaming_ext.dataset.layout import SCRATCH_MARK
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.sources import SourceFile, hash_file, identify, list_sources
 from streaming_ext.text.sources import local as sources
@@ -229,6 +230,13 @@ class TestOddPlaces:
         monkeypatch.chdir(tree)
         with pytest.raises(UsageError, match="A source is empty"):
             list_sources([source])
+
+    def test_scratch_in_a_folder_of_sources_is_left_out(self, tree: Path) -> None:
+        (tree / "2025" / SCRATCH_MARK).touch()
+        assert found(tree, ["."]) == [
+            "2024/deep/er/y.parquet", "2024/x.parquet", "a.parquet", "b.parquet",
+        ]  # fmt: skip
+        assert found(tree, ["2025"]) == ["2025/x.parquet"]  # who names it means it
 
     def test_what_is_no_regular_file_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "a.parquet").touch()

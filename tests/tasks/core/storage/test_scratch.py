@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from streaming_ext.dataset.layout import SCRATCH_MARK
 from streaming_ext.errors import ScratchError, StorageError
 from tasks.core.moving.config import CopyConfig
 from tasks.core.moving.plan import plan_copy
 from tasks.core.moving.plan import prepare as prepare_copy
 from tasks.core.storage import open_storage
-from tasks.core.storage.scratch import MARK, drop_scratch, own_folder, take_scratch
+from tasks.core.storage.scratch import drop_scratch, own_folder, take_scratch
 from tests.tasks.core.exports.exporting import make_dataset, planned
 
 
@@ -23,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 def test_it_is_the_users_own(folder: Path) -> None:
     take_scratch(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert [file.name for file in folder.iterdir()] == [MARK]
+    assert [file.name for file in folder.iterdir()] == [SCRATCH_MARK]
 
 
 def test_what_a_killed_run_left_is_emptied(folder: Path) -> None:
@@ -35,7 +36,7 @@ def test_what_a_killed_run_left_is_emptied(folder: Path) -> None:
     (folder / "file").touch()
     take_scratch(folder, keep=[folder / "sources"])
     left = {str(path.relative_to(folder)) for path in folder.rglob("*")}
-    assert left == {MARK, "sources", "sources/file"}
+    assert left == {SCRATCH_MARK, "sources", "sources/file"}
 
 
 @pytest.mark.parametrize("name", ["", "00000", "123456", "tokenizer", "sources", "assembly", "x"])
@@ -45,7 +46,7 @@ def test_what_an_older_version_left_is_emptied(folder: Path, name: str) -> None:
         (folder / "x.lock").touch()
     folder.chmod(0o755)
     take_scratch(folder)
-    assert [file.name for file in folder.iterdir()] == [MARK]
+    assert [file.name for file in folder.iterdir()] == [SCRATCH_MARK]
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
