@@ -21,12 +21,19 @@ def growth_of(grown: Mapping[str, Any] | None, earlier: Sequence[Earlier]) -> Gr
     numbers = {each.fingerprint: number for number, each in enumerate(earlier)}
     try:
         steps = tuple((numbers[fingerprint], int(seen)) for fingerprint, seen in grown["steps"])
-        return Growth(number=int(grown["pass"]), steps=steps)
+        growth = Growth(number=int(grown["pass"]), steps=steps)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigMismatchError(
             f"The state went through a generation that this dataset does not have, or is damaged: "
             f"{error!r}."
         ) from error
+    for number, seen in growth.steps:
+        if not 0 < seen <= earlier[number].size:
+            raise ConfigMismatchError(
+                f"The state is damaged: it saw {seen} of the {earlier[number].size} sequences of a "
+                "pass over an older generation. Resume from another checkpoint."
+            )
+    return growth
 
 
 def growth_told(growth: Growth | None, earlier: Sequence[Earlier]) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from streaming_ext.checkpoint.consistent import contradiction_in
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.sampler.schedule import Schedule
@@ -146,11 +147,11 @@ class LoaderState:
                 tokens_before=state.get("tokens_before"),
                 grown=state.get("grown"),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ConfigMismatchError(f"The state is damaged: {error!r}.") from error
-        if result.epoch < 0 or result.sequences < 0:
+        if contradiction := contradiction_in(result):
             raise ConfigMismatchError(
-                f"The state is damaged: epoch {result.epoch}, {result.sequences} sequences."
+                f"The state is damaged: {contradiction}. Resume from another checkpoint."
             )
         return result
 

@@ -151,6 +151,16 @@ def test_counts_are_of_what_came(generations: list[Path]) -> None:
     assert twice.achieved()[0].tokens == loader.achieved()[0].tokens == loader.tokens_seen
 
 
+def test_more_of_a_generation_than_it_has_is_damage(generations: list[Path]) -> None:
+    _, state = steps(opened(generations[0]), 9)
+    loader = opened(generations[1])
+    loader.load_state_dict(state, extend_state=True)
+    state = loader.state_dict()
+    state["grown"]["steps"][0][1] = 10**6
+    with pytest.raises(ConfigMismatchError, match="damaged: it saw 1000000 of the"):
+        loader.load_state_dict(state)
+
+
 def test_the_same_in_workers_and_from_the_dataset(generations: list[Path]) -> None:
     _, state = steps(opened(generations[0]), 9)
     here = opened(generations[1])

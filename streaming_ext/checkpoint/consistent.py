@@ -1,0 +1,72 @@
+"""What a state says, checked against itself: nothing goes on from one that was damaged."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from streaming_ext.errors import UsageError
+
+if TYPE_CHECKING:
+    from streaming_ext.checkpoint.state import LoaderState
+
+_MOST: Final = 1 << 60  # of anything that is counted
+
+
+def contradiction_in(state: "LoaderState") -> str | None:
+    """What cannot be in a state that a loader saved; None where nothing is wrong."""
+    return next(_of_types(state), None) or next(_of_counts(state), None)
+
+
+def _of_types(state: "LoaderState") -> Iterator[str]:
+    """Values that are no counts, or no text."""
+    counts: dict[str, Any] = {"epoch": state.epoch, "sample_in_epoch": state.sequences,
+                              "epoch_size": state.order.get("epoch_size")}  # fmt: skip
+    if state.tokens_before is not None:
+        counts["tokens_before"] = state.tokens_before
+    for number, stream in enumerate(state.streams):
+        if not isinstance(stream.fingerprint, str):
+            yield f"the fingerprint of stream {number} is {stream.fingerprint!r}"
+        for name in ("choose", "before", "drawn", "missed"):
+            counts[f"{name} of stream {number}"] = getattr(stream, name)
+    for name, value in counts.items():
+        if type(value) is not int or not 0 <= value < _MOST:
+            yield f"{name} is {value!r}, and must be a whole number, at least 0"
+    if not state.streams:
+        yield "it has no stream"
+    try:
+        _ = state.longest
+    except (KeyError, UsageError, TypeError) as error:
+        yield f"sequence_length: {error}"
+    if state.grown is not None:
+        yield from _of_growth(state.grown, streams=len(state.streams))
+
+
+def _of_growth(grown: Any, *, streams: int) -> Iterator[str]:
+    """Of a pass that grew, what says nothing of how it did."""
+    steps: Any = grown.get("steps") if isinstance(grown, Mapping) else None
+    whole = (
+        streams == 1
+        and isinstance(steps, list | tuple)
+        and len(steps) > 0
+        and all(isinstance(step, list | tuple) and len(step) == 2 for step in steps)
+        and all(type(count) is int and 0 <= count < _MOST
+                for count in (grown.get("pass"), *(seen for _, seen in steps)))
+    )  # fmt: skip
+    if not whole:
+        yield f"grown is {grown!r}, and must name a pass of one stream and its steps"
+    elif [seen for _, seen in steps] != sorted(seen for _, seen in steps):
+        yield f"grown is {grown!r}, whose steps go backwards"
+
+
+def _of_counts(state: "LoaderState") -> Iterator[str]:
+    """Counts that contradict each other."""
+    size, place = state.order["epoch_size"], state.sequences
+    if place > size:
+        yield f"{place} sequences of an epoch of {size}"
+    for number, stream in enumerate(state.streams):
+        if not stream.missed <= stream.before <= stream.drawn:
+            yield f"stream {number} has drawn {stream.drawn}, {stream.before} of them before"
+    inside = sum(stream.drawn - stream.before for stream in state.streams)
+    if len(state.streams) == 1 and inside != place:
+        yield f"{place} sequences of the epoch came, its stream has drawn {inside}"
+    if bool(state.epoch) != bool(state.tokens(1)):
+        yield f"epoch {state.epoch} begins behind {state.tokens(1)} tokens"
