@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from streaming_ext.text.documents.document_rows import DocumentRows
-from streaming_ext.text.documents.json.depth import SHALLOW_BYTES, is_too_deep
+from streaming_ext.text.documents.json.depth import is_too_deep, may_be_deep
 from streaming_ext.text.documents.json.lines import LineBlock
 from streaming_ext.text.documents.json.values import (
     TOO_LONG,
@@ -87,10 +87,11 @@ def _texts_at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
 
 
 def _any_too_deep(block: LineBlock) -> bool:
-    """Whether a line is nested too deep to be read; only long ones can be."""
+    """Whether a line is nested too deep to be read."""
+    data = np.frombuffer(block.data, np.uint8)
     return any(
         is_too_deep(block.data[block.starts[line] : block.ends[line]])
-        for line in np.flatnonzero(block.ends - block.starts > SHALLOW_BYTES)
+        for line in may_be_deep(data, block.starts, block.ends)
     )
 
 
