@@ -61,8 +61,8 @@ class EmbeddedApi:
             home = os.environ.get("PREFECT_HOME") or str(Path("~/.prefect").expanduser())
             raise StorageError(
                 f"Prefect's embedded API ended before it was ready: {reason}. It keeps its "
-                f"database in {home}: there must be room, or set PREFECT_HOME to a folder "
-                "that can be written to."
+                f"database in {home}, which must be whole, with room, and this user's to write "
+                "to: mend that, or set PREFECT_HOME to another folder."
             )
 
     def stop(self, *, recorded: bool) -> None:

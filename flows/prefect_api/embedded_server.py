@@ -1,7 +1,9 @@
 """The process of the embedded API: Prefect's server, with what one run does not need left out."""
 
 import gc
+import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -52,8 +54,11 @@ def serve(listener: socket.socket, parent_lives: int, is_ready: int) -> None:
     try:
         _run_server(listener, parent_lives, is_ready)
     except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, _NotStartedError):
+            reason = str(error)
         with suppress(OSError):
-            os.write(is_ready, f"{type(error).__name__}: {error}".encode()[:_MOST_WORDS])
+            os.write(is_ready, reason.encode()[:_MOST_WORDS])
         raise
 
 
@@ -66,8 +71,13 @@ def _run_server(listener: socket.socket, parent_lives: int, is_ready: int) -> No
         os.environ["PREFECT_API_DATABASE_MIGRATE_ON_START"] = "false"
     refresh_global_settings_context()  # those of the command were read before the fork
 
+    errors = _FirstError()
+
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            # Of its own: Prefect takes all handlers away from those that are known by name.
+            self.lifespan.logger = logging.Logger("start")
+            self.lifespan.logger.addHandler(errors)
             await super().startup(sockets)
             if self.started:
                 gc.freeze()
@@ -94,7 +104,25 @@ def _run_server(listener: socket.socket, parent_lives: int, is_ready: int) -> No
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    server.run(sockets=[listener])
+    try:
+        server.run(sockets=[listener])
+    except SystemExit as end:  # it has logged why
+        raise _NotStartedError(errors.raised) from end
+
+
+class _NotStartedError(Exception):
+    """The server ended; says what it had raised."""
+
+
+class _FirstError(logging.Handler):
+    """Keeps the line of the first logged traceback that says what was raised."""
+
+    raised = "it did not start"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        found = re.findall(r"^[\w.]+: .+", self.format(record), re.MULTILINE)
+        if found and "raised" not in self.__dict__:
+            self.raised = found[-1]
 
 
 def used_routes(routers: Iterable[Any]) -> list[Any]:

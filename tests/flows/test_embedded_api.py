@@ -78,3 +78,15 @@ def test_an_api_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(StorageError, match="OSError: the disk is full.*set PREFECT_HOME"):
         api.wait()
     api.stop(recorded=True)
+
+
+def test_a_database_that_is_damaged_is_told(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.write_bytes(b"12:00:00.112 | ERROR | no database" * 200)
+    monkeypatch.setenv("PREFECT_HOME", str(database.parent))
+    monkeypatch.setenv("PREFECT_API_DATABASE_CONNECTION_URL", f"sqlite+aiosqlite:///{database}")
+    api = EmbeddedApi()
+    with pytest.raises(StorageError, match="file is not a database.*set PREFECT_HOME"):
+        api.wait()
+    api.stop(recorded=True)
