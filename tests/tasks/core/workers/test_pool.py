@@ -447,7 +447,7 @@ def test_a_worker_started_before_its_pool(
         source = write_source(tmp_path / "x.parquet", ["ab"])
         assert worker.pid in pool.pids
         assert len(pool.pids) == 2
-        for ended in [threads.submit(pool.run, job(source)) for _ in range(2)]:
+        for ended in [threads.submit(pool.run, job(source, name)) for name in "ab"]:
             assert ended.result(PATIENCE_SECONDS).tokens == 3
     pool.stop()
     assert not psutil.pid_exists(worker.pid)
