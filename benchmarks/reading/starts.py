@@ -171,7 +171,8 @@ def bound(what: str) -> float:
 
 def forget(cache: Path) -> None:
     for tokens in cache.glob("text-*/train"):
-        shutil.rmtree(tokens)
+        while tokens.exists():  # threads of the loader before may still put some there
+            shutil.rmtree(tokens, ignore_errors=True)
 
 
 def measure(
