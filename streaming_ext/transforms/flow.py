@@ -161,6 +161,8 @@ class Rendered(Protocol):
 
 def plain(state: Any) -> Any:
     """A copy of a state as plain values."""
+    if state is None or isinstance(state, int | str | float):  # most are: the others cost more
+        return state
     if isinstance(state, Mapping):
         return {key: plain(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
