@@ -21,9 +21,9 @@ from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.source_format import BATCH_BYTES, DocumentBatch
 from streaming_ext.text.holdout import document_hashes, held_out
 from streaming_ext.text.parts.part import Piece
-from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.sources.fetch_piece import fetch_piece
+from streaming_ext.text.sources.local import kept_as_listed
 from streaming_ext.text.tokenizer.engine import audit_sample
 from streaming_ext.text.tokenizer.token_stream import check_ids, rows_to_audit, stream_of
 
@@ -201,9 +201,9 @@ class UnitReader:
         """Where the bytes of a piece lie, as long as they are read."""
         source = piece.source
         if source.local_path is not None:
-            _require_same(source, source.local_path)
-            yield source.local_path
-            _require_same(source, source.local_path)
+            other = changed(source.url)
+            with kept_as_listed(source, source.local_path, changed=other) as path:
+                yield path
             return
         # Of its own: another split, or a trace, may fetch the same bytes under another lock.
         self._scratch.mkdir(parents=True, exist_ok=True)
@@ -214,20 +214,6 @@ class UnitReader:
             else:
                 path, _ = fetch_piece(source, own, options=self._options, span=piece.span)
             yield path
-
-
-def _require_same(source: SourceFile, path: Path) -> None:
-    """Refuse a file of this machine that is not as it was listed.
-
-    Raises:
-        SourceError: naming it.
-    """
-    try:
-        state = path.stat()
-    except OSError as error:
-        raise SourceError(f"{source.url}: gone since it was listed ({error.strerror}).") from error
-    if (state.st_size, state.st_mtime_ns) != (source.size, source.modified):
-        raise changed(source.url)
 
 
 def changed(url: str) -> SourceError:

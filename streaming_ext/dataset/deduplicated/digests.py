@@ -7,7 +7,6 @@ number of its first part; each file is of an equal range of hashes, in their ord
     part, row       where the document stood; with a shuffle source and row, as in `documents/`
 """
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -15,16 +14,14 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from streaming_ext.dataset.deduplicated.table import read_columns, table_bytes
 from streaming_ext.dataset.layout import DIGESTS_FOLDER
-from streaming_ext.errors import CorruptDatasetError, one_line
 
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 _BATCH_ROWS: Final = 2**18
-_MAX_THRIFT: Final = 2**20
 _BYTES_A_ROW: Final = 28
 
 
@@ -88,15 +85,8 @@ def digests_schema(*, shuffled: bool) -> pa.Schema:
 
 def digests_bytes(digests: Digests, *, shuffled: bool) -> bytes:
     """A file of them, which stand in the order of their hashes."""
-    schema = digests_schema(shuffled=shuffled)
     columns = (digests.high, digests.low, digests.groups, digests.rows)
-    arrays = [
-        pa.array(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)
-    ]
-    file = io.BytesIO()
-    table = pa.table(arrays, schema=schema)
-    pq.write_table(table, file, compression="zstd", use_dictionary=False)
-    return file.getvalue()
+    return table_bytes(columns, digests_schema(shuffled=shuffled), repeating=False)
 
 
 def read_digests(data: bytes, *, shuffled: bool) -> Iterator[Digests]:
@@ -106,18 +96,7 @@ def read_digests(data: bytes, *, shuffled: bool) -> Iterator[Digests]:
         CorruptDatasetError: it is damaged, or holds what no such file holds.
     """
     schema = digests_schema(shuffled=shuffled)
-    try:
-        file = pq.ParquetFile(
-            pa.BufferReader(data),
-            thrift_string_size_limit=_MAX_THRIFT,
-            thrift_container_size_limit=_MAX_THRIFT,
-        )
-        if file.schema_arrow != schema:
-            raise CorruptDatasetError(f"expected the columns {', '.join(schema.names)}")
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
-            if any(column.null_count for column in batch.columns):
-                raise CorruptDatasetError("a column holds nulls")
-            high, low, groups, rows = (np.asarray(column) for column in batch.columns)
-            yield Digests(high=high, low=low, groups=groups.astype(np.int64), rows=rows)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptDatasetError(f"no list of hashes: {one_line(error)}") from error
+    for high, low, groups, rows in read_columns(
+        data, schema, batch_rows=_BATCH_ROWS, what="list of hashes"
+    ):
+        yield Digests(high=high, low=low, groups=groups.astype(np.int64), rows=rows)

@@ -4,7 +4,6 @@ Documents are named as in the list of documents beside it: by part and row, or, 
 shuffled, by source and row. The first copy is the one that stays.
 """
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, Self
@@ -12,16 +11,14 @@ from typing import Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from streaming_ext.dataset.deduplicated.table import read_columns, table_bytes
 from streaming_ext.dataset.layout import DUPLICATES_FOLDER
-from streaming_ext.errors import CorruptDatasetError, one_line
 
 Comparison = Literal["exact", "normalized"]
 Ints = npt.NDArray[np.int64]
 
 _BATCH_ROWS = 2**16
-_MAX_THRIFT = 2**20
 _BYTES_A_ROW: Final = 40
 
 
@@ -80,7 +77,6 @@ class Duplicates:
 
 def table_of(duplicates: Duplicates, *, shuffled: bool) -> bytes:
     """The list as a file."""
-    schema = duplicates_schema(shuffled=shuffled)
     columns = (
         duplicates.groups,
         duplicates.rows,
@@ -88,12 +84,7 @@ def table_of(duplicates: Duplicates, *, shuffled: bool) -> bytes:
         duplicates.first_groups,
         duplicates.first_rows,
     )
-    arrays = [
-        pa.array(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)
-    ]
-    file = io.BytesIO()
-    pq.write_table(pa.table(arrays, schema=schema), file, compression="zstd")
-    return file.getvalue()
+    return table_bytes(columns, duplicates_schema(shuffled=shuffled))
 
 
 def read_duplicates(data: bytes, *, shuffled: bool) -> Iterator[Duplicates]:
@@ -103,20 +94,8 @@ def read_duplicates(data: bytes, *, shuffled: bool) -> Iterator[Duplicates]:
         CorruptDatasetError: it is damaged, or holds what no such list holds.
     """
     schema = duplicates_schema(shuffled=shuffled)
-    try:
-        file = pq.ParquetFile(
-            pa.BufferReader(data),
-            thrift_string_size_limit=_MAX_THRIFT,
-            thrift_container_size_limit=_MAX_THRIFT,
+    for columns in read_columns(data, schema, batch_rows=_BATCH_ROWS, what="list of duplicates"):
+        own = [column.astype(np.int64) for column in columns]
+        yield Duplicates(
+            groups=own[0], rows=own[1], tokens=own[2], first_groups=own[3], first_rows=own[4]
         )
-        if file.schema_arrow != schema:
-            raise CorruptDatasetError(f"expected the columns {', '.join(schema.names)}")
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
-            if any(column.null_count for column in batch.columns):
-                raise CorruptDatasetError("a column holds nulls")
-            own = [np.asarray(column).astype(np.int64) for column in batch.columns]
-            yield Duplicates(
-                groups=own[0], rows=own[1], tokens=own[2], first_groups=own[3], first_rows=own[4]
-            )
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptDatasetError(f"no list of duplicates: {one_line(error)}") from error

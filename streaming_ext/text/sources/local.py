@@ -4,6 +4,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import xxhash
@@ -123,6 +124,29 @@ def why_nothing(pattern: str) -> str:
     if is_pattern(pattern):
         return "no file matches this pattern. (Quoted, so that the shell leaves it alone?)"
     return "no such file or folder."
+
+
+@contextmanager
+def kept_as_listed(source: SourceFile, path: Path, *, changed: SourceError) -> Iterator[Path]:
+    """A file of this machine, of which what is read until the block ends is as it was listed.
+
+    Raises:
+        SourceError: it is gone; or `changed`, before or behind the block.
+    """
+
+    def require() -> None:
+        try:
+            state = path.stat()
+        except OSError as error:
+            raise SourceError(
+                f"{source.url}: gone since it was listed ({error.strerror})."
+            ) from error
+        if (state.st_size, state.st_mtime_ns) != (source.size, source.modified):
+            raise changed
+
+    require()
+    yield path
+    require()
 
 
 def hash_file(path: Path) -> str:

@@ -21,6 +21,7 @@ from streaming_ext.text.parts.looking import can_be_cut
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.sources.fetch_piece import fetch_piece
+from streaming_ext.text.sources.local import kept_as_listed
 from streaming_ext.transforms.block import Block
 
 PIECE_BYTES: Final = 2**22
@@ -85,9 +86,12 @@ class Reading:
     def _here(self, source: SourceFile, span: Span | None) -> Iterator[Path]:
         """Where the bytes of a piece lie, as long as they are read."""
         if source.local_path is not None:
-            _require_same(source, source.local_path)
-            yield source.local_path
-            _require_same(source, source.local_path)
+            other = SourceError(
+                f"{source.url}: changed since it was listed. Put it back, or start anew: a state "
+                "of the old file does not go on in the new one."
+            )
+            with kept_as_listed(source, source.local_path, changed=other) as path:
+                yield path
             return
         with tempfile.TemporaryDirectory(prefix="shardmill-") as name:
             if span is None:
@@ -96,20 +100,3 @@ class Reading:
             else:
                 path, _ = fetch_piece(source, Path(name), options=self.options, span=span)
             yield path
-
-
-def _require_same(source: SourceFile, path: Path) -> None:
-    """Refuse a file of this machine that is not as it was listed.
-
-    Raises:
-        SourceError: naming it.
-    """
-    try:
-        state = path.stat()
-    except OSError as error:
-        raise SourceError(f"{source.url}: gone since it was listed ({error.strerror}).") from error
-    if (state.st_size, state.st_mtime_ns) != (source.size, source.modified):
-        raise SourceError(
-            f"{source.url}: changed since it was listed. Put it back, or start anew: a state of "
-            "the old file does not go on in the new one."
-        )
