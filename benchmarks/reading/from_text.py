@@ -37,6 +37,8 @@ def engine_alone(options: argparse.Namespace, cache: Path) -> dict[str, Any]:
     from streaming_ext.text.documents.formats import format_of
     from streaming_ext.text.documents.options import ReadOptions
     from streaming_ext.text.sources import list_sources
+    from streaming_ext.text.tokenizer.engine import Engine
+    from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
     reading = ReadOptions()
     texts = [
@@ -44,11 +46,14 @@ def engine_alone(options: argparse.Namespace, cache: Path) -> dict[str, Any]:
         for source in list_sources([options.folder])
         for batch in format_of(source.url, reading).read(Path(source.url), reading)
     ]
-    with Engines(next(cache.glob("text-*/tokenizer")), engine="auto").one() as (_, engine):
+
+    def encode(_: Tokenizer, engine: Engine) -> dict[str, Any]:
         began, cpu = time.perf_counter(), time.process_time()
         tokens = sum(len(engine.encode(some).ids) + len(some) for some in texts)
         return {"tokens": tokens, "seconds": time.perf_counter() - began,
                 "cpu": time.process_time() - cpu, "threads": 1}  # fmt: skip
+
+    return Engines(next(cache.glob("text-*/tokenizer*")), engine="auto").run(encode)
 
 
 def epoch(options: argparse.Namespace, cache: Path, run: str) -> dict[str, Any]:

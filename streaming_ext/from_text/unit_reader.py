@@ -24,8 +24,9 @@ from streaming_ext.text.parts.part import Piece
 from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.sources.fetch_piece import fetch_piece
 from streaming_ext.text.sources.local import kept_as_listed
-from streaming_ext.text.tokenizer.engine import audit_sample
+from streaming_ext.text.tokenizer.engine import Engine, audit_sample
 from streaming_ext.text.tokenizer.token_stream import check_ids, rows_to_audit, stream_of
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
 _AUDITED = 2**11  # bytes of text, of which one is compared with the reference
 _IS_HOLDOUT = {"train": False, "holdout": True}
@@ -173,7 +174,8 @@ class UnitReader:
         hashes = None
         if audit or spec.holdout_fraction:
             hashes = document_hashes(texts, seed=spec.holdout_seed)
-        with self._engines.one() as (tokenizer, engine):
+
+        def encode(tokenizer: Tokenizer, engine: Engine) -> Documents:
             try:
                 encoded = engine.encode(texts)
                 if audit and hashes is not None:
@@ -182,19 +184,21 @@ class UnitReader:
             except (EngineMismatchError, SourceError) as error:
                 raise type(error)(f"{unit.name}: {error}") from error
             check_ids(encoded, tokenizer, place=place, where=unit.name)
-        # lengths: (documents that were read,)
-        lengths = np.diff(encoded.offsets)
-        kept = lengths > 0
-        for dropped in spec.filters.by_tokens(lengths).values():
-            kept &= ~dropped
-        in_holdout = np.zeros(int(kept.sum()), bool)
-        if hashes is not None and spec.holdout_fraction:
-            in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
-        return Documents(
-            num_rows=num_rows, pieces=pieces[kept], rows=rows[kept],
-            lengths=lengths[kept] + 1, in_holdout=in_holdout,
-            stream=stream_of(encoded, lengths, kept, spec.dtype, spec.tokenizer.eot_id),
-        )  # fmt: skip
+            # lengths: (documents that were read,)
+            lengths = np.diff(encoded.offsets)
+            kept = lengths > 0
+            for dropped in spec.filters.by_tokens(lengths).values():
+                kept &= ~dropped
+            in_holdout = np.zeros(int(kept.sum()), bool)
+            if hashes is not None and spec.holdout_fraction:
+                in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
+            return Documents(
+                num_rows=num_rows, pieces=pieces[kept], rows=rows[kept],
+                lengths=lengths[kept] + 1, in_holdout=in_holdout,
+                stream=stream_of(encoded, lengths, kept, spec.dtype, spec.tokenizer.eot_id),
+            )  # fmt: skip
+
+        return self._engines.run(encode)
 
     @contextlib.contextmanager
     def _here(self, piece: Piece) -> Iterator[Path]:
