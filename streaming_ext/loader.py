@@ -74,8 +74,9 @@ class StreamingTokenLoader:
         self._received = 0  # steps since the cursor
         self._masked: MaskedCount | None = None
         if dataset.batch_reader.filters:
-            self._masked = MaskedCount(rank=dataset.dp_rank, ranks=dataset.dp_world_size)
-            self._masked.go_on(dataset.loaded_state)
+            self._masked = MaskedCount(rank=dataset.dp_rank, ranks=dataset.dp_world_size,
+                                       again=not dataset.drop_last)  # fmt: skip
+            self._masked.go_on(dataset.loaded_state, begins=not self._cursor.place)
         self._counts = None
         if dataset.token_domains is not None:
             self._counts = DomainCounts(dataset.plan, dataset.batch_reader.source,
@@ -116,12 +117,14 @@ class StreamingTokenLoader:
         if not self.dataset.drop_last and self._received and again:
             self._cursor = replace(self._cursor, place=0)
             if self._masked is not None:
-                self._masked.go_on({})
+                self._masked.epoch_again()
         else:
             self._cursor = self._position()
         self._received = 0
         if plan.steps_left(self._cursor) == 0:
             self._cursor = plan.next_epoch(self._cursor)
+            if self._masked is not None:
+                self._masked.next_epoch()
         planned = plan.steps_left(self._cursor)
         epoch = self._cursor.epoch
         while planned and self._cursor.epoch == epoch:
@@ -191,7 +194,7 @@ class StreamingTokenLoader:
         )
         self._received = 0
         if self._masked is not None:
-            self._masked.go_on(state)
+            self._masked.go_on(state, begins=not self._cursor.place)
         self._count_on(state)
 
     def _count_on(self, state: Mapping[str, Any]) -> None:

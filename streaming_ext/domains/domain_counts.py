@@ -40,31 +40,29 @@ class DomainCounts:
 
     def up_to(self, cursor: Cursor) -> list[dict[str, int]]:
         """Of each stream the tokens of its domains up to a cursor, by the domains' names."""
-        if (cursor.epoch, cursor.place) < (self._at.epoch, self._at.place):  # an evaluation again
-            self._counts[:] = 0
-            self._at = replace(cursor, place=0)
         while self._at.epoch < cursor.epoch:
-            self._add(self._plan.epoch_size)
+            self._count_to(self._plan.epoch_size)
             self._at = self._plan.next_epoch(self._at)
-        self._add(cursor.place)
+        self._count_to(cursor.place)
         names = self._domains.names
         return [
             {names[number]: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
             for counts in self._counts
         ]
 
-    def _add(self, place: int) -> None:
-        """Count up to a place of the epoch."""
-        plan = self._plan
-        for first in range(self._at.place, place, _AT_ONCE):
-            places = np.arange(first, min(first + _AT_ONCE, place))
+    def _count_to(self, place: int) -> None:
+        """Count up to a place of the epoch, or back to it where the epoch began anew."""
+        plan, here = self._plan, self._at.place
+        begin, end, sign = (here, place, 1) if here <= place else (place, here, -1)
+        for first in range(begin, end, _AT_ONCE):
+            places = np.arange(first, min(first + _AT_ONCE, end))
             streams, sequences = plan.at_places(self._at, places)
             if sequences.size:
                 spans = self._source.locate(streams, sequences, plan.length).spans(
                     slice(0, len(sequences))
                 )
-                self._counts += self._domains.count(spans)
-        self._at = replace(self._at, place=max(self._at.place, place))
+                self._counts += sign * self._domains.count(spans)
+        self._at = replace(self._at, place=place)
 
     def state(self, cursor: Cursor, fingerprints: Sequence[str]) -> dict[str, Any]:
         """What a state holds of it.

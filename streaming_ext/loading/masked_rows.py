@@ -1,7 +1,7 @@
 """What the row filter masked, counted by each rank and put together by all."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from streaming_ext.errors import ConfigMismatchError, UsageError
@@ -24,29 +24,54 @@ class Masked:
     def __add__(self, other: "Masked") -> "Masked":
         return Masked(rows=self.rows + other.rows, tokens=self.tokens + other.tokens)
 
+    def __sub__(self, other: "Masked") -> "Masked":
+        return Masked(rows=self.rows - other.rows, tokens=self.tokens - other.tokens)
 
-class MaskedCount:
-    """The account of one loader.
+
+@dataclass(kw_only=True, slots=True)
+class _Account:
+    """Of some epochs.
 
     Attributes:
         own: of this rank, since all ranks were asked last.
         told: of all ranks, as they said when they were asked last.
     """
 
-    def __init__(self, *, rank: int, ranks: int) -> None:
+    own: Masked = Masked()
+    told: Masked = Masked()
+
+
+class MaskedCount:
+    """The account of one loader: of the epochs before this one, and of this one by itself.
+
+    An epoch may begin anew where it was broken off: then what was counted of it is taken back.
+    """
+
+    def __init__(self, *, rank: int, ranks: int, again: bool) -> None:
         """Begin with nothing.
 
         Args:
             rank: data-parallel rank.
             ranks: how many there are.
+            again: whether an epoch may begin anew; a state then tells of it by itself.
         """
-        self._rank, self._ranks = rank, ranks
-        self.own = self.told = Masked()
+        self._rank, self._ranks, self._again = rank, ranks, again
+        self._before, self._epoch = _Account(), _Account()
 
     def add(self, rows: int, length: int) -> None:
         """Count some rows of so many tokens."""
         if rows:
-            self.own += Masked(rows=rows, tokens=rows * length)
+            self._epoch.own += Masked(rows=rows, tokens=rows * length)
+
+    def next_epoch(self) -> None:
+        """An epoch begins; the one before it is not taken back any more."""
+        self._before.own += self._epoch.own
+        self._before.told += self._epoch.told
+        self._epoch = _Account()
+
+    def epoch_again(self) -> None:
+        """The epoch begins anew."""
+        self._epoch = _Account()
 
     def all_ranks(self, group: Any) -> Masked:
         """Of all ranks, which call this together.
@@ -65,12 +90,15 @@ class MaskedCount:
                     "Pass group= of all of them."
                 )
         else:
-            own = {0: self.own}
-        self.told = sum(own.values(), self.told)
-        self.own = Masked()
-        return self.told
+            own = {0: (self._before.own, self._epoch.own)}
+        for account, counts in zip(
+            (self._before, self._epoch), zip(*own.values(), strict=True), strict=True
+        ):
+            account.told = sum(counts, account.told)
+            account.own = Masked()
+        return self._before.told + self._epoch.told
 
-    def _gathered(self, group: Any) -> dict[int, Masked]:
+    def _gathered(self, group: Any) -> dict[int, tuple[Masked, Masked]]:
         """What each rank counted; those that read the same say the same."""
         from torch import distributed
 
@@ -80,23 +108,40 @@ class MaskedCount:
                 "torch.distributed.init_process_group first."
             )
         found: list[Any] = [None] * distributed.get_world_size(group)
-        distributed.all_gather_object(found, (self._rank, self.own), group=group)
+        own = self._before.own, self._epoch.own
+        distributed.all_gather_object(found, (self._rank, own), group=group)
         return dict(found)
 
     def state(self) -> dict[str, Any]:
         """What a state holds of it."""
-        told = self.told + self.own if self._ranks == 1 else self.told
-        return {STATE_KEY: {"rows": told.rows, "tokens": told.tokens}}
+        before, epoch = (
+            account.told + account.own if self._ranks == 1 else account.told
+            for account in (self._before, self._epoch)
+        )
+        of_epoch = {"epoch": asdict(epoch)} if self._again else {}
+        return {STATE_KEY: asdict(before + epoch) | of_epoch}
 
-    def go_on(self, state: Mapping[str, Any]) -> None:
+    def go_on(self, state: Mapping[str, Any], *, begins: bool) -> None:
         """Go on from what a state holds.
+
+        Args:
+            state: as it was saved.
+            begins: whether an epoch begins where it goes on.
 
         Raises:
             ConfigMismatchError: it is damaged.
         """
-        told = state.get(STATE_KEY, {"rows": 0, "tokens": 0})
+        told = state.get(STATE_KEY, asdict(Masked()))
         try:
-            self.told = Masked(rows=int(told["rows"]), tokens=int(told["tokens"]))
-        except (KeyError, TypeError, ValueError) as error:
+            total = _masked(told)
+            # Earlier versions did not tell of the epoch by itself: that is then not taken back.
+            epoch = _masked(told.get("epoch", asdict(Masked())))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigMismatchError(f"The state's counts are damaged: {error!r}.") from error
-        self.own = Masked()
+        self._before, self._epoch = _Account(told=total - epoch), _Account(told=epoch)
+        if begins:
+            self.next_epoch()
+
+
+def _masked(told: Mapping[str, Any]) -> Masked:
+    return Masked(rows=int(told["rows"]), tokens=int(told["tokens"]))

@@ -1,8 +1,9 @@
 """Steps that are skipped, documents that are excluded, rows that are filtered."""
 
 import itertools
+import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,34 @@ def test_rows_that_repeat_do_not_count(tmp_path, workers, packing) -> None:
     assert "masked" not in batch
     assert loader.masked() == Masked(rows=flagged, tokens=flagged * 64)
     assert loader.state_dict()["order"]["max_repeated_ngram"] == 8
+
+
+def test_an_epoch_that_begins_anew_is_counted_once(tmp_path: Path) -> None:
+    """Broken off behind a whole epoch, and behind a state of its middle."""
+    documents = [[5, 6, 7] * 20 if n % 5 == 2 else ids for n, ids in enumerate(some_documents(60))]
+    root = build(tmp_path / "d", numbered_parts(documents, holdout_every=1000)).root
+
+    def opened() -> StreamingTokenLoader:
+        return StreamingTokenLoader(StreamingTokenDataset(
+            local=root, batch_size=2, sequence_length=64, max_repeated_ngram=8, drop_last=False,
+            shuffle=True, dp_rank=0, dp_world_size=1, extras=["sequence_ids"],
+        ))  # fmt: skip
+
+    def masked_in(batches: Iterable[dict[str, Any]]) -> int:
+        return sum(int((~b["real"] & (b["sequence_ids"] >= 0)).sum()) for b in batches)
+
+    loader = opened()
+    whole = masked_in(loader)
+    assert whole > 3
+    for _ in range(2):
+        some = masked_in(itertools.islice(loader, 5))
+        assert 0 < some < whole
+        assert loader.masked().rows == whole + some
+        state = json.loads(json.dumps(loader.state_dict()))
+        loader = opened()
+        loader.load_state_dict(state)
+        assert loader.masked().rows == whole + some
+        next(iter(loader))  # and from the beginning of the epoch again
 
 
 def masked_so_far(rank: int, root: Path, folder: Path, states: list[dict[str, Any]]) -> Any:

@@ -215,6 +215,22 @@ def test_an_evaluation_counts_what_it_held(made: Callable[[str], Path]) -> None:
         assert told.tokens_by_domain == tallied(seen, loader.dataset.domains)
 
 
+def test_an_epoch_that_begins_anew_is_counted_once(made: Callable[[str], Path]) -> None:
+    """Broken off behind a whole epoch, and behind a state of its middle."""
+    loader = load(made("in order"), domain_by="folder", drop_last=False)
+    whole = np.concatenate([batch["domain_ids"].numpy() for batch in loader])
+    for steps in (5, 3):
+        started = [b["domain_ids"].numpy() for _, b in zip(range(steps), loader, strict=False)]
+        (told,) = loader.achieved()
+        seen = np.concatenate([whole, *started])
+        assert told.tokens_by_domain == tallied(seen, loader.dataset.domains)
+        assert sum(told.tokens_by_domain.values()) <= loader.tokens_seen
+        state = loader.state_dict()
+        loader = load(made("in order"), domain_by="folder", drop_last=False)
+        loader.load_state_dict(state)
+        next(iter(loader))
+
+
 def test_what_is_no_domain(
     made: Callable[[str], Path], sources: Path, vocabulary: Path, tmp_path: Path
 ) -> None:
