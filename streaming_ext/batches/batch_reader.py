@@ -135,7 +135,7 @@ class BatchReader:
         size = max((stage.batch_size for stage in self.plan.stages(cursor)), default=1)
         self.source.start_process()
         ahead = ReadAhead(max(1, self._predownload // size), lambda: at)
-        with self.source.read_ahead(self._upcoming(cursor, blocks), self.length, ahead):
+        with self.source.read_ahead(self._upcoming(cursor, blocks), self.length, ahead) as well:
             for steps, streams, sequences in self._planned(cursor, blocks):
                 stage = self.plan.stage_of(cursor, steps[0])
                 numbers, own_streams = sequences.reshape(-1), streams.reshape(-1)
@@ -147,6 +147,7 @@ class BatchReader:
                 found = range(0)  # steps whose boundaries are known
                 first = 0
                 while first < len(steps):
+                    well()
                     at = steps[first]
                     count = min(together, len(steps) - first)
                     if not (gathered is None or self._ready(block, first, count)):

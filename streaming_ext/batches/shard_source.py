@@ -1,7 +1,7 @@
 """Token ids in memory-mapped shards, as a source of batches."""
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -80,14 +80,14 @@ class ShardSource:
     @contextmanager
     def read_ahead(
         self, upcoming: Iterable[tuple[range, Ints, Ints]], length: int, bounds: ReadAhead
-    ) -> Iterator[None]:
+    ) -> Iterator[Callable[[], None]]:
         """Open the shards of coming steps in threads."""
         prefetcher = Prefetcher(self.reader, self._first_uses(upcoming, length),
                                 ahead=bounds.steps, limit=self._prefetch_limit,
                                 most=self.reader.most_ahead, now=bounds.now)  # fmt: skip
         self._prefetchers.add(prefetcher)
         try:
-            yield
+            yield prefetcher.require_well
         finally:
             prefetcher.stop()
 

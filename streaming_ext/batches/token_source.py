@@ -128,8 +128,10 @@ class TokenSource(Protocol):
 
     def read_ahead(
         self, upcoming: Iterable[tuple[range, Ints, Ints]], length: int, bounds: ReadAhead
-    ) -> AbstractContextManager[None]:
+    ) -> AbstractContextManager[Callable[[], None]]:
         """Get rows ready in the background, in their order, until the block ends.
+
+        What it gives raises what went wrong there, where the one who reads would not meet it.
 
         Args:
             upcoming: steps with their streams and sequences: (steps, rows of a step) each.

@@ -35,8 +35,9 @@ def sequences_ahead(
 class Prefetcher:
     """Threads that open shards in the order of their first use, within bounds.
 
-    A failure ends the thread in silence: the step that needs the shard meets the same failure and
-    raises it, and a shard that is needed by no step must not stop training.
+    Where a shard does not come, the thread ends in silence: the step that needs the shard meets the
+    same failure and raises it, and a shard that is needed by no step must not stop training. What
+    else goes wrong is for the one who reads to raise, see `require_well`.
     """
 
     def __init__(
@@ -68,12 +69,19 @@ class Prefetcher:
         self._guard = threading.Lock()
         self._waiting: list[tuple[int, int]] = []  # step and bytes of shards opened ahead
         self._stop = threading.Event()
+        self._failure: BaseException | None = None
         self._threads = [
             threading.Thread(target=self._run, daemon=True, name=f"shardmill-prefetch-{number}")
             for number in range(THREADS)
         ]
         for thread in self._threads:
             thread.start()
+
+    def require_well(self) -> None:
+        """Raise what no thread expected, if there was something, once."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def stop(self) -> None:
         """Let the threads end; one in the middle of a read ends after it."""
@@ -100,6 +108,9 @@ class Prefetcher:
                 self._reader.open(shard)
             except ShardmillError:
                 return
+            except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+                self._failure = error
+                self.stop()
 
     def _may_open(self, step: int, size: int) -> bool:
         """Wait until a shard of a step may be opened; False when told to stop."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from streaming_ext import StreamingTokenLoader
+from streaming_ext.batches.shard_source import ShardSource
 from streaming_ext.errors import (
     CorruptDatasetError,
     DatasetError,
@@ -106,6 +107,26 @@ def test_an_epoch_is_never_silently_short(open_raw, monkeypatch) -> None:
     monkeypatch.setattr(dataset.batch_reader, "batches", half)
     with pytest.raises(DatasetError, match="ended after 70 of 146 steps"):
         list(StreamingTokenLoader(dataset))
+
+
+def test_what_no_thread_expected_is_raised_once_where_somebody_waits(
+    open_raw, monkeypatch, capfd
+) -> None:
+    def broken(*_: object) -> Any:
+        raise RuntimeError("nobody expected this")
+        yield
+
+    monkeypatch.setattr("streaming_ext.loader.CACHED_BYTES", 1)
+    monkeypatch.setattr(ShardSource, "_first_uses", broken)
+    dataset = open_raw()
+    batches = iter(StreamingTokenLoader(dataset))
+    with pytest.raises(RuntimeError, match="nobody expected this"):
+        next(batches)
+        dataset.close()  # waits for the threads
+        next(batches)
+    assert "Traceback" not in capfd.readouterr().err
+    monkeypatch.undo()
+    assert len(list(StreamingTokenLoader(open_raw()))) == 146
 
 
 def test_a_cache_that_cannot_be_written_is_named(packed, open_raw, tmp_path) -> None:

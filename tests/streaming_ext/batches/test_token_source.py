@@ -1,6 +1,6 @@
 """Order, partition, checkpoint and loader read any token source: here an array in memory."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -73,8 +73,8 @@ class ArraySource:
 
     def read_ahead(
         self, upcoming: Iterable[tuple[range, Ints, Ints]], length: int, bounds: ReadAhead
-    ) -> AbstractContextManager[None]:
-        return nullcontext()
+    ) -> AbstractContextManager[Callable[[], None]]:
+        return nullcontext(lambda: None)
 
 
 def open_numbers(raw: Built, **changes: Any) -> StreamingTokenDataset:
