@@ -22,7 +22,7 @@ from streaming_ext.sampler.nodes.node_local import find_node_group, plan_of
 from streaming_ext.sampler.order import kept_bounds
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import find_rank
-from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings
+from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings, require_count
 from streaming_ext.shards.opening import end_of_text, open_streams
 from streaming_ext.shards.prefetch import sequences_ahead
 from streaming_ext.stock import streaming
@@ -145,6 +145,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     ) -> None:
         """Open the dataset; no shard is read yet."""
         refuse_stock(stock)
+        require_count("predownload", predownload, least=1)
         exclusions = None if exclude is None else Exclusions.read(exclude)
         order = OrderSettings(
             split=split, sequence_length=sequence_length, batch_size=batch_size, shuffle=shuffle,

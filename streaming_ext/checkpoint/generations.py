@@ -73,8 +73,8 @@ def extended_cursor(
         allow_changes: settings that may differ.
 
     Raises:
-        ConfigMismatchError: a setting that decides the order differs.
-        UsageError: the state was saved in a worker.
+        ConfigMismatchError: a setting that decides the order differs, or which sequence has which
+            number: then nothing tells which of the new ones the pass had seen.
     """
     earlier = plan.grown.earlier
     before, size = earlier[generation].size, plan.sizes[0]
@@ -82,6 +82,13 @@ def extended_cursor(
     sizes = (old.order.get("epoch_size"), now.order.get("epoch_size"))
     grows = {"epoch_size"} if sizes == (before, size) else set()
     old.require_same(now, allow_changes={"streams", *grows, *allow_changes})
+    if old.numbering != now.numbering:
+        raise ConfigMismatchError(
+            f"The state is of an older generation, and of sequences of {old.longest} tokens where "
+            f"these have {now.longest}, or of other rows (exclude, packing): extend_state=True "
+            "counts sequences that stay what they are. Go on in the newest generation with the "
+            "settings of the state first; a state that is saved there may then go on with others."
+        )
     drawn = old.streams[0].drawn
     number, seen = divmod(drawn, before)
     if seen == 0 and old.sequences:

@@ -14,9 +14,23 @@ DEFAULT_LANES = 8
 DEFAULT_WINDOW = 1 << 18
 PACKINGS = ("best_fit",)
 _LEAST = {"batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
-          "num_canonical_nodes": 1, "max_repeated_ngram": 1,
-          "document_multiple": 1}  # fmt: skip
+          "num_canonical_nodes": 1, "max_repeated_ngram": 1, "document_multiple": 1}  # fmt: skip
 _MOST = {"num_canonical_nodes": 1 << 16}
+
+
+def require_count(name: str, value: object, *, least: int) -> None:
+    """Refuse what is neither None nor a whole number within its bounds.
+
+    Raises:
+        UsageError: naming the argument, what came and what is allowed.
+    """
+    most = _MOST.get(name, 2**63 - 1)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if value is None or (whole and least <= int(value) <= most):
+        return
+    low = whole and int(value) < least
+    bound = f"at least {least}" if low else f"a whole number up to {most:,}"
+    raise UsageError(f"`{name}` must be {bound}, got {value!r}.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,14 +59,7 @@ class OrderSettings:
                 f"global_batch={self.global_batch!r}, those of all ranks, not both."
             )
         for name, least in _LEAST.items():
-            value = getattr(self, name)
-            most = _MOST.get(name, 2**63 - 1)
-            whole = isinstance(value, Integral)
-            if value is None or (whole and least <= value <= most):
-                continue
-            low = whole and value < least
-            bound = f"at least {least}" if low else f"a whole number up to {most:,}"
-            raise UsageError(f"`{name}` must be {bound}, got {value}.")
+            require_count(name, getattr(self, name), least=least)
         Batching.parse(self.batching_method)
         if self.packing not in (None, *PACKINGS):
             raise UsageError(

@@ -202,6 +202,22 @@ def test_without_the_request(generations: list[Path]) -> None:
     assert sum(map(len, map(rows_of, older))) + 36 == older.dataset.size
 
 
+def test_with_sequences_of_another_length(generations: list[Path]) -> None:
+    """Places of the old pass are no sequences of the new length: refused, and said what to do."""
+    old = opened(generations[0], drop_last=True)
+    _, state = steps(old, 9)
+    with pytest.raises(ConfigMismatchError, match=r"of 16 tokens where these have 32.*state first"):
+        opened(generations[1], drop_last=True, sequence_length=32).load_state_dict(
+            state, extend_state=True, allow_changes=["sequence_length", "epoch_size"]
+        )
+    loader = opened(generations[1], drop_last=True)
+    loader.load_state_dict(state, extend_state=True)
+    _, state = steps(loader, 3)
+    longer = opened(generations[1], drop_last=True, sequence_length=32)
+    longer.load_state_dict(state, allow_changes=["sequence_length", "epoch_size", "streams"])
+    assert longer.tokens_seen == loader.tokens_seen == 12 * 4 * 16
+
+
 @pytest.fixture(scope="module")
 def unlike(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[Path]:
     """A dataset, then extended by what is in train alone, then by more of both splits."""

@@ -265,6 +265,10 @@ class TestArguments:
             ({"cache_limit": "1gx"}, "cache_limit"),
             ({"cache_limit": "1kb", "remote": "RAW"}, "cache_limit"),
             ({"dp_world_size": 0}, "dp_rank"),
+            ({"predownload": 0}, "`predownload` must be at least 1, got 0"),
+            ({"predownload": -5}, "`predownload` must be at least 1, got -5"),
+            ({"predownload": 2.5}, r"`predownload` must be a whole number .*, got 2\.5"),
+            ({"predownload": "64"}, "`predownload` must be a whole number .*, got '64'"),
         ],
     )
     def test_senseless_ones_are_refused(self, open_raw, raw, tmp_path, settings, words) -> None:
