@@ -18,7 +18,7 @@ _LEAST = {"batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
 _MOST = {"num_canonical_nodes": 1 << 16}
 
 
-def require_count(name: str, value: object, *, least: int) -> None:
+def require_count(name: str, value: Any, *, least: int) -> None:
     """Refuse what is neither None nor a whole number within its bounds.
 
     Raises:
@@ -26,9 +26,9 @@ def require_count(name: str, value: object, *, least: int) -> None:
     """
     most = _MOST.get(name, 2**63 - 1)
     whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if value is None or (whole and least <= int(value) <= most):
+    if value is None or (whole and least <= value <= most):
         return
-    low = whole and int(value) < least
+    low = whole and value < least
     bound = f"at least {least}" if low else f"a whole number up to {most:,}"
     raise UsageError(f"`{name}` must be {bound}, got {value!r}.")
 
