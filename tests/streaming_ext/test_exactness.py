@@ -1,4 +1,8 @@
-"""Coverage, elasticity and resume, proved on whole small epochs."""
+"""Coverage, elasticity and resume, proved on whole small epochs.
+
+How steps are dealt out to ranks and workers is proved in sampler/test_rank_slices.py and
+loading/test_blocks.py, for any number of them; here some are real.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,8 +33,9 @@ def steps_of(open_raw: Open, ranks: int, *, workers: int = 0, **settings: Any) -
 
 
 class TestCoverage:
-    @pytest.mark.parametrize("ranks", RANKS)
-    @pytest.mark.parametrize("workers", [0, 1, 2, 3])
+    @pytest.mark.parametrize(
+        ("ranks", "workers"), [*((ranks, 0) for ranks in RANKS), (1, 3), (2, 2), (3, 1)]
+    )
     def test_an_epoch_holds_every_sequence_once(self, open_raw, ranks, workers) -> None:
         steps = steps_of(open_raw, ranks, workers=workers, batch_size=3)
         seen = [sequence for step in steps for sequence in step]
@@ -89,8 +94,8 @@ class TestElastic:
         assert all(run == runs[0] for run in runs)
 
     def test_and_any_workers(self, open_raw) -> None:
-        runs = [steps_of(open_raw, 2, workers=workers, batch_size=12) for workers in range(4)]
-        assert all(run == runs[0] for run in runs)
+        runs = [steps_of(open_raw, 2, workers=workers, batch_size=12) for workers in (0, 3)]
+        assert runs[0] == runs[1]
 
     def test_microbatches_of_a_step_make_up_the_step(self, open_raw) -> None:
         whole = steps_of(open_raw, 2, batch_size=8)

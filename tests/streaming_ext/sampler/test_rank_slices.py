@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.rank_slices import RankSlices, step_layout
@@ -14,19 +16,24 @@ def test_the_layout_goes_lane_by_lane() -> None:
     assert step_layout(global_batch=2, lanes=5, phase=4).tolist() == [1, 0]
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 8, 24])
-@pytest.mark.parametrize("shift", [0, 1, 5])
-def test_a_step_is_the_same_on_any_number_of_ranks(lanes: int, shift: int) -> None:
-    starts = np.arange(10) * 24
-    for ranks in (1, 2, 3, 4, 6, 8):
-        shares = [
-            RankSlices(batch_size=24 // ranks, lanes=lanes, rank=rank, num_ranks=ranks).places(
-                starts, shift=shift
-            )
+@given(
+    global_batch=st.sampled_from([1, 2, 6, 24, 30, 96]),
+    lanes=st.integers(1, 64),
+    shift=st.integers(0, 100),
+    first=st.integers(0, 10**6),
+)
+def test_a_step_is_the_same_on_any_number_of_ranks(
+    global_batch: int, lanes: int, shift: int, first: int
+) -> None:
+    starts = first + np.arange(3) * global_batch
+    for ranks in (ranks for ranks in range(1, global_batch + 1) if global_batch % ranks == 0):
+        slices = [
+            RankSlices(batch_size=global_batch // ranks, lanes=lanes, rank=rank, num_ranks=ranks)
             for rank in range(ranks)
         ]
-        steps = np.concatenate(shares, axis=1)
-        assert np.sort(steps, axis=1).tolist() == np.arange(240).reshape(10, 24).tolist()
+        steps = np.concatenate([one.places(starts, shift=shift) for one in slices], axis=1)
+        whole = (starts[:, None] + np.arange(global_batch)).tolist()
+        assert np.sort(steps, axis=1).tolist() == whole
 
 
 @pytest.mark.parametrize("nodes", [2, 4, 8])
