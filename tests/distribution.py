@@ -15,10 +15,10 @@ from tests.servers import shared
 GROUPS: dict[str, tuple[str, ...]] = {
     # The work pools and deployments of the one Prefect server are theirs.
     "hosts": (
-        "tests/flows/test_hosts.py",
-        "tests/flows/test_suspension.py",
-        "tests/flows/test_hosts_network.py",
-        "tests/flows/test_hosts_unfit.py",
+        "tests/flows/hosts/test_hosts.py",
+        "tests/flows/stops/test_suspension.py",
+        "tests/flows/hosts/test_network.py",
+        "tests/flows/hosts/test_unfit.py",
         "tests/deployments/test_commands.py",
         "tests/deployments/test_ansible.py",
     ),
@@ -30,18 +30,18 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     # Sources that take long enough to be stopped, and what they become.
     "slow sources": (
-        "tests/flows/test_stopping.py",
-        "tests/flows/test_resume.py",
+        "tests/flows/stops/test_stopping.py",
+        "tests/flows/stops/test_resume.py",
     ),
 }
 FIRST = (
-    "tests/flows/test_hosts_restarts.py",
+    "tests/flows/hosts/test_restarts.py",
     "tests/test_readme.py",
     "tests/streaming_ext/test_recipes.py",
-    "tests/flows/test_object_store.py",
-    "tests/flows/test_storage_faults.py",
+    "tests/flows/storage/test_object_store.py",
+    "tests/flows/storage/test_faults.py",
     "tests/flows/test_bad_input.py",
-    "tests/flows/test_hub.py",
+    "tests/flows/storage/test_hub.py",
     "tests/benchmarks/test_scripts.py",
     "tests/flows/dashboard/test_dashboard.py",
 )

@@ -59,7 +59,7 @@ def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict
         here(block, vocabulary).replace("4200", port)
         for block in blocks("README.md", "bash")
         if not block.startswith(SET_UP)
-        and "s3://" not in block  # that one: tests/flows/test_hub.py
+        and "s3://" not in block  # that one: tests/flows/storage/test_hub.py
         and "work-pool" not in block  # that one: tests/deployments/test_commands.py
     ]
     assert len(commands) >= 6

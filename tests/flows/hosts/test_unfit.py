@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import CommandLine, assert_same_dataset, wait_for
-from tests.flows.test_hosts_dask import DaskCluster
+from tests.flows.hosts.test_dask import DaskCluster
 from tests.servers.namespaces import CAN_HIDE, full, hiding
 from tests.servers.prefect_worker import PARENTS, Cluster, cluster
 

@@ -137,7 +137,7 @@ def test_cancelled_in_the_dashboard(hosts: Cluster, runs: Runs, tmp_path: Path) 
     runs.assert_tidy()
 
 
-@pytest.mark.soak  # four partitions; `test_hosts_dask.py` has a shuffle on hosts too
+@pytest.mark.soak  # four partitions; `test_dask.py` has a shuffle on hosts too
 def test_shuffled(hosts: Cluster, served: CommandLine, shuffled: Path, tmp_path: Path) -> None:
     """The hosts join each of the two stages."""
     runs = Runs(hosts, served, tmp_path / "out")

@@ -1,6 +1,6 @@
 """Runs of two stages, stopped, killed and starved in either: what ends, and the same bytes after.
 
-As `test_stopping.py` and `test_storage_faults.py` have it for runs of one stage. A kill of all
+As `test_stopping.py` and `storage/test_faults.py` have it for runs of one stage. A kill of all
 processes and Ctrl+C are in `test_shuffle.py` and `test_deduplicate.py`.
 """
 
@@ -27,7 +27,7 @@ from tests.command_line import (
     workers_of,
 )
 from tests.flows.conftest import SHUFFLE
-from tests.flows.test_stopping import cancel_in_the_dashboard, flow_run
+from tests.flows.stops.test_stopping import cancel_in_the_dashboard, flow_run
 from tests.servers import shared
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.namespaces import CAN_HIDE
