@@ -26,7 +26,7 @@ from tests.servers.fault_proxy import fault_proxy
 from tests.servers.namespaces import Network, network
 from tests.servers.prefect_worker import Cluster, cluster
 from tests.servers.swift import SwiftServer, aws_environment, download_all
-from tests.streaming_ext.test_grown import all_rows, opened, rows_of, steps
+from tests.streaming_ext.order.test_grown import all_rows, opened, rows_of, steps
 
 pytestmark = [
     pytest.mark.soak,

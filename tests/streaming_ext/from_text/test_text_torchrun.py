@@ -11,8 +11,8 @@ import pytest
 
 from streaming_ext import StreamingTokenLoader
 from tests.streaming_ext.from_text.conftest import Open
-from tests.streaming_ext.recipes import ROOT
-from tests.streaming_ext.test_recipes import descendants
+from tests.streaming_ext.trainers.recipes import ROOT
+from tests.streaming_ext.trainers.test_recipes import descendants
 
 TRAIN = """
 import json, os, pathlib, sys

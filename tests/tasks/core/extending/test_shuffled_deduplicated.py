@@ -27,7 +27,7 @@ from tasks.core.inspect.inspect import describe
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
 from tasks.core.verify.verify import verify
-from tests.streaming_ext.test_grown import all_rows, opened, rows_of, steps
+from tests.streaming_ext.order.test_grown import all_rows, opened, rows_of, steps
 from tests.tasks.core.build_dataset import build_from, tokenize_all
 from tests.tasks.core.deduplicate.test_deduplicate import expected, kept_and_left_out
 from tests.tasks.core.exports.exporting import content

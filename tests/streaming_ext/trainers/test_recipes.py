@@ -14,7 +14,7 @@ import pytest
 
 from streaming_ext import StreamingTokenLoader
 from tests.streaming_ext.build import Built
-from tests.streaming_ext.recipes import ROOT, recipe
+from tests.streaming_ext.trainers.recipes import ROOT, recipe
 
 
 def descendants(pid: int) -> list[int]:

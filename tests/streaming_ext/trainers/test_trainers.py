@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from streaming_ext import StreamingTokenLoader
 from tests.streaming_ext.build import Built
-from tests.streaming_ext.recipes import load_recipe
+from tests.streaming_ext.trainers.recipes import load_recipe
 
 ONE_PROCESS = pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 Recipe = Callable[[str], Any]

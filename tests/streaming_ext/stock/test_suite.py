@@ -38,7 +38,7 @@ def outcomes(folder: Path) -> dict[str, Counter[str]]:
     (tests / "common/__init__.py").touch()
     (tests / "common/utils.py").write_text("from stand_in import convert_to_mds\n")
     (tests / "conftest.py").write_text("from stand_in import local_remote_dir\n")
-    stand_in = Path(__file__).with_name("stock_stand_in.py").read_text()
+    stand_in = Path(__file__).with_name("stand_in.py").read_text()
     (folder / "stand_in.py").write_text(stand_in)
     text = source_of_theirs()
     assert IMPORT in text

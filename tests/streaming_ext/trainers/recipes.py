@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def recipe(name: str, folder: Path) -> Path:
@@ -13,7 +13,7 @@ def recipe(name: str, folder: Path) -> Path:
     text = "".join((ROOT / f"docs/{page}.md").read_text() for page in ("training", "recipes"))
     (block,) = re.findall(rf"```python\n(# recipe: {name}\n.*?)```", text, flags=re.DOTALL)
     path = folder / f"{name}_recipe.py"
-    path.write_text(f"import tests.streaming_ext.vision\n{block}")
+    path.write_text(f"import tests.streaming_ext.trainers.vision\n{block}")
     return path
 
 

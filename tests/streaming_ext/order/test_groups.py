@@ -13,7 +13,7 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.errors import UsageError
 from tests.streaming_ext.build import Built
 from tests.streaming_ext.processes import in_processes, join_group
-from tests.streaming_ext.recipes import load_recipe
+from tests.streaming_ext.trainers.recipes import load_recipe
 
 Steps = list[list[int]]
 
