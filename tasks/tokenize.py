@@ -3,6 +3,7 @@
 from prefect import task
 
 from streaming_ext.text.parts.part import Part
+from tasks.core.deduplicate.known_texts import finds_copies
 from tasks.core.workers.jobs import TokenizedPart, TokenizeJob
 from tasks.running.retrying import OURS
 from tasks.running.run import Run
@@ -31,6 +32,8 @@ def tokenize(run: Run, part: Part, fetched: int = 0) -> TokenizedPart:
             engine=plan.config.engine,
             spec=plan.spec,
             first_source=plan.first_sources[part.number] if plan.first_sources else 0,
+            first=plan.first_part,
+            known_on=str(run.storage) if finds_copies(plan.spec, run.storage) else None,
         ),
         on_progress=run.follow(part),
     )

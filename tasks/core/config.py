@@ -202,8 +202,9 @@ class ShardConfig(CheckedConfig):
         ),
     ] = None
     shuffle_seed: Annotated[
-        int, Field(ge=0, lt=2**63, description="Seed that decides which order that is.")
-    ] = 0
+        int | None,
+        Field(ge=0, lt=2**63, description="Seed that decides which order that is; default: 0."),
+    ] = None
     deduplicate: Annotated[
         Comparison | None,
         Field(
@@ -276,8 +277,8 @@ class ShardConfig(CheckedConfig):
 
     @field_validator("shuffle_seed")
     @classmethod
-    def _of_a_shuffle(cls, seed: int, info: ValidationInfo) -> int:
-        if seed and "shuffle" in info.data and info.data["shuffle"] is None:
+    def _of_a_shuffle(cls, seed: int | None, info: ValidationInfo) -> int | None:
+        if seed is not None and "shuffle" in info.data and info.data["shuffle"] is None:
             raise ValueError("goes with --shuffle")
         return seed
 
@@ -353,7 +354,7 @@ class ShardConfig(CheckedConfig):
             output_format=self.output_format,
             tokenizer=tokenizer,
             shuffle=self.shuffle,
-            shuffle_seed=self.shuffle_seed if self.shuffle else 0,
+            shuffle_seed=self.shuffle_seed or 0,
             deduplicate=self.deduplicate,
             unicode=UNICODE if self.deduplicate == "normalized" else None,
         )

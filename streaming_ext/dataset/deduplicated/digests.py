@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 _BATCH_ROWS: Final = 2**18
-_BYTES_A_ROW: Final = 28
+BYTES_A_ROW: Final = 28  # before compression, which hashes hardly take
 
 
 def kept_digests_path(first_part: int, number: int) -> str:
@@ -32,7 +32,7 @@ def kept_digests_path(first_part: int, number: int) -> str:
 
 def digests_limit(documents: int) -> int:
     """What a file of so many takes at most, in bytes."""
-    return 2**20 + 2 * _BYTES_A_ROW * documents
+    return 2**20 + 2 * BYTES_A_ROW * documents
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

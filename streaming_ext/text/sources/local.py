@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import xxhash
@@ -16,7 +17,13 @@ from streaming_ext.text.documents.formats import format_of, has_known_suffix, kn
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import Span
-from streaming_ext.text.sources.patterns import Takes, alternatives, is_pattern, require_each
+from streaming_ext.text.sources.patterns import (
+    Takes,
+    alternatives,
+    folder_of,
+    is_pattern,
+    require_each,
+)
 from streaming_ext.text.sources.source_file import SourceFile
 
 _READ_BYTES = 2**18  # stays in the cache of a core
@@ -83,13 +90,27 @@ def _expand(pattern: str, takes: Takes) -> list[Path]:
 
 def _glob(pattern: str, takes: Takes) -> Iterator[Path]:
     here = Path.cwd()  # never part of the pattern: its name may hold brackets
+    fixed = here / folder_of(pattern)
+    in_progress = cache(lambda folder: _is_in_progress(folder, fixed))
     for name in sorted(glob.glob(pattern, root_dir=here, recursive=True)):  # noqa: PTH207
         path = here / name
-        if path.is_dir():
+        is_folder = path.is_dir()
+        if in_progress(path if is_folder else path.parent):
+            continue
+        if is_folder:
             yield from _source_files_in(path, takes)
         else:
             path.stat()  # a link that leads nowhere is an error, not a file less
             yield path
+
+
+def _is_in_progress(folder: Path, named: Path) -> bool:
+    """Whether a folder is of work in progress, or in one, and was not named as one to look into."""
+    while folder not in {named, folder.parent}:
+        if (folder / SCRATCH_MARK).exists():
+            return True
+        folder = folder.parent
+    return False
 
 
 def _source_files_in(folder: Path, takes: Takes) -> list[Path]:

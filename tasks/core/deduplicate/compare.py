@@ -36,7 +36,7 @@ class Compared:
     Attributes:
         high, low: halves of the hash.
         parts, rows: of each; of one of an older generation as that generation names it.
-        keys: that the shuffle gives it.
+        keys: that the shuffle gives it, or what else was noted of it.
         firsts: place here of the first document of the same hash.
         older: whether it is of an older generation.
     """
@@ -86,7 +86,7 @@ def compared(
         CorruptDatasetError: a run is damaged.
     """
     for begin, after in index.steps(start, end, STEP_BYTES):
-        own, keys = _read(storage, index, begin, after)
+        own, keys = entries_of(storage, index, begin, after)
         known = Digests.joined([])
         if older is not None:
             known = older.among(np.sort(own.high), begin, after)
@@ -132,7 +132,8 @@ def put_comparison(
     for number, (begin, end) in enumerate(index.steps(0, 2**KEY_BITS, RANGE_BYTES)):
         kept: list[Digests] = []
         for found in compared(storage, index, older, start=begin, end=end):
-            named = _named(found, index) if shuffled else found
+            unkeyed = replace(found, keys=np.zeros_like(found.keys))  # what was noted is no key
+            named = _named(found, index) if shuffled else unkeyed
             drops = _left_out(named)
             if shuffled:
                 edges = np.append(np.searchsorted(drops.keys, starts), len(drops))
@@ -167,8 +168,13 @@ def _left_out(found: Compared) -> Drops:
     )
 
 
-def _read(storage: Storage, index: RunIndex, start: int, end: int) -> tuple[Digests, Keys]:
-    """All documents, by part, whose hashes begin with [start, end), and their keys."""
+def entries_of(storage: Storage, index: RunIndex, start: int, end: int) -> tuple[Digests, Keys]:
+    """All documents, by part, whose hashes begin with [start, end), and what is noted of each.
+
+    Raises:
+        StorageError: a run cannot be read.
+        CorruptDatasetError: a run is damaged.
+    """
     ranges = [found for found in index.ranges(start, end) if found.counts.sum()]
     total = sum(int(found.counts.sum()) for found in ranges)
     high, low, keys = (np.empty(total, np.uint64) for _ in range(3))

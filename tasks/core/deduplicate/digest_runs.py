@@ -1,8 +1,8 @@
 """Hashes of a part's documents, sorted: what tokenizing leaves for the comparison over all parts.
 
 A run of them is a file of blocks, each of an equal range of hashes, column by column: upper and
-lower half of the hash, row in the part, and the key that the shuffle gives the document, which is 0
-without one. Documents of one hash stand in the order of the sources.
+lower half of the hash, row in the part, and the key that the shuffle gives the document or, without
+one, what `KnownTexts` notes of it. Documents of one hash stand in the order of the sources.
 """
 
 from pathlib import Path
@@ -37,16 +37,14 @@ class DigestRuns:
         self._documents = 0
         self.runs: list[Run] = []
 
-    def add(self, digests: Keys, rows: Ints, keys: Keys | None = None) -> None:
+    def add(self, digests: Keys, rows: Ints, keys: Keys) -> None:
         """Append documents in the order of the sources.
 
         Args:
             digests: of their texts, (documents, 2).
             rows: their rows in the part, (documents,).
-            keys: that the shuffle gives them, (documents,).
+            keys: that the shuffle gives them, or what is noted of them, (documents,).
         """
-        if keys is None:
-            keys = np.zeros(len(rows), np.uint64)
         self._columns.append((digests[:, 0], digests[:, 1], rows, keys))
         self._documents += len(rows)
         if self._documents >= self._most:

@@ -1,7 +1,8 @@
 """Tokens of a part in the order of its source: what tokenizing leaves where nothing is shuffled.
 
-One run a part, of a block for each batch of documents: rows, lengths, sizes of texts and splits,
-then the ids, then what `kept_in_runs` puts behind. The second stage reads it from its begin to its
+One run a part, of a block for each batch of documents: rows, lengths, sizes of texts and marks,
+then the ids, then what `kept_in_runs` puts behind. A mark tells the split, and whether the document
+is known to be a copy and so has no ids here. The second stage reads it from its begin to its
 end and leaves out copies.
 """
 
@@ -19,7 +20,7 @@ import xxhash
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shuffled.keys import Ints
 from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.errors import DatasetError, ScratchError
+from streaming_ext.errors import CorruptDatasetError, DatasetError, ScratchError
 from tasks.core.deduplicate.drops import read_drops
 from tasks.core.deduplicate.left_out import CopiesLeftOut
 from tasks.core.outputs.contract import Memories
@@ -41,7 +42,8 @@ from tasks.core.storage import Storage
 from tasks.core.workers.jobs import GatherJob, TokenizedPart
 from tasks.core.workers.messages import JobProgress
 
-_KINDS: Final = ("<i8", "<u4", "<u4", "u1")  # rows, lengths, sizes, splits
+_KINDS: Final = ("<i8", "<u4", "<u4", "u1")  # rows, lengths, sizes, marks
+_HELD_OUT, _LEFT_OUT = 1, 2  # bits of a mark
 DOCUMENT_BYTES: Final = 17  # of a document in a run, beside its ids
 _READ_BYTES: Final = 2**23  # of blocks, at a time
 
@@ -69,14 +71,21 @@ class KeptOrderRun:
         lengths: Ints,
         sizes: Ints,
         in_holdout: npt.NDArray[np.bool_],
+        left_out: npt.NDArray[np.bool_] | None = None,
         values: Sequence[pa.Array] = (),
     ) -> None:
-        """Append documents; see `RunWriter.add` for the words."""
+        """Append documents; see `RunWriter.add` for the words.
+
+        Of those that are `left_out` the stream has no ids.
+        """
         if not len(rows):
             return
+        marks = in_holdout * np.uint8(_HELD_OUT)
+        if left_out is not None:
+            marks |= left_out * np.uint8(_LEFT_OUT)
         columns = [
             column.astype(kind).tobytes()
-            for column, kind in zip((rows, lengths, sizes, in_holdout), _KINDS, strict=True)
+            for column, kind in zip((rows, lengths, sizes, marks), _KINDS, strict=True)
         ]
         block = xxhash.xxh3_64()
         size = 0
@@ -138,11 +147,13 @@ def put_together(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         files = PartFiles(folder, number, job.spec, {} if memories is None else memories)
-        for fraction, rows, lengths, sizes, in_holdout, ids, values in _blocks(storage, record):
+        for fraction, rows, lengths, sizes, marks, ids, values in _blocks(storage, record):
             stay = copies.stay(np.full(len(rows), number), rows, lengths)
+            in_holdout, here = (marks & _HELD_OUT) > 0, (marks & _LEFT_OUT) == 0
+            _require_ids(storage, number, rows[stay & ~here])
             stream = ids
-            if not stay.all():
-                taken = IdsByDocument(ids, lengths).take(np.flatnonzero(stay))
+            if not stay[here].all():
+                taken = IdsByDocument(ids, lengths[here]).take(np.flatnonzero(stay[here]))
                 stream = np.frombuffer(taken, ids.dtype, int((lengths[stay] + 1).sum()))
             if stay.any():
                 kept = [column.filter(pa.array(stay)) for column in values]
@@ -179,6 +190,20 @@ def put_together(
     return result
 
 
+def _require_ids(storage: Storage, part: int, rows: Ints) -> None:
+    """Refuse to go on where a document stays that was taken for a copy.
+
+    Raises:
+        CorruptDatasetError: what it was a copy of is no longer among the sources.
+    """
+    if len(rows):
+        raise CorruptDatasetError(
+            f"{storage}/{run_path(part, 0)}: row {rows[0]} of part {part:05} was a copy of a text "
+            "that no other part holds any more: a source changed during the run. Remove the folder "
+            "shuffle of the output and run the same command again."
+        )
+
+
 def _record(storage: Storage, part: int) -> RunRecord:
     path = run_record_path(part)
     try:
@@ -192,10 +217,8 @@ def _record(storage: Storage, part: int) -> RunRecord:
 
 def _blocks(
     storage: Storage, record: RunRecord
-) -> Iterator[
-    tuple[float, Ints, Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[Any], list[pa.Array]]
-]:
-    """Of each block: the share read with it, rows, lengths, sizes, splits, ids, kept values."""
+) -> Iterator[tuple[float, Ints, Ints, Ints, Ints, npt.NDArray[Any], list[pa.Array]]]:
+    """Of each block: the share read with it, rows, lengths, sizes, marks, ids, kept values."""
     (run,) = record.runs
     offsets, counts = heard(run.offsets, "<i8"), heard(run.counts, "<i8")
     digests, dtype = heard(run.digests, "<u8"), np.dtype(record.spec.dtype).newbyteorder("<")
@@ -219,9 +242,9 @@ def _blocks(
                     columns.append(np.frombuffer(own, kind, count, at).astype(np.int64))
                     at += count * np.dtype(kind).itemsize
                 ids = np.frombuffer(own, dtype, (len(own) - at) // dtype.itemsize, at)
-                rows, lengths, sizes, in_holdout = columns
+                rows, lengths, sizes, marks = columns
                 yield (
                     int(offsets[last]) / max(int(offsets[-1]), 1),
-                    rows, lengths, sizes, in_holdout.astype(np.bool_), ids, values,
+                    rows, lengths, sizes, marks, ids, values,
                 )  # fmt: skip
         first = last

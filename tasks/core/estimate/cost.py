@@ -69,6 +69,7 @@ class SecondStage:
         shuffled: each part reads a range of each run, not a run of its own.
         digests: bytes of the hashes that are compared between the stages.
         ranges: of hashes, which are compared one after another.
+        kept: bytes of the hashes that stay in the dataset, a file for each of these ranges.
     """
 
     bytes: float
@@ -77,6 +78,7 @@ class SecondStage:
     shuffled: bool = True
     digests: float = 0.0
     ranges: int = 0
+    kept: float = 0.0
 
     @property
     def ranges_of_runs(self) -> int:
@@ -140,8 +142,8 @@ def cost(work: Work, machines: Machines) -> Cost:
     source = float(sum(work.files))
     text = source * work.text_a_byte
     fetched = source * work.fetched_a_byte
-    output = work.stored + work.documents_bytes
     second = work.second or SecondStage(bytes=0.0, runs=0, parts=0)
+    output = work.stored + work.documents_bytes + second.kept
     runs = second.bytes + second.digests
     uploaded = output + runs if work.uploads else 0.0
     gets, puts = _requests(work, fetched)
@@ -216,9 +218,9 @@ def _requests(work: Work, fetched: float) -> tuple[int, int]:
     if second is not None:  # each part of the first stage puts its runs and their record
         gets += second.ranges_of_runs + parts
         puts = second.runs + parts
-        if second.digests:  # and hashes, which give a list a range; a part reads twice of each
+        if second.digests:  # and hashes; a range of them gives two files, a part reads twice of one
             gets += second.ranges * (parts + 2 * second.parts)
-            puts += parts + second.ranges + second.parts
+            puts += parts + 2 * second.ranges + second.parts
         parts = second.parts
     else:
         puts = 0

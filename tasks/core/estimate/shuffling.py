@@ -1,9 +1,11 @@
 """What a second stage adds to a run: runs that are written and read again. Arithmetic only."""
 
 from collections.abc import Sequence
+from math import ceil
 
 import numpy as np
 
+from streaming_ext.dataset.deduplicated.digests import BYTES_A_ROW
 from streaming_ext.dataset.shuffled.keys import num_parts
 from streaming_ext.dataset.spec import DatasetSpec
 from tasks.core.deduplicate.compare import RANGE_BYTES
@@ -41,5 +43,6 @@ def second_stage(
         parts=after,
         shuffled=shuffled,
         digests=digests,
-        ranges=max(1, round(digests / RANGE_BYTES)) if digests else 0,
+        ranges=ceil(digests / RANGE_BYTES),
+        kept=documents * BYTES_A_ROW if digests else 0.0,
     )

@@ -85,6 +85,6 @@ class ExtendConfig(CheckedConfig):
             output_format=spec.output_format,
             compression=spec.compression,
             shuffle=spec.shuffle,
-            shuffle_seed=spec.shuffle_seed,
+            shuffle_seed=None if spec.shuffle is None else spec.shuffle_seed,
             deduplicate=spec.deduplicate,
         )

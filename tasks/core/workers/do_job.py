@@ -14,11 +14,13 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import ShardmillError, WorkerDiedError
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.deduplicate.kept_order import put_together
+from tasks.core.deduplicate.known_texts import KnownTexts
 from tasks.core.outputs.contract import Memories
 from tasks.core.shuffle.gather import gather_part, read_index
 from tasks.core.shuffle.run_index import RunIndex
@@ -80,7 +82,10 @@ def _do(job: AnyJob, report: Callable[[JobProgress], None]) -> BaseModel:
         return Prepared()
     if isinstance(job, TokenizeJob):
         tokenizer, engine = _tokenizer_and_engine(job.tokenizer_folder, job.engine)
-        part = tokenize_part(job, tokenizer, engine, report, _memories())
+        known = None
+        if job.known_on is not None:
+            known = _known_texts(job.known_on, job.spec, job.first)
+        part = tokenize_part(job, tokenizer, engine, report, _memories(), known=known)
         return part.brief()
     if isinstance(job, GatherJob):
         storage = _LIGHT.storage(job.output)
@@ -104,6 +109,11 @@ def _tokenizer_and_engine(
 @cache
 def _memories() -> Memories:
     return {}
+
+
+@lru_cache(1)
+def _known_texts(output: str, spec: DatasetSpec, first: int) -> KnownTexts:
+    return KnownTexts(_LIGHT.storage(output), spec, first)
 
 
 @lru_cache(1)

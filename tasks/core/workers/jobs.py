@@ -163,6 +163,8 @@ class TokenizeJob(Job[TokenizedPart]):
         scratch: folder that the result goes to, replaced if it exists.
         tokenizer_folder: what `Tokenizer.save` wrote.
         first_source: number of the source of the first piece, where documents are shuffled.
+        first: number of the first part of the run.
+        known_on: the output, where copies of texts of its earlier parts need not be tokenized.
     """
 
     job: Literal["tokenize"] = "tokenize"
@@ -173,6 +175,8 @@ class TokenizeJob(Job[TokenizedPart]):
     engine: Literal["auto", "reference"]
     spec: DatasetSpec
     first_source: int = 0
+    first: int = 0
+    known_on: str | None = None
 
     def read_answer(self, line: bytes) -> Answer[TokenizedPart]:
         """Read a line that the worker answers this job with."""

@@ -35,6 +35,8 @@ class Tokens:
         lengths: their tokens, without end-of-text ids, (documents,).
         in_holdout: their split, (documents,).
         digests: hashes of the texts of the batch, where copies are looked for: (texts, 2).
+        notes: of the texts of the batch, beside these, (texts,).
+        left_out: documents that are known to be copies, of which there are no ids, (documents,).
     """
 
     batch: DocumentBatch
@@ -43,6 +45,8 @@ class Tokens:
     lengths: Ints
     in_holdout: npt.NDArray[np.bool_]
     digests: Keys | None = None
+    notes: Keys | None = None
+    left_out: npt.NDArray[np.bool_] | None = None
 
     @property
     def values(self) -> tuple[pa.Array, ...]:
@@ -115,10 +119,14 @@ class KeptInOrder:
             lengths=tokens.lengths,
             sizes=np.diff(text_buffers(tokens.batch.texts)[1])[tokens.kept],
             in_holdout=tokens.in_holdout,
+            left_out=tokens.left_out,
             values=tokens.values,
         )
         assert tokens.digests is not None  # noqa: S101  (copies are looked for)
-        self._digests.add(tokens.digests[tokens.kept], rows)
+        notes = np.zeros(len(rows), np.uint64)
+        if tokens.notes is not None:
+            notes = tokens.notes[tokens.kept]
+        self._digests.add(tokens.digests[tokens.kept], rows, notes)
 
     def finish(self) -> dict[Split, SplitPart]:
         """Close the run, and say what each split holds; nothing is packed."""

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from streaming_ext.dataset.record import (
     MOST_BAD_LISTED,
@@ -17,7 +19,6 @@ from streaming_ext.dataset.record import (
     SourceIdentity,
 )
 from streaming_ext.errors import EngineMismatchError, ScratchError, SourceError
-from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.documents.text_array import num_text_bytes, text_buffers
 from streaming_ext.text.filters.filters import FilterName
 from streaming_ext.text.holdout import document_hashes, held_out
@@ -29,6 +30,7 @@ from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import Engine, audit_sample
 from streaming_ext.text.tokenizer.token_stream import check_ids, rows_to_audit, stream_of
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.deduplicate.known_texts import KnownTexts
 from tasks.core.outputs.contract import Memories
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
 from tasks.core.workers.jobs import TokenizedPart, TokenizeJob
@@ -57,6 +59,8 @@ def tokenize_part(
     engine: Engine,
     report: Callable[[JobProgress], None] = lambda progress: None,
     memories: Memories | None = None,
+    *,
+    known: KnownTexts | None = None,
 ) -> TokenizedPart:
     """Tokenize and pack the pieces of a part into `job.scratch`.
 
@@ -68,6 +72,7 @@ def tokenize_part(
         engine: what tokenizes.
         report: told how far it is.
         memories: for raw shards; kept from part to part they save fresh pages.
+        known: texts of which copies are left out, and need not be tokenized.
 
     Raises:
         SourceError: a file is damaged or changes while it is read; names it.
@@ -90,7 +95,9 @@ def tokenize_part(
         else:
             sink = Sorted(folder, job.part.number, job.spec, first_source=job.first_source,
                           documents=pins.documents)  # fmt: skip
-        counts = _tokenize_batches(pins, tokenizer, engine, sink, report)
+        if known is not None:
+            known.begin(job.part.number)
+        counts = _tokenize_batches(pins, tokenizer, engine, sink, report, known=known)
         splits = sink.finish()
     except OSError as error:
         if (lost := error.filename) is not None and not Path(lost).is_relative_to(folder):
@@ -181,38 +188,52 @@ def _tokenize_batches(
     engine: Engine,
     sink: Sink,
     report: Callable[[JobProgress], None],
+    *,
+    known: KnownTexts | None,
 ) -> _Counts:
     spec, place = pins.job.spec, pins.documents.place
     counts = _Counts()
     for batch in pins.documents.batches():
         compared = compared_texts(batch.texts, spec.deduplicate, spec.unicode)
         hashes = document_hashes(compared, seed=spec.holdout_seed)
+        digests = None if spec.deduplicate is None else text_digests(compared)
+        noted = None
+        # new: (texts,), those to be tokenized; `texts` are these
+        new, texts = np.ones(len(hashes), np.bool_), batch.texts
+        if known is not None and digests is not None:
+            noted = known.look(batch.texts, digests)
+            if not (new := noted.new).all():
+                texts = batch.texts.filter(pa.array(new))
         rows = (
-            rows_to_audit(hashes, batch.texts, num_bytes=_AUDIT_BYTES)
+            rows_to_audit(hashes[new], texts, num_bytes=_AUDIT_BYTES)
             if spec.imported is None
             else []  # nothing is tokenized
         )
         try:
-            encoded = engine.encode(batch.texts)
-            audit_sample(tokenizer, batch.texts, encoded, rows)
+            encoded = engine.encode(texts)
+            audit_sample(tokenizer, texts, encoded, rows)
         except (EngineMismatchError, SourceError) as error:
             url, row = place(int(batch.rows[0]))
             raise type(error)(f"{url}, in the batch from {row} on: {error}") from error
         check_ids(encoded, tokenizer, where=pins.job.part.source,
-                  place=partial(_place_of, place, batch))  # fmt: skip
+                  place=partial(_place_of, place, batch.rows[new]))  # fmt: skip
 
         # lengths: (documents of the batch that have a token,)
         lengths = np.diff(encoded.offsets)
+        if noted is not None:
+            lengths = noted.lengths(lengths)
         kept, has_tokens = lengths > 0, int((lengths > 0).sum())
         for name, dropped in spec.filters.by_tokens(lengths).items():
             counts.dropped[name] += int((dropped & kept).sum())
             counts.text_bytes -= int(np.diff(text_buffers(batch.texts)[1])[dropped & kept].sum())
             kept &= ~dropped
-        stream = stream_of(encoded, lengths, kept, spec.dtype, tokenizer.eot_id)
+        stream = stream_of(encoded, lengths[new], kept[new], spec.dtype, tokenizer.eot_id)
         del encoded
         in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
-        digests = None if spec.deduplicate is None else text_digests(compared)
-        sink.add(Tokens(batch, kept, stream, lengths[kept], in_holdout, digests))
+        notes = None if noted is None else noted.notes(lengths)
+        sink.add(Tokens(batch, kept, stream, lengths[kept], in_holdout, digests, notes, ~new[kept]))
+        if known is not None and noted is not None:
+            known.add(noted, lengths, kept)
 
         counts.rows += batch.num_rows
         counts.nulls += batch.nulls
@@ -224,7 +245,7 @@ def _tokenize_batches(
             counts.dropped[by_text] += count
         counts.text_bytes += num_text_bytes(batch.texts)
         counts.audited += len(rows)
-        counts.tokens += len(stream)
+        counts.tokens += int((lengths[kept] + 1).sum())
         report(
             JobProgress(
                 fraction=batch.fraction,
@@ -237,7 +258,7 @@ def _tokenize_batches(
 
 
 def _place_of(
-    place: Callable[[int], tuple[str, str]], batch: DocumentBatch, document: int
+    place: Callable[[int], tuple[str, str]], rows: npt.NDArray[np.int64], document: int
 ) -> tuple[str, str]:
-    """File and row of a document of a batch, for people."""
-    return place(int(batch.rows[document]))
+    """File and row of a tokenized document of a batch, for people."""
+    return place(int(rows[document]))

@@ -23,6 +23,7 @@ from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import open_saved
 from tasks.core.config import ShardConfig
 from tasks.core.deduplicate.kept_order import put_together
+from tasks.core.deduplicate.known_texts import KnownTexts, finds_copies
 from tasks.core.outputs.publish import merged_index, publish, summarize_split
 from tasks.core.planning.look import look, take_up
 from tasks.core.planning.plan import remove_scratch
@@ -84,6 +85,9 @@ def build_from(
 def tokenize_all(plan: RunPlan, storage: Storage) -> None:
     """Do all parts of a stage that begins with sources."""
     tokenizer = open_saved(plan.tokenizer_folder)
+    known = None
+    if finds_copies(plan.spec, storage):
+        known = KnownTexts(storage, plan.spec, plan.first_part)
     for part in plan.todo:
         job = TokenizeJob(
             part=plan.part(part),
@@ -93,7 +97,7 @@ def tokenize_all(plan: RunPlan, storage: Storage) -> None:
             spec=plan.spec,
             first_source=plan.first_sources[part] if plan.first_sources else 0,
         )
-        tokenize_part(job, tokenizer, ReferenceEngine(tokenizer))
+        tokenize_part(job, tokenizer, ReferenceEngine(tokenizer), known=known)
         write_scratch(plan, storage, part)
 
 

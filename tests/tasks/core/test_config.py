@@ -43,7 +43,7 @@ def test_defaults() -> None:
         "output_format": "mds",
         "compression": None,
         "shuffle": None,
-        "shuffle_seed": 0,
+        "shuffle_seed": None,
         "scratch": None,
         "part_size": 2**30,
         "min_part_size": 0,
@@ -111,6 +111,14 @@ def test_a_node_and_its_share() -> None:
         make(nodes=2, node_rank=2)
     with pytest.raises(ValidationError, match="must be here with --nodes"):
         make(nodes=2, node_rank=0, executor="dask://h:1")
+
+
+def test_a_seed_goes_with_a_shuffle() -> None:
+    assert make(shuffle="documents").spec(TOKENIZER).shuffle_seed == 0
+    assert make(shuffle="documents", shuffle_seed=3).spec(TOKENIZER).shuffle_seed == 3
+    for seed in (0, 3):
+        with pytest.raises(ValidationError, match="goes with --shuffle"):
+            make(shuffle_seed=seed)
 
 
 def test_a_wrong_codec_says_which_there_are() -> None:

@@ -237,6 +237,11 @@ class TestOddPlaces:
             "2024/deep/er/y.parquet", "2024/x.parquet", "a.parquet", "b.parquet",
         ]  # fmt: skip
         assert found(tree, ["2025"]) == ["2025/x.parquet"]  # who names it means it
+        assert found(tree, ["2025/*.parquet"]) == ["2025/x.parquet"]
+        without = ["2024/deep/er/y.parquet", "2024/x.parquet", "a.parquet", "b.parquet"]
+        assert found(tree, ["**/*.parquet"]) == without
+        assert found(tree, ["*/*.parquet"]) == ["2024/x.parquet"]
+        assert found(tree, ["2*"]) == without[:2]
 
     def test_what_is_no_regular_file_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "a.parquet").touch()

@@ -176,11 +176,13 @@ def test_a_shuffle_writes_runs_and_reads_ranges_of_them() -> None:
 
 def test_copies_are_looked_for_by_ranges_of_hashes() -> None:
     second = SecondStage(
-        bytes=4000 * MB, runs=40, parts=40, shuffled=False, digests=320 * MB, ranges=3
-    )
+        bytes=4000 * MB, runs=40, parts=40, shuffled=False, digests=320 * MB, ranges=3,
+        kept=280 * MB,
+    )  # fmt: skip
     plain = cost(WORK, MACHINES)
     found = cost(replace(WORK, second=second), MACHINES)
     assert found.runs == (4000 + 320) * MB
+    assert found.output == plain.output + 280 * MB
     more = found.busy["cpu"] - plain.busy["cpu"]
     compared = 320 * MB / COMPARE_RATE  # by one process alone
     assert more == pytest.approx(4000 * MB / READ_RATE / 4 + compared + 40 * SECONDS_A_FILE)
@@ -190,5 +192,6 @@ def test_copies_are_looked_for_by_ranges_of_hashes() -> None:
     assert stored.fetched == (4000 + 320) * MB
     # each part reads its own run; of hashes 3 ranges of 40 parts, then twice of each list
     assert stored.gets == 40 + 40 + 3 * 40 + 3 * 2 * 40
-    # runs, records and hashes of 40 parts; the lists; the shards, and three files a part
-    assert stored.puts == 40 + 40 + 40 + 3 + 80 + 3 * 40
+    # runs, records and hashes of 40 parts; the lists, and the hashes that stay; the shards, and
+    # three files a part
+    assert stored.puts == 40 + 40 + 40 + 3 + 3 + 80 + 3 * 40

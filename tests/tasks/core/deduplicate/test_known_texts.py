@@ -1,0 +1,119 @@
+"""Copies that are known while a part is tokenized are not tokenized; the dataset is the same."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streaming_ext.errors import CorruptDatasetError
+from streaming_ext.text.text_digests import text_digests
+from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
+from tasks.core.deduplicate import known_texts
+from tasks.core.deduplicate.known_texts import KnownTexts
+from tasks.core.shuffle.arrange import arrange
+from tests.tasks.core import build_dataset
+from tests.tasks.core.build_dataset import gather_all, tokenize_all
+from tests.tasks.core.deduplicate.test_deduplicate import begin, build, hash_of
+
+
+@pytest.fixture
+def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """All texts that were tokenized."""
+    texts: list[str] = []
+
+    class Telling(ReferenceEngine):
+        def encode(self, batch: pa.LargeStringArray) -> Encoded:
+            texts.extend(batch.to_pylist())
+            return super().encode(batch)
+
+    monkeypatch.setattr(build_dataset, "ReferenceEngine", Telling)
+    return texts
+
+
+@pytest.fixture
+def unknown(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """While it is not undone, no copy is known."""
+    with monkeypatch.context() as patch:
+        patch.setattr(build_dataset, "finds_copies", lambda spec, storage: False)
+        yield patch
+
+
+@pytest.mark.parametrize("rows", [5, None], ids=["many batches", "one batch a file"])
+@pytest.mark.parametrize("filters", [{}, {"min_tokens": 60}], ids=["all", "filtered"])
+@pytest.mark.parametrize("comparison", ["exact", "normalized"])
+def test_each_text_is_tokenized_once(
+    tmp_path: Path, lines: Path, vocabulary: Path, tokenized: list[str],
+    unknown: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, comparison: str,
+    filters: dict[str, int], rows: int | None,
+) -> None:  # fmt: skip
+    if rows:
+        monkeypatch.setattr("streaming_ext.text.documents.json.lines.MAX_BATCH_ROWS", rows)
+    settings = {"deduplicate": comparison, "keep_columns": (), **filters}
+    whole = build(lines, tmp_path / "whole", vocabulary, **settings)
+    every = [text for text in tokenized if text]
+    assert len(set(every)) < len(every)
+    unknown.undo()
+    tokenized.clear()
+    root = build(lines, tmp_path / "out", vocabulary, **settings)
+    assert hash_of(root) == hash_of(whole)
+    once = [text for text in tokenized if text]
+    assert set(once) == set(every)
+    if not filters:  # of those that are left out for their tokens nothing is remembered
+        assert len(once) == len(set(every))
+
+
+def test_only_recorded_parts_before_are_known(
+    tmp_path: Path, lines: Path, vocabulary: Path, tokenized: list[str]
+) -> None:
+    plan, storage = begin(lines, tmp_path / "out", vocabulary)
+    for order in ((2,), (0,)):
+        tokenize_all(replace(plan, todo=order), storage)
+    rows = [json.loads(line)["text"] for line in (lines / "0.jsonl").read_text().splitlines()]
+    assert set(rows[:5]) <= set(tokenized[tokenized.index(rows[0]) :])
+    known = KnownTexts(storage, plan.spec, 0)
+    texts = pa.array(rows[:5], pa.large_string())
+    for part, expected in ((1, True), (0, False), (2, True)):
+        known.begin(part)
+        noted = known.look(texts, text_digests(texts))
+        assert bool((~noted.new).all()) is expected, part
+
+
+def test_a_source_that_changed_beneath_a_copy(
+    tmp_path: Path, lines: Path, vocabulary: Path
+) -> None:
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    for file in lines.iterdir():
+        (sources / file.name).write_bytes(file.read_bytes())
+    plan, storage = begin(sources, tmp_path / "out", vocabulary)
+    tokenize_all(replace(plan, todo=(0, 1)), storage)
+    for path in storage.list("shuffle"):
+        if path.startswith("shuffle/00000"):
+            storage.remove(path)
+    (sources / "0.jsonl").write_text('{"text": "another text"}\n')
+    plan, storage = begin(sources, tmp_path / "out", vocabulary)
+    assert plan.todo == (0, 2)
+    tokenize_all(plan, storage)
+    with pytest.raises(CorruptDatasetError, match="a source changed during the run. Remove"):
+        gather_all(arrange(plan, storage), storage)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_texts, "MOST_KNOWN", 1000)
+    table, told = known_texts._Table(), dict[tuple[int, int], int]()
+    drawn = np.random.default_rng(0)
+    while not table.full:
+        keys = drawn.integers(0, 2**64, (drawn.integers(1, 40), 2), np.uint64)
+        tokens = drawn.integers(1, 2**24 - 1, len(keys))
+        told |= {(int(a), int(b)): int(c) for (a, b), c in zip(keys, tokens, strict=True)}
+        table.add(keys, tokens)
+        assert len(table._pieces) <= 10
+    asked = np.array(list(told), np.uint64)
+    assert table.tokens_of(asked).tolist() == list(told.values())
+    assert table.tokens_of(asked ^ np.uint64(1)).max() == -1
+    table.add(asked ^ np.uint64(1), np.ones(len(asked), np.int64))
+    assert table.tokens_of(asked ^ np.uint64(1)).max() == -1
