@@ -57,6 +57,7 @@ STAGES: dict[StageName, Stage] = {
     "import": Stage(
         name="importing",
         steps=(
+            Step(name="download", submit=download.submit, local=False),
             Step(name="read", submit=_READ.submit),
             Step(name="write", submit=write.submit),
         ),

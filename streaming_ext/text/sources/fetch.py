@@ -21,6 +21,7 @@ from streaming_ext.text.sources.ranges import (
     worth_fetching,
 )
 from streaming_ext.text.sources.source_file import SourceFile
+from streaming_ext.text.token_sets.formats import token_set_format
 
 _UNCHECKED = ".unchecked"  # beside a file that came whole by its size alone
 
@@ -271,14 +272,20 @@ def identity_of(
     Raises:
         SourceError: they cannot be read, or are not as many as listed.
     """
-    if source.version is None:
+    if source.pin is None:
         return identify(source, local, span=span, options=options)
+    ids = None if options is None else options.ids
+    if (
+        source.beside and ids is not None
+        and token_set_format(ids.set_format).pinned(source, ids) != source
+    ):  # fmt: skip
+        raise SourceError(f"{source.url}: files beside it changed since the run began. Run again.")
     if local.stat().st_size != source.size:
         raise SourceError(
             f"{source.url}: {local.stat().st_size} bytes on scratch, {source.size} were listed."
         )
     checked = NOT_CHECKED if came_unchecked(local) else None
-    return SourceIdentity(url=source.url, size=source.size, version=source.version, content=checked)
+    return SourceIdentity(url=source.url, size=source.size, version=source.pin, content=checked)
 
 
 def listed_again(identity: SourceIdentity) -> SourceFile:

@@ -14,18 +14,25 @@ class SourceFile:
         size: in bytes.
         version: what pins the content of a remote file: `sha256:`, `git:`, `etag:`, ...; None for
             a local one, which is hashed when it is read.
+        beside: what pins other files that a remote one is read with, where there may be some.
         modified: when a local one was written to last, in nanoseconds since 1970.
     """
 
     url: str
     size: int
     version: str | None = None
+    beside: str = ""
     modified: int | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
         """Short name for people."""
         return self.url.rsplit("/", 1)[-1]
+
+    @property
+    def pin(self) -> str | None:
+        """What pins all that a remote file is read with; None for a local one."""
+        return f"{self.version} beside:{self.beside}" if self.beside else self.version
 
     @property
     def remote(self) -> bool:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.options import IdOptions
 from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.token_sets.ids_of_file import Ids, Ints
+from streaming_ext.text.token_sets.files.ids_of_file import Ids, Ints
 from streaming_ext.text.tokenizer.engine import Encoded
 
 ID_BYTES = 4  # of each, where ids are carried as texts are

@@ -5,19 +5,17 @@ An end-of-text id stands before each document. Documents go on from file to file
 """
 
 import re
-from pathlib import Path
 
 import numpy as np
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.options import IdOptions
-from streaming_ext.text.token_sets.ids_of_file import (
+from streaming_ext.text.token_sets.files.ids_of_file import (
     IdsOfFile,
-    first_bytes,
     numbered_neighbour,
     raw_ids,
-    size_of,
 )
+from streaming_ext.text.token_sets.files.set_file import SetFile, pin_of_all
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 _HEAD = 1024  # 256 numbers of 32 bits
@@ -32,15 +30,15 @@ class LlmcSet(TokenSetFormat):
     suffixes = (".bin",)
     is_cut = True
 
-    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
+    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """The ids behind the head, which must count them.
 
         Raises:
             UsageError: there is no such head.
             SourceError: it counts others.
         """
-        size = size_of(path, name)
-        head = np.frombuffer(first_bytes(path, name, min(_HEAD, size) // 4 * 4), "<i4")
+        name, size = file.name, file.size
+        head = np.frombuffer(file.read(0, min(_HEAD, size) // 4 * 4), "<i4")
         dtype = _TYPES.get((int(head[0]), int(head[1]))) if len(head) * 4 == _HEAD else None
         if dtype is None:
             raise UsageError(
@@ -53,8 +51,12 @@ class LlmcSet(TokenSetFormat):
                 f"{name}: {size:,} bytes, but its head counts {int(head[2]):,} ids, which make "
                 f"{told:,}. It is cut short; copy it again."
             )
-        return raw_ids(path, name, dtype, head=_HEAD)
+        return raw_ids(file, dtype, head=_HEAD)
 
-    def neighbour(self, path: Path, step: int, options: IdOptions) -> Path | None:
+    def pin(self, file: SetFile, options: IdOptions) -> str:
+        """Of the files that documents may go on in."""
+        return pin_of_all(file.folder, self.suffixes)
+
+    def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
         """The file of the same name with the next number."""
-        return numbered_neighbour(path, step, _NUMBERED)
+        return numbered_neighbour(file, step, _NUMBERED)

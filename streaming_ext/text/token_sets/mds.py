@@ -16,7 +16,8 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.errors import CorruptDatasetError, SourceError, UsageError
 from streaming_ext.text.documents.options import IdOptions, ReadOptions
 from streaming_ext.text.documents.source_format import Span
-from streaming_ext.text.token_sets.ids_of_file import IdsOfFile, bytes_of, held_ids
+from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, held_ids
+from streaming_ext.text.token_sets.files.set_file import Folder, SetFile, pin_of_all, set_file
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 _PACKED = ("", ".zstd", ".gz", ".bz2")
@@ -30,16 +31,16 @@ class MdsSet(TokenSetFormat):
     suffixes = tuple(f".mds{packed}" for packed in _PACKED)
     tells_type = False
 
-    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
+    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """The ids of a shard, which must be the one that the index describes.
 
         Raises:
             SourceError: it is not.
             UsageError: there is no index, or it is of other columns.
         """
-        listed = _listed(path, options.dtype)
-        table, number = listed.table, listed.number(path)
-        data = bytes_of(path, name)
+        listed, name = _listed(file, options.dtype), file.name
+        table, number = listed.table, listed.number(file)
+        data = file.whole()
         expected = table.hashes[number]
         if len(data) != table.sizes[number] or (expected and content_hash(data) != expected):
             raise SourceError(
@@ -67,65 +68,78 @@ class MdsSet(TokenSetFormat):
             raise SourceError(f"{name}: {fault}. Copy the shard and its index again.")
         return held_ids(np.frombuffer(data, np.dtype(table.dtype).newbyteorder("<"), offset=first))
 
-    def glance(self, path: Path, name: str, options: IdOptions) -> None:
+    def pin(self, file: SetFile, options: IdOptions) -> str:
+        """Of the index, and of all that it lists."""
+        listed = _listed(file, options.dtype)
+        return pin_of_all(listed.folder, (*self.suffixes, _INDEX))
+
+    def glance(self, file: SetFile, options: IdOptions) -> None:
         """Read the index alone."""
-        _listed(path, options.dtype).number(path)
+        _listed(file, options.dtype).number(file)
 
     def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
         """See `TokenSetFormat.outside`; also what the index tells of the shard."""
-        listed = _listed(path, None if options.ids is None else options.ids.dtype)
-        table, number = listed.table, listed.number(path)
+        file = set_file(path, str(path))
+        listed = _listed(file, None if options.ids is None else options.ids.dtype)
+        table, number = listed.table, listed.number(file)
         told = (table.dtype, table.sample_tokens, int(table.samples[number]), table.codecs[number])
         return repr(told).encode() + super().outside(path, options, span)
 
-    def neighbour(self, path: Path, step: int, options: IdOptions) -> Path | None:
+    def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
         """The shard before or behind it in the index."""
-        listed = _listed(path, options.dtype)
-        number = listed.number(path) + step
+        listed = _listed(file, options.dtype)
+        number = listed.number(file) + step
         names = listed.table.names
-        return listed.folder / names[number] if 0 <= number < len(names) else None
+        return listed.folder.open(names[number]) if 0 <= number < len(names) else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
     """What an index lists, below its folder."""
 
-    folder: Path
+    folder: Folder
     table: ShardTable
     numbers: dict[str, int]
 
-    def number(self, path: Path) -> int:
+    def key(self, file: SetFile) -> str:
+        """The name of a shard, from the folder of the index."""
+        return next(key for folder, key in file.folders() if str(folder) == str(self.folder))
+
+    def number(self, file: SetFile) -> int:
         """Of a shard in the index."""
-        name = path.relative_to(self.folder).as_posix()
-        if name not in self.numbers:
-            raise UsageError(f"{path}: {self.folder / _INDEX} does not list it. Leave it out.")
-        return self.numbers[name]
+        key = self.key(file)
+        if key not in self.numbers:
+            raise UsageError(f"{file.name}: {self.folder}/{_INDEX} does not list it. Leave it out.")
+        return self.numbers[key]
 
 
-def _listed(path: Path, dtype: str | None) -> _Listed:
+def _listed(file: SetFile, dtype: str | None) -> _Listed:
     """The index that lists a shard: in its folder, or the nearest one above."""
-    for folder in path.parents:
-        index = folder / _INDEX
-        if index.is_file():
-            state = index.stat()
-            return _read(index, dtype, (state.st_mtime_ns, state.st_size))
-    raise UsageError(f"{path}: there is no index.json beside it or above. Write it with the set.")
+    for folder, _ in file.folders():
+        if folder.holds(_INDEX) and (index := folder.open(_INDEX)) is not None:
+            return _read(index, dtype)
+    raise UsageError(
+        f"{file.name}: there is no {_INDEX} beside it or above. Write it with the set."
+    )
 
 
 @lru_cache(4)
-def _read(index: Path, dtype: str | None, state: tuple[int, int]) -> _Listed:
-    folder = index.parent
+def _read(index: SetFile, dtype: str | None) -> _Listed:
+    folder = index.folder
 
     def fetch(name: str, size: int) -> bytes:
-        return bytes_of(folder / name, str(folder / name))
+        found = folder.open(name)
+        if found is None:
+            raise SourceError(f"{folder}/{name}: the file is gone.")
+        return found.whole()
 
     try:
-        table = foreign_table(index.read_bytes(), where=str(index), fetch=fetch, token_dtype=dtype)
+        table = foreign_table(index.whole(), where=index.name, fetch=fetch, token_dtype=dtype)
     except CorruptDatasetError as error:
         raise UsageError(str(error)) from error
-    if lost := [name for name in table.names if not (folder / name).is_file()]:
+    if lost := [name for name in table.names if folder.open(name) is None]:
         raise UsageError(
-            f"{index}: lists {lost[0]}{' and more' if len(lost) > 1 else ''}, which is not there. "
-            "Copy the set again."
+            f"{index.name}: lists {lost[0]}{' and more' if len(lost) > 1 else ''}, which is not "
+            "there. Copy the set again."
         )
     return _Listed(folder, table, {name: number for number, name in enumerate(table.names)})

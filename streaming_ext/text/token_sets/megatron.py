@@ -8,13 +8,8 @@ import numpy as np
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.options import IdOptions
-from streaming_ext.text.token_sets.ids_of_file import (
-    IdsOfFile,
-    Ints,
-    bytes_of,
-    raw_ids,
-    size_of,
-)
+from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, Ints, raw_ids
+from streaming_ext.text.token_sets.files.set_file import SetFile, pin_of
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 _MAGIC: Final = b"MMIDIDX\0\0"
@@ -33,33 +28,40 @@ class MegatronSet(TokenSetFormat):
         """The index."""
         return (path.with_suffix(".idx"),)
 
-    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
+    def pin(self, file: SetFile, options: IdOptions) -> str:
+        """Of the index."""
+        return pin_of(file.folder, [_index(file)])
+
+    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """The ids, and where documents begin, as the index tells.
 
         Raises:
             SourceError: the index points outside of the file, or contradicts itself.
             UsageError: there is none.
         """
-        index = path.with_suffix(".idx")
-        if not index.is_file():
+        name, index = file.name, file.beside(_index(file))
+        if index is None:
             raise UsageError(
-                f"{name}: there is no {index.name} beside it. Files of bare ids are of the format "
-                "nanogpt."
+                f"{name}: there is no {_index(file)} beside it. Files of bare ids are of the "
+                "format nanogpt."
             )
-        state = index.stat()
-        kind, starts, told = _read(index, (state.st_mtime_ns, state.st_size))
-        size = size_of(path, name)
+        kind, starts, told = _read(index)
+        size = file.size
         if told != size:
             raise SourceError(
-                f"{name}: {size:,} bytes, but {index.name} points to {told:,}. One of both is cut "
+                f"{name}: {size:,} bytes, but {index.key} points to {told:,}. One of both is cut "
                 "short, or another file's; copy both again."
             )
-        return raw_ids(path, name, kind, starts=starts)
+        return raw_ids(file, kind, starts=starts)
+
+
+def _index(file: SetFile) -> str:
+    return file.key.rpartition(".")[0] + ".idx"
 
 
 @lru_cache(1)  # for one piece of a file after another
-def _read(index: Path, state: tuple[int, int]) -> tuple[str, Ints, int]:
-    return _read_index(bytes_of(index, str(index)), str(index))
+def _read(index: SetFile) -> tuple[str, Ints, int]:
+    return _read_index(index.whole(), index.name)
 
 
 def _read_index(data: bytes, where: str) -> tuple[str, Ints, int]:

@@ -1,10 +1,9 @@
 """nanoGPT's `.bin`: bare ids, with an end-of-text id behind each document."""
 
-from pathlib import Path
-
 from streaming_ext.dataset.shard import token_dtype
 from streaming_ext.text.documents.options import IdOptions
-from streaming_ext.text.token_sets.ids_of_file import IdsOfFile, raw_ids
+from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, raw_ids
+from streaming_ext.text.token_sets.files.set_file import SetFile
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 
@@ -17,6 +16,6 @@ class NanogptSet(TokenSetFormat):
     ends_with_eot = True
     tells_type = False
 
-    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
+    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """All of the file is ids."""
-        return raw_ids(path, name, options.dtype or token_dtype(options.vocab_size))
+        return raw_ids(file, options.dtype or token_dtype(options.vocab_size))

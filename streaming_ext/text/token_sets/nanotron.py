@@ -7,7 +7,8 @@ import numpy as np
 from streaming_ext.dataset.shard import token_dtype
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.options import IdOptions
-from streaming_ext.text.token_sets.ids_of_file import IdsOfFile, bytes_of, raw_ids, size_of
+from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, raw_ids
+from streaming_ext.text.token_sets.files.set_file import SetFile, pin_of
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 
@@ -21,17 +22,24 @@ class NanotronSet(TokenSetFormat):
 
     def beside(self, path: Path) -> tuple[Path, ...]:
         """The ends of its documents."""
-        return (_index(path),)
+        return (path.with_name(f"{path.name}.index"),)
 
-    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
+    def pin(self, file: SetFile, options: IdOptions) -> str:
+        """Of the ends of its documents."""
+        return pin_of(file.folder, [f"{file.key}.index"])
+
+    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """The ids, and the document ends that must fill the file.
 
         Raises:
             SourceError: they do not; the index is missing, or another file's.
         """
         dtype = options.dtype or token_dtype(options.vocab_size)
-        size = size_of(path, name)
-        index = bytes_of(_index(path), f"{name}.index")
+        name, size = file.name, file.size
+        beside = file.beside(f"{file.key}.index")
+        if beside is None:
+            raise SourceError(f"{name}.index: the file is gone.")
+        index = beside.whole()
         if len(index) % 8:
             raise SourceError(f"{name}.index: {len(index)} bytes are no whole number of places.")
         # ends: (documents,), in ids
@@ -44,8 +52,4 @@ class NanotronSet(TokenSetFormat):
                 "or its ids have another type (--dtype)."
             )
         starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-        return raw_ids(path, name, dtype, starts=np.unique(starts))
-
-
-def _index(path: Path) -> Path:
-    return path.with_name(f"{path.name}.index")
+        return raw_ids(file, dtype, starts=np.unique(starts))

@@ -1,12 +1,11 @@
 """OLMo-core's and dolma's `.npy`: bare ids in the smallest type, an end-of-text id behind each."""
 
-from pathlib import Path
-
 import numpy as np
 
 from streaming_ext.errors import UsageError
 from streaming_ext.text.documents.options import IdOptions
-from streaming_ext.text.token_sets.ids_of_file import IdsOfFile, first_bytes, raw_ids
+from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, raw_ids
+from streaming_ext.text.token_sets.files.set_file import SetFile
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 _MAGIC = b"\x93NUMPY"
@@ -21,10 +20,11 @@ class OlmoSet(TokenSetFormat):
     ends_with_eot = True
     tells_type = False
 
-    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
+    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """All of the file is ids: it has not the head of NumPy's own files."""
-        ids = raw_ids(path, name, options.dtype or np.min_scalar_type(options.vocab_size - 1).name)
-        if first_bytes(path, name, len(_MAGIC)) == _MAGIC:
+        name = file.name
+        ids = raw_ids(file, options.dtype or np.min_scalar_type(options.vocab_size - 1).name)
+        if file.read(0, min(len(_MAGIC), file.size)) == _MAGIC:
             raise UsageError(
                 f"{name}: made by numpy.save; files of OLMo-core have no head. Write the array "
                 "with `array.tofile(...)` instead."

@@ -2,8 +2,9 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,12 @@ from streaming_ext.text.documents.source_format import (
     SourceFormat,
     Span,
 )
+from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, Ints
+from streaming_ext.text.token_sets.files.set_file import SetFile, set_file, set_file_of
 from streaming_ext.text.token_sets.id_documents import ID_BYTES, as_texts, bounds, checked, cut
-from streaming_ext.text.token_sets.ids_of_file import IdsOfFile, Ints
+
+if TYPE_CHECKING:
+    from streaming_ext.text.sources.source_file import SourceFile
 
 _LOOKED_AT = 2**12  # ids at the head of a file, or behind a piece of it
 _MOST_AT_ONCE = 2**22
@@ -30,7 +35,7 @@ _Stretch = npt.NDArray[np.uint32]
 
 
 class TokenSetFormat(SourceFormat):
-    """Files of token ids on this machine.
+    """Files of token ids, and what lies beside them where their set lies.
 
     A document belongs to the file, and to the piece of it, in which its first id lies.
 
@@ -45,46 +50,64 @@ class TokenSetFormat(SourceFormat):
     tells_type: ClassVar[bool] = True
 
     @abstractmethod
-    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
-        """Open a file; `name` is what messages call it.
+    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
+        """Open a file.
 
         Raises:
             SourceError: it is damaged.
             UsageError: it holds no such ids.
         """
 
-    def glance(self, path: Path, name: str, options: IdOptions) -> IdsOfFile | None:
+    def glance(self, file: SetFile, options: IdOptions) -> IdsOfFile | None:
         """Open a file as far as that costs little; raises what `open` does."""
-        return self.open(path, name, options)
+        return self.open(file, options)
 
-    def neighbour(self, path: Path, step: int, options: IdOptions) -> Path | None:
+    def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
         """The file before (-1) or behind (+1) one, where documents go on from file to file."""
         return None
 
+    def pin(self, file: SetFile, options: IdOptions) -> str:
+        """What changes with other files that decide which documents a file has, where it lies.
+
+        It is of versions, not of bytes; empty where there are no such files.
+        """
+        return ""
+
+    def pinned(self, source: "SourceFile", options: IdOptions) -> "SourceFile":
+        """A remote file as it was listed, with what pins the files that it is read with.
+
+        Raises:
+            UsageError: these are missing, or of something else.
+            StorageError: a server refuses or does not answer.
+        """
+        from streaming_ext.text.sources.source_bytes import SourceFileBytes
+
+        return replace(source, beside=self.pin(set_file_of(SourceFileBytes(source)), options))
+
     def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
         """See `SourceFormat.outside`: where the first document begins, and how the last goes on."""
-        where, ids = str(path), _ids(options)
-        if self._is_alone(path, ids):
+        file, ids = set_file(path, str(path)), _ids(options)
+        if self._is_alone(file, ids):
             return b""
-        opened = self.open(path, where, ids)
+        opened = self.open(file, ids)
         first, last = opened.within(span)
         if first == last:
             return b""
         # Nothing is told where documents begin and end with the file, as with one that is alone.
-        fresh = first > 0 or self._is_fresh(opened, path, first, ids)
+        fresh = first > 0 or self._is_fresh(opened, file, first, ids)
         told = [] if fresh else [b"goes on"]
         goes_on = int(opened.read(last - 1, last)[0]) != ids.eot_id and not opened.begins(last)
         if goes_on:
-            following = self._read_on(opened, path, where, ids, last)
-            rest, with_end = _with_rest(np.empty(0, np.uint32), following, where, ids)
+            following = self._read_on(opened, file, ids, last)
+            rest, with_end = _with_rest(np.empty(0, np.uint32), following, file.name, ids)
             if len(rest) or with_end:
                 told += [rest.tobytes(), b"end" if with_end else b""]
         return b"|".join(told)
 
-    def _is_alone(self, path: Path, options: IdOptions) -> bool:
+    def _is_alone(self, file: SetFile, options: IdOptions) -> bool:
         """Whether there is no other file that documents could go on in, not even a lost one."""
         try:
-            return all(self.neighbour(path, step, options) is None for step in (-1, 1))
+            return all(self.neighbour(file, step, options) is None for step in (-1, 1))
         except SourceError:
             return False  # which counts where a document does go on in it
 
@@ -102,7 +125,7 @@ class TokenSetFormat(SourceFormat):
         if ids.dtype is not None and self.tells_type:
             raise UsageError(f"--dtype is of no use with {self.name}, whose files tell it.")
         try:
-            opened = self.glance(Path(file.name), file.name, ids)
+            opened = self.glance(set_file_of(file), ids)
             if opened is None:
                 return None
             first = opened.read(0, min(_LOOKED_AT, opened.count))
@@ -121,7 +144,7 @@ class TokenSetFormat(SourceFormat):
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
         """See `SourceFormat.needed`: the ids of the piece's documents, and the one before."""
         ids = _ids(options)
-        opened = self.open(Path(file.name), file.name, ids)
+        opened = self.open(set_file_of(file), ids)
         first, last = opened.within(span)
         for stretch, at in _stretches(opened, file.name, ids, last):
             starts = opened.starts_within(at, at + len(stretch)) - at
@@ -144,10 +167,11 @@ class TokenSetFormat(SourceFormat):
     ) -> Iterator[DocumentBatch]:
         """See `SourceFormat.read`: documents of ids in the place of texts, as binaries."""
         where, ids = name or str(path), _ids(options)
-        opened = self.open(path, where, ids)
+        file = set_file(path, where)
+        opened = self.open(file, ids)
         first, last = opened.within(span)
         step = max(batch_bytes // ID_BYTES, 1)
-        fresh = self._is_fresh(opened, path, first, ids)
+        fresh = self._is_fresh(opened, file, first, ids)
         held, held_at = np.empty(0, np.uint32), first  # of the document that is not at its end
         row, ended = 0, False  # `ended`: somewhere a document has
         for at in range(first, last, step):
@@ -173,40 +197,39 @@ class TokenSetFormat(SourceFormat):
             _require_bounded(len(held), where)
         if not len(held):
             return
-        following = self._read_on(opened, path, where, ids, last)
+        following = self._read_on(opened, file, ids, last)
         rest, with_end = (
             (held, True) if opened.begins(last) else _with_rest(held, following, where, ids)
         )
         if not with_end and opened.starts is None:
-            began_before = first > 0 or self.neighbour(path, -1, ids) is not None
+            began_before = first > 0 or self.neighbour(file, -1, ids) is not None
             self._require_end(opened, where, ids, ended=ended or began_before)
         yield _batch(rest, np.array([len(rest)]), np.array([held_at]), row, 1.0)
 
     def _read_on(
-        self, opened: IdsOfFile, path: Path, where: str, options: IdOptions, at: int
+        self, opened: IdsOfFile, file: SetFile, options: IdOptions, at: int
     ) -> Iterator[tuple[_Stretch, Ints]]:
         """The ids of a file from a place on, and those of the files behind it.
 
         With each stretch comes where documents begin in it, as the format says.
         """
-        here: Path | None = path
+        here: SetFile | None = file
         while here is not None:
-            for stretch, first in _stretches(opened, where, options, at):
+            for stretch, first in _stretches(opened, here.name, options, at):
                 yield stretch, opened.starts_within(first, first + len(stretch)) - first
-            here = self.neighbour(here, 1, options)
+            here, at = self.neighbour(here, 1, options), 0
             if here is not None:
-                where, at = str(here), 0
-                opened = self.open(here, where, options)
+                opened = self.open(here, options)
 
-    def _is_fresh(self, opened: IdsOfFile, path: Path, first: int, options: IdOptions) -> bool:
+    def _is_fresh(self, opened: IdsOfFile, file: SetFile, first: int, options: IdOptions) -> bool:
         """Whether nothing that began before a place goes on there."""
         if opened.begins(first):
             return True
         while first == 0:
-            before = self.neighbour(path, -1, options)
+            before = self.neighbour(file, -1, options)
             if before is None:
                 return True
-            path, opened = before, self.open(before, str(before), options)
+            file, opened = before, self.open(before, options)
             first = opened.count
         return int(opened.read(first - 1, first)[0]) == options.eot_id
 

@@ -6,15 +6,20 @@ Rows go on from tar to tar of one name, `train-000000.tar` and so on.
 import io
 import re
 import tokenize
-from pathlib import Path
 
 import numpy as np
 
 from streaming_ext.errors import SourceError, UsageError, one_line
-from streaming_ext.text.documents.compression import open_here, packed_suffixes
+from streaming_ext.text.documents.compression import open_anywhere, packed_suffixes
 from streaming_ext.text.documents.options import IdOptions
 from streaming_ext.text.documents.webdataset.tar_members import Member, TarMembers
-from streaming_ext.text.token_sets.ids_of_file import Ids, IdsOfFile, held_ids, numbered_neighbour
+from streaming_ext.text.token_sets.files.ids_of_file import (
+    Ids,
+    IdsOfFile,
+    held_ids,
+    numbered_neighbour,
+)
+from streaming_ext.text.token_sets.files.set_file import SetFile, pin_of_all
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.tar.*|\.tgz)")
@@ -26,21 +31,22 @@ class WebdatasetSet(TokenSetFormat):
     name = "webdataset"
     suffixes = (*packed_suffixes(".tar"), ".tgz")
 
-    def open(self, path: Path, name: str, options: IdOptions) -> IdsOfFile:
+    def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """The ids of all samples.
 
         Raises:
             UsageError: the tar holds no `.npy`.
             SourceError: it is cut short, or an array in it damaged or no list of ids.
         """
+        name = file.name
         found: list[Ids] = []
         keys: set[str] = set()
-        with open_here(path, name=name) as stream:
+        with open_anywhere(file) as stream:
             for member in TarMembers(stream, name, wanted=(".npy",)):
                 if member.data is None:
                     continue
-                folder, _, file = member.name.rpartition("/")
-                key = f"{folder}/{file.partition('.')[0]}"
+                folder, _, base = member.name.rpartition("/")
+                key = f"{folder}/{base.partition('.')[0]}"
                 if key in keys:
                     raise UsageError(
                         f"{name}: the sample {key.strip('/')} holds several .npy. Tars with one "
@@ -54,12 +60,16 @@ class WebdatasetSet(TokenSetFormat):
         told = np.unique(starts) if options.rows == "documents" else None
         return held_ids(np.concatenate(found), starts=told)
 
-    def glance(self, path: Path, name: str, options: IdOptions) -> None:
+    def glance(self, file: SetFile, options: IdOptions) -> None:
         """Nothing can be told without reading all of it."""
 
-    def neighbour(self, path: Path, step: int, options: IdOptions) -> Path | None:
+    def pin(self, file: SetFile, options: IdOptions) -> str:
+        """Of the tars that rows may go on in."""
+        return pin_of_all(file.folder, self.suffixes)
+
+    def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
         """The tar of the same name with the next number."""
-        return numbered_neighbour(path, step, _NUMBERED)
+        return numbered_neighbour(file, step, _NUMBERED)
 
 
 def _array(member: Member, where: str) -> Ids:

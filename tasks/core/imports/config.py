@@ -70,7 +70,8 @@ class ImportConfig(CheckedConfig):
         tuple[str, ...],
         Field(
             min_length=1,
-            description="Files of ids, folders, glob or brace patterns, on this machine.",
+            description="Files of ids, folders, glob or brace patterns; on disk or s3://, gs://, "
+            "az://, hf://.",
         ),
     ]
     output: str = _as_sharding("output")

@@ -3,39 +3,57 @@
 from collections.abc import Iterable
 
 from streaming_ext.errors import UsageError
-from streaming_ext.text.documents.options import TokenSetName
+from streaming_ext.storage.dialects.choice import OBJECT_STORES
+from streaming_ext.text.documents.options import IdOptions
 from streaming_ext.text.sources import SourceFile, by_numbers, is_remote
 from streaming_ext.text.sources.listing import check_name, require_one_name
 from streaming_ext.text.sources.local import match_local
+from streaming_ext.text.sources.patterns import Takes
+from streaming_ext.text.token_sets.files.set_file import forget_listings
 from streaming_ext.text.token_sets.formats import token_set_format
 
 
-def list_token_files(patterns: Iterable[str], set_format: TokenSetName) -> list[SourceFile]:
+def list_token_files(patterns: Iterable[str], options: IdOptions) -> list[SourceFile]:
     """Find the files of a token set, each once, in the order of the numbers in their names.
 
     Args:
         patterns: files, folders (all files of the format in them, however deep), glob and brace
-            patterns, on disk.
-        set_format: name of the format.
+            patterns, on disk or as s3://, gs://, az:// or hf:// URLs.
+        options: name the format.
 
     Raises:
-        UsageError: a pattern matches nothing, or does not lie on this machine.
+        UsageError: a pattern matches nothing, or lies where no files are listed.
+        StorageError: a server refuses or does not answer.
     """
-    reads = token_set_format(set_format)
+    reads = token_set_format(options.set_format)
+    forget_listings()
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
-        if is_remote(pattern):
-            raise UsageError(
-                f"{pattern}: token sets are read on this machine, where files beside each other "
-                "are found. Copy it to a folder first."
-            )
-        matches = match_local(pattern, reads.is_in_folder)
+        matches = _match(pattern, reads.is_in_folder)
         if not matches:
             raise UsageError(
-                f"{pattern}: no {' or '.join(reads.suffixes)} file of {set_format} there."
+                f"{pattern}: no {' or '.join(reads.suffixes)} file of {options.set_format} there."
             )
         for source in matches:
             check_name(source)
-            found[source.url] = source
+            found[source.url] = reads.pinned(source, options) if source.remote else source
     require_one_name(found.values())
     return sorted(found.values(), key=lambda source: by_numbers(source.url))
+
+
+def _match(pattern: str, takes: Takes) -> list[SourceFile]:
+    scheme = pattern.partition("://")[0]
+    if not is_remote(pattern) or scheme == "file":
+        return match_local(pattern.removeprefix("file://"), takes)
+    if scheme in OBJECT_STORES:
+        from streaming_ext.text.sources.objects import list_objects
+
+        return list_objects(pattern, takes)
+    if scheme == "hf":
+        from streaming_ext.text.sources.hub import list_files
+
+        return list_files(pattern, takes)
+    raise UsageError(
+        f"{pattern}: token sets are read from disks, s3://, gs://, az:// and hf://, where files "
+        "beside each other are found. Copy it to one of them first."
+    )

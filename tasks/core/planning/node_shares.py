@@ -50,7 +50,7 @@ def _line(part: Part) -> str:
     def of(piece: Piece) -> str:
         source = piece.source
         span = "" if piece.span is None else f"\t{piece.span[0]}-{piece.span[1]}"
-        return f"{source.url}\t{source.size}\t{source.version}{span}"
+        return f"{source.url}\t{source.size}\t{source.pin}{span}"
 
     return "\t+\t".join(of(piece) for piece in part.pieces)
 

@@ -86,10 +86,9 @@ def _difference(number: int, piece: Piece, made: PieceRecord) -> str | None:
         )
     if source.size != identity.size:
         return f"{identity.url}: {identity.size} bytes in the output's record, {source.size} now"
-    if source.version is not None and source.version != identity.version:
+    if source.pin is not None and source.pin != identity.version:
         return (
-            f"{identity.url}: content {identity.version} in the output's record, "
-            f"{source.version} now"
+            f"{identity.url}: content {identity.version} in the output's record, {source.pin} now"
         )
     return None
 

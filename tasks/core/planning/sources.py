@@ -56,7 +56,7 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
             without=made_by_output(config.output),
         )
         if options.ids is None
-        else list_token_files(config.sources, options.ids.set_format)
+        else list_token_files(config.sources, options.ids)
     )
 
     def check(source: SourceFile) -> str | None:

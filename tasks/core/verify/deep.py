@@ -13,13 +13,15 @@ import numpy.typing as npt
 from streaming_ext.dataset.layout import SPLITS, Split, documents_path
 from streaming_ext.dataset.places import PlacesOfPart
 from streaming_ext.dataset.provenance import documents_limit, read_provenance
-from streaming_ext.dataset.record import PartRecord, PieceRecord
+from streaming_ext.dataset.record import PartRecord, PieceRecord, SourceIdentity
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.errors import (
     CorruptDatasetError,
     ShardmillError,
+    SourceError,
     StorageDownError,
     StorageError,
+    UsageError,
 )
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import SourceFile, identify, is_remote
@@ -27,6 +29,7 @@ from streaming_ext.text.sources.fetch import came_unchecked, fetch, listed_again
 from streaming_ext.text.sources.fetch_piece import fetch_piece
 from streaming_ext.text.token_sets.id_documents import IdsReference
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.imports.sources import list_token_files
 from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
 from tasks.core.verify.duplicates import duplicates_of
@@ -186,14 +189,14 @@ def source_here(piece: PieceRecord, folder: Path, options: ReadOptions) -> Path:
     source = piece.source
     local = Path(source.url)
     if is_remote(source.url):
-        now = listed_again(source)
+        now = _listed_again(source, options)
     elif local.is_file():
         now = SourceFile(url=source.url, size=local.stat().st_size)
     else:
         raise CorruptDatasetError("the source file is gone, its documents cannot be compared")
     if now.size != source.size:
         raise CorruptDatasetError(f"{now.size} bytes, the dataset was made from {source.size}")
-    version = now.version or identify(now, local, span=piece.span, options=options).version
+    version = now.pin or identify(now, local, span=piece.span, options=options).version
     if version != source.version:
         raise CorruptDatasetError(
             f"its content is {version}, the dataset was made from {source.version}"
@@ -203,6 +206,16 @@ def source_here(piece: PieceRecord, folder: Path, options: ReadOptions) -> Path:
     if piece.span is None:
         return fetch(now, folder)[0]
     return fetch_piece(now, folder, options=options, span=piece.span)[0]
+
+
+def _listed_again(source: SourceIdentity, options: ReadOptions) -> SourceFile:
+    if options.ids is None:
+        return listed_again(source)
+    try:
+        (now,) = list_token_files([source.url], options.ids)
+    except UsageError as error:
+        raise SourceError(f"{source.url}: gone ({error})") from error
+    return now
 
 
 def choose(record: PartRecord, provenance: bytes, count: int, seed: int) -> list[Chosen]:

@@ -24,12 +24,9 @@ from tasks.core.deduplicate.known_texts import KnownTexts
 from tasks.core.outputs.contract import Memories
 from tasks.core.shuffle.gather import gather_part, read_index
 from tasks.core.shuffle.run_index import RunIndex
-from tasks.core.workers.fetch_part import fetch_part
 from tasks.core.workers.jobs import (
     JOB,
     AnyJob,
-    FetchedPart,
-    FetchJob,
     GatherJob,
     Prepared,
     PrepareJob,
@@ -75,8 +72,6 @@ def _serve(line: bytes) -> Answer[Any]:
 def _do(job: AnyJob, report: Callable[[JobProgress], None]) -> BaseModel:
     if (done := _LIGHT.do(job, report, _memories())) is not None:
         return done
-    if isinstance(job, FetchJob):
-        return _fetch(job, report)
     if isinstance(job, PrepareJob):
         _tokenizer_and_engine(job.tokenizer_folder, job.engine)
         return Prepared()
@@ -119,19 +114,6 @@ def _known_texts(output: str, spec: DatasetSpec, first: int) -> KnownTexts:
 @lru_cache(1)
 def _run_index(output: str, file: FileRecord) -> RunIndex:
     return read_index(_LIGHT.storage(output), file)
-
-
-def _fetch(job: FetchJob, report: Callable[[JobProgress], None]) -> FetchedPart:
-    began = time.monotonic()
-    paths, fetched = fetch_part(
-        job.part,
-        Path(job.folder),
-        lambda done: report(JobProgress(fraction=done / max(job.part.size, 1))),
-        options=job.options,
-    )
-    return FetchedPart(
-        paths=tuple(map(str, paths)), fetched_bytes=fetched, seconds=time.monotonic() - began
-    )
 
 
 def _throttled(send: Callable[[JobProgress], None]) -> Callable[[JobProgress], None]:

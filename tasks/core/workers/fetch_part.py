@@ -1,5 +1,6 @@
 """Bringing the pieces of a part here."""
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,6 +9,8 @@ from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.sources.fetch_piece import fetch_piece
+from tasks.core.workers.jobs import FetchedPart, FetchJob
+from tasks.core.workers.messages import JobProgress
 
 _AT_ONCE = 16  # small files: each takes a request or two, most of whose time is waiting
 
@@ -50,3 +53,17 @@ def fetch_part(
             done += piece.size
             report(done)
     return paths, total
+
+
+def fetch_for(job: FetchJob, report: Callable[[JobProgress], None]) -> FetchedPart:
+    """Do the job of fetching a part; raises what `fetch_part` does."""
+    began = time.monotonic()
+    paths, fetched = fetch_part(
+        job.part,
+        Path(job.folder),
+        lambda done: report(JobProgress(fraction=done / max(job.part.size, 1))),
+        options=job.options,
+    )
+    return FetchedPart(
+        paths=tuple(map(str, paths)), fetched_bytes=fetched, seconds=time.monotonic() - began
+    )

@@ -1,4 +1,4 @@
-"""Jobs that take no tokenizer: exports, subsets, copies, merges, putting into the output."""
+"""Jobs that take no tokenizer: exports, subsets, copies, merges, fetching, putting in place."""
 
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -16,7 +16,8 @@ from tasks.core.outputs.contract import Memories
 from tasks.core.storage import Storage, open_storage
 from tasks.core.subsets.job import SubsetJob
 from tasks.core.subsets.part import subset_part
-from tasks.core.workers.jobs import WriteJob
+from tasks.core.workers.fetch_part import fetch_for
+from tasks.core.workers.jobs import FetchJob, WriteJob
 from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.write_part import write_part
 
@@ -56,6 +57,8 @@ class LightJobs:
         if isinstance(job, MoveJob):
             return move_unit(job.unit, storage(job.output), Path(job.scratch), read=job.read,
                              report=report, opened=storage)  # fmt: skip
+        if isinstance(job, FetchJob):
+            return fetch_for(job, report)
         if isinstance(job, WriteJob):
             return write_part(job, storage(job.output), report)
         return None

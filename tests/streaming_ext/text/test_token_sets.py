@@ -21,6 +21,7 @@ from streaming_ext.text.documents.options import IdOptions, ReadOptions, TokenSe
 from streaming_ext.text.sources import SourceFile, by_numbers
 from streaming_ext.text.sources.local import hash_file, identify
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from streaming_ext.text.token_sets.files.set_file import set_file
 from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 from streaming_ext.text.token_sets.llmc import LlmcSet
 from streaming_ext.text.token_sets.megatron import MegatronSet
@@ -480,7 +481,7 @@ def test_a_document_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         read(path, options("llmc"))
     with pytest.raises(SourceError, match=r"no end-of-text id in .* ids one behind the other"):
         read(path, options("llmc"), (0, 1030))
-    assert LlmcSet().neighbour(path, 1, chosen_ids(options("llmc"))) is None
+    assert LlmcSet().neighbour(set_file(path, str(path)), 1, chosen_ids(options("llmc"))) is None
 
 
 def chosen_ids(chosen: ReadOptions) -> IdOptions:

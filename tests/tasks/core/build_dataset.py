@@ -31,6 +31,7 @@ from tasks.core.planning.run_plan import RunPlan
 from tasks.core.shuffle.arrange import arrange
 from tasks.core.shuffle.gather import gather_part, read_index
 from tasks.core.storage import LocalStorage, Storage
+from tasks.core.workers.fetch_part import fetch_part
 from tasks.core.workers.jobs import GatherJob, TokenizeJob, WriteJob
 from tasks.core.workers.tokenize_part import tokenize_part
 from tasks.core.workers.write_part import write_part
@@ -89,8 +90,13 @@ def tokenize_all(plan: RunPlan, storage: Storage) -> None:
     if finds_copies(plan.spec, storage):
         known = KnownTexts(storage, plan.spec, plan.first_part)
     for part in plan.todo:
+        paths: list[Path] = []
+        if plan.part(part).remote:
+            options = plan.spec.read_options
+            paths, _ = fetch_part(plan.part(part), plan.downloads, options=options)
         job = TokenizeJob(
             part=plan.part(part),
+            paths=tuple(map(str, paths)),
             scratch=str(plan.part_scratch(part)),
             tokenizer_folder=str(plan.tokenizer_folder),
             engine="reference",

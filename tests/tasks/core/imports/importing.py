@@ -34,7 +34,7 @@ def planned(
     return take_up(found, storage, files), storage
 
 
-def imported(name: str, sources: Path, output: Path, **options: Any) -> Path:
+def imported(name: str, sources: Path | str, output: Path, **options: Any) -> Path:
     """An import, whole; returns where it lies."""
     plan, storage = planned(name, sources, output, **options)
     tokenize_all(plan, storage)

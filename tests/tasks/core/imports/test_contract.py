@@ -193,8 +193,8 @@ def test_what_lies_beside_a_file_pins_it_too(
 def test_what_is_of_no_use_is_refused(dataset: Path, own: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="is of no use with nanogpt"):
         planned("nanogpt", dataset, tmp_path / "out", **own, rows="documents")
-    with pytest.raises(UsageError, match="Copy it to a folder first"):
-        planned("nanogpt", "s3://bucket/set", tmp_path / "out", **own)
+    with pytest.raises(UsageError, match="Copy it to one of them first"):
+        planned("nanogpt", "https://example.org/set", tmp_path / "out", **own)
     with pytest.raises(UsageError, match=r"no \.npy file of olmo there"):
         planned("olmo", dataset, tmp_path / "out", **own)
     assert not (tmp_path / "out").exists()

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.source_format import Span
+from streaming_ext.text.token_sets.files.set_file import SetFile
 
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]  # of any type of whole numbers
@@ -61,21 +61,13 @@ class IdsOfFile:
 
 @dataclass(frozen=True, slots=True)
 class _RawIds:
-    path: Path
-    name: str
+    file: SetFile
     dtype: np.dtype[Any]
     head: int
 
     def __call__(self, start: int, end: int) -> Ids:
-        try:
-            ids = np.fromfile(
-                self.path, self.dtype, end - start, offset=self.head + start * self.dtype.itemsize
-            )
-        except OSError as error:
-            raise SourceError(f"{self.name}: cannot be read: {error.strerror}.") from error
-        if len(ids) != end - start:
-            raise SourceError(f"{self.name}: became shorter while it was read. Run again.")
-        return ids
+        first, last = (self.head + place * self.dtype.itemsize for place in (start, end))
+        return np.frombuffer(self.file.read(first, last), self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +78,23 @@ class _HeldIds:
         return self.ids[start:end]
 
 
-def raw_ids(
-    path: Path, name: str, dtype: str, *, head: int = 0, starts: Ints | None = None
-) -> IdsOfFile:
+def raw_ids(file: SetFile, dtype: str, *, head: int = 0, starts: Ints | None = None) -> IdsOfFile:
     """A file whose ids lie back to back behind a head, to its end.
 
     Raises:
         SourceError: they do not fill it.
     """
     kind = np.dtype(dtype).newbyteorder("<")
-    size = size_of(path, name) - head
+    size = file.size - head
     if size < 0 or size % kind.itemsize:
         raise SourceError(
-            f"{name}: {size + head:,} bytes are no whole number of {kind.name} ids"
+            f"{file.name}: {size + head:,} bytes are no whole number of {kind.name} ids"
             + (f" behind a head of {head}" if head else "")
             + ". It is cut short, or its ids have another type (--dtype)."
         )
     return IdsOfFile(
         count=size // kind.itemsize,
-        read=_RawIds(path, name, kind, head),
+        read=_RawIds(file, kind, head),
         starts=starts,
         head=head,
         itemsize=kind.itemsize,
@@ -116,75 +106,48 @@ def held_ids(ids: Ids, *, starts: Ints | None = None) -> IdsOfFile:
     return IdsOfFile(count=len(ids), read=_HeldIds(ids), starts=starts)
 
 
-def size_of(path: Path, name: str) -> int:
-    """Size of a file in bytes.
+def _family(file: SetFile, names: re.Pattern[str]) -> dict[int, str]:
+    """The files of its folder that are called as it is, but for their number, by that.
+
+    Args:
+        file: of a set.
+        names: what is before, the number, and what is behind it, of the names of such files.
 
     Raises:
-        SourceError: it is gone, or cannot be read.
+        SourceError: the folder cannot be read.
     """
-    try:
-        return path.stat().st_size
-    except FileNotFoundError as error:
-        raise SourceError(f"{name}: the file is gone.") from error
-    except OSError as error:
-        raise SourceError(f"{name}: cannot be read: {error.strerror}.") from error
+    match = names.fullmatch(file.key)
+    if match is None:
+        return {}
+    before, _, behind = match.groups()
+    return {
+        int(other[2]): name
+        for name in file.folder.names()
+        if (other := names.fullmatch(name)) and (other[1], other[3]) == (before, behind)
+    }
 
 
-def first_bytes(path: Path, name: str, count: int) -> bytes:
-    """As many bytes of the head of a file, or all where it has fewer.
-
-    Raises:
-        SourceError: it cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            return file.read(count)
-    except OSError as error:
-        raise SourceError(f"{name}: cannot be read: {error.strerror}.") from error
-
-
-def bytes_of(path: Path, name: str) -> bytes:
-    """All of a file.
-
-    Raises:
-        SourceError: it is gone, or cannot be read.
-    """
-    size_of(path, name)
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise SourceError(f"{name}: cannot be read: {error.strerror}.") from error
-
-
-def numbered_neighbour(path: Path, step: int, names: re.Pattern[str]) -> Path | None:
+def numbered_neighbour(file: SetFile, step: int, names: re.Pattern[str]) -> SetFile | None:
     """The file of the same name with the next number, None for the first or last of them.
 
     Args:
-        path: of a file.
+        file: of a set.
         step: 1 for the next one, -1 for the one before.
-        names: what is before, the number, and what is behind it, of the names of such files.
+        names: see `_family`.
 
     Raises:
         SourceError: its folder cannot be read, or lacks this file and has one further on.
     """
-    match = names.fullmatch(path.name)
+    match = names.fullmatch(file.key)
     if match is None:
         return None
     before, number, behind = match.groups()
-    try:
-        files = list(path.parent.iterdir())
-    except OSError as error:
-        raise SourceError(f"{path.parent}: cannot be read: {error.strerror}.") from error
-    others = {
-        int(other[2]): file
-        for file in files
-        if (other := names.fullmatch(file.name)) and (other[1], other[3]) == (before, behind)
-    }
+    others = _family(file, names)
     wanted = int(number) + step
     if wanted in others:
-        return others[wanted]
+        return file.beside(others[wanted])
     if any((other - wanted) * step > 0 for other in others):
-        lost = path.with_name(f"{before}{wanted:0{len(number)}}{behind}")
+        lost = f"{file.folder}/{before}{wanted:0{len(number)}}{behind}"
         raise SourceError(
             f"{lost}: the file is not there, and others of its set with numbers on either side "
             "are: documents go on from file to file. Copy it again."

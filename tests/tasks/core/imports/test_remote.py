@@ -1,0 +1,123 @@
+"""Imports of sets that lie in object storage: read where they lie, piece by piece, pinned."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.errors import ConfigMismatchError, SourceError
+from streaming_ext.storage.client import ObjectClient
+from streaming_ext.storage.process_clients import object_client
+from streaming_ext.text.token_sets import megatron
+from tasks.core.storage import open_storage
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import tokenize_all
+from tests.tasks.core.exports.exporting import content, exported
+from tests.tasks.core.imports.importing import documents_in, imported, planned
+from tests.tasks.core.imports.test_contract import CASES, Case, dataset, own, written
+
+__all__ = ["dataset", "own", "written"]
+Upload = Callable[[Path], str]
+
+
+@pytest.fixture
+def upload(bucket: str) -> Upload:
+    """Puts all files of a folder into a bucket; returns their URL."""
+    client = object_client("s3", bucket)
+
+    def put(folder: Path) -> str:
+        for file in folder.rglob("*"):
+            if file.is_file():
+                key = f"{folder.name}/{file.relative_to(folder).as_posix()}"
+                client.put(key, file.read_bytes(), what="put")
+        return f"s3://{bucket}/{folder.name}"
+
+    return put
+
+
+def made(case: Case, dataset: Path, folder: Path) -> Path:
+    """What is uploaded."""
+    if case.export is None:
+        return dataset
+    return exported(dataset, folder / "set", case.export, **case.written)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_set_in_a_bucket_is_what_it_is_on_disk(
+    case: Case,
+    dataset: Path,
+    own: dict[str, Any],
+    upload: Upload,
+    tmp_path: Path,
+) -> None:
+    """In pieces where files can be cut; sound, compared with the files where they lie."""
+    source = made(case, dataset, tmp_path)
+    options = own | case.read | ({"part_size": 1100} if case.is_cut else {})
+    there = imported(case.name, upload(source), tmp_path / "there", **options)
+    here = imported(case.name, source, tmp_path / "here", **options)
+    assert documents_in(there) == documents_in(here)
+    manifest = read_manifest(open_storage(str(there)))
+    assert bool(case.is_cut) == any(part.span for part in manifest.parts)
+    report = verify(open_storage(str(there)), deep=True)
+    assert report.findings == ()
+    assert report.checked.retokenized == 90
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_a_stopped_import_goes_on_and_fetches_the_rest_alone(
+    dataset: Path,
+    own: dict[str, Any],
+    upload: Upload,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = upload(made(CASES[0], dataset, tmp_path))
+    options = own | {"part_size": 2048}
+    whole = content(imported("megatron", url, tmp_path / "whole", **options))
+    plan, storage = planned("megatron", url, tmp_path / "out", **options)
+    tokenize_all(replace(plan, todo=plan.todo[:-1]), storage)
+    storage.close()
+    asked: list[tuple[str, tuple[int, int] | None]] = []
+    read = ObjectClient.read
+
+    def noted(self: ObjectClient, key: str, **how: Any) -> bytes:
+        asked.append((key.rpartition(".")[2], how.get("span")))
+        return read(self, key, **how)
+
+    monkeypatch.setattr(ObjectClient, "read", noted)
+    assert content(imported("megatron", url, tmp_path / "out", **options)) == whole
+    last = plan.parts[plan.todo[-1]].pieces[0].span
+    assert last is not None
+    fetched = [span for kind, span in asked if kind == "bin" and span and span[1] - span[0] > 512]
+    assert fetched  # and no other piece once more
+    assert all(start >= last[0] - 2 for start, _ in fetched)
+
+
+def test_what_lies_beside_a_file_pins_it_there_too(
+    dataset: Path,
+    own: dict[str, Any],
+    upload: Upload,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another index is another source; and one that changes in the middle of a run is told."""
+    monkeypatch.setattr("tasks.core.planning.sources._LISTING_SECONDS", 0.0)
+    source = made(CASES[0], dataset, tmp_path)
+    url = upload(source)
+    imported("megatron", url, tmp_path / "out", **own)
+    plan, storage = planned("megatron", url, tmp_path / "other", **own)
+    index = source / "train/text_document.idx"
+    data = np.fromfile(index, np.uint8)
+    sequences = int(np.fromfile(index, "<u8", 1, offset=18)[0])
+    data[34 + 12 * sequences :].view("<i8")[1] = 0
+    data.tofile(index)
+    upload(source)
+    megatron._read.cache_clear()  # a worker process has not read it
+    with pytest.raises(SourceError, match="changed since the run began"):
+        tokenize_all(plan, storage)
+    with pytest.raises(ConfigMismatchError, match="was made from other sources"):
+        planned("megatron", url, tmp_path / "out", **own)
