@@ -5,7 +5,8 @@
 The dataset's shards are compressed, so the bare figure is that of unpacking them with the same
 codec and writing what comes out, by as many processes; with `--compression none`, of `cp`. Its
 time counts from the start of its processes, as that of an export does, and to the end of `sync`:
-what is exported is on disk.
+what is exported is on disk. One process does it too: more than that gains with a second one, on
+this machine and its disk, is not to be had for an export either.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         and (name != "modded-nanogpt" or eot == 50256)
     ]
     output = args.scratch / "export-output"
-    contenders = {"bare": partial(bare, dataset, output, args.compression, args.workers)}
+    unpack = partial(bare, dataset, output, args.compression)
+    contenders = {"bare": partial(unpack, args.workers), "bare, 1 process": partial(unpack, 1)}
     for name in names:
         contenders[name] = partial(export, name, dataset, output, args.workers)
         contenders[f"{name}, 1 worker"] = partial(export, name, dataset, output, 1)
@@ -93,7 +95,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         )
         for name in names
     ]
-    print(f"bare: {middle['bare']:.0f} MB/s")
+    limit = middle["bare"] / middle["bare, 1 process"]
+    print(f"bare: {middle['bare']:.0f} MB/s, {limit:.2f} of what one process does")
     columns = (
         "format",
         "MB/s",

@@ -1,13 +1,17 @@
 """Copies beside `cp` and the bare S3 client, merges beside Megatron's merge_datasets.py.
 
-    python -m benchmarks.whole [--megabytes 1500] [--times 30]
+    python -m benchmarks.whole [--megabytes 1500] [--times 5 30 120] [--only copies merges]
 
 Our seconds of a copy count from the first part to the published manifest, as the report of a run
-tells them; `cp` is followed by `sync`, for a copy of ours is on disk when it ends. A merge is timed
-as a command, start-up with it, on both sides: of both datasets, named so many times (`--times`).
-`--megatron` names a Python that has megatron-core (default: that of `make interop`); where there
-is none, that row is left out. The S3 server is Swift on this machine: it takes most of the time, so
-what counts is the ratio.
+tells them; `cp` is followed by `sync`, for a copy of ours is on disk when it ends. The bare client
+is boto3 with its own defaults: `upload_file` and `download_file` of each file, of four at once.
+
+A merge is timed as a command, start-up with it, on both sides: of both datasets, named so many
+times (`--times`, each a row). What a command takes beside its work, as it tells that itself, stands
+apart. Megatron's writes all bytes again, ours gives each file a second name, so the ratio grows
+with the datasets. `--megatron` names a Python that has megatron-core (default: that of
+`make interop`); where there is none, its rows are left out. The S3 server is Swift on this machine:
+it takes most of the time, so what counts is the ratio.
 """
 
 from __future__ import annotations
@@ -35,11 +39,11 @@ _AT_ONCE = 4
 _INTEROP = common.ROOT / ".venv/interop/bin/python"
 # Ours, theirs, and how many times as fast ours should be at least.
 _PAIRS = (
-    ("copy", "cp", None),
+    ("copy", "cp", 0.5),
     ("copy to S3", "boto3 to S3", 0.9),
     ("copy from S3", "boto3 from S3", 0.9),
-    ("merge, the command", "Megatron's merge, the command", 5.0),
 )
+_MERGE = 5.0
 
 
 def main() -> None:
@@ -48,7 +52,8 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=1500, help="text of both corpora")
     parser.add_argument("--files", type=int, default=4, help="of each corpus")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--times", type=int, default=30, help="each dataset of a merge")
+    parser.add_argument("--times", type=int, nargs="+", default=[5, 30, 120], help="each dataset")
+    parser.add_argument("--only", nargs="+", choices=("copies", "merges"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument(
         "--megatron",
@@ -65,54 +70,78 @@ def main() -> None:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """All contenders in alternating rounds; returns seconds."""
+    """Both tables; returns seconds."""
     datasets = [_dataset(args, number) for number in (0, 1)]
-    size = sum(_bytes(dataset) for dataset in datasets)
     output = args.scratch / "whole-output"
-    contenders: dict[str, Callable[[], float]] = {
-        "copy": partial(_ours, ["copy", datasets[0], output], output, args.workers),
-        "cp": partial(_cp, datasets[0], output),
-    }
-    seconds = _merges(args, datasets, output)
+    found: dict[str, Any] = {"workers": args.workers}
+    if "merges" in (args.only or ["merges"]):
+        found["merges"] = _merges(args, datasets, output)
+    if "copies" in (args.only or ["copies"]):
+        found["copies"] = _copies(args, datasets[0], output)
+    shutil.rmtree(output, ignore_errors=True)
+    return found
+
+
+def _copies(args: argparse.Namespace, dataset: Path, output: Path) -> dict[str, list[float]]:
+    """All contenders in alternating rounds."""
     with tempfile.TemporaryDirectory() as folder, swift_server(Path(folder) / "swift") as server:
         os.environ.update(aws_environment(server.url))
         bucket = make_bucket(server.url)
-        contenders |= {
-            "boto3 to S3": partial(_put, server.url, bucket, datasets[0]),
-            "copy to S3": partial(_to_s3, datasets[0], bucket, args.workers),
+        contenders: dict[str, Callable[[], float]] = {
+            "copy": partial(_ours, ["copy", dataset, output], output, args.workers),
+            "cp": partial(_cp, dataset, output),
+            "boto3 to S3": partial(_put, server.url, bucket, dataset),
+            "copy to S3": partial(_to_s3, dataset, bucket, args.workers),
             "boto3 from S3": partial(_get, server.url, bucket, output),
             "copy from S3": partial(_from_s3, bucket, output, args.workers),
         }
-        seconds |= common.rounds(contenders, args.rounds)
-    shutil.rmtree(output, ignore_errors=True)
+        seconds = common.rounds(contenders, args.rounds)
     middle = {name: statistics.median(values) for name, values in seconds.items()}
     rows = [
         (ours, f"{middle[ours]:.2f}", theirs, f"{middle[theirs]:.2f}",
-         f"{middle[theirs] / middle[ours]:.2f}", "" if bound is None else f"at least {bound:g}")
+         f"{middle[theirs] / middle[ours]:.2f}", f"at least {bound:g}")
         for ours, theirs, bound in _PAIRS
-        if theirs in middle
     ]  # fmt: skip
-    print(f"{size / 1e6:.0f} MB in both datasets, {_bytes(datasets[0]) / 1e6:.0f} MB in the first")
+    print(f"a dataset of {_bytes(dataset) / 1e6:.0f} MB")
     print(common.table(("ours", "s", "theirs", "s", "times as fast", "bound"), rows))
-    return {"seconds": seconds, "bytes": size, "workers": args.workers}
-
-
-def _merges(args: argparse.Namespace, datasets: list[Path], output: Path) -> dict[str, list[float]]:
-    """Seconds of both commands, start-up with them, in one round: theirs writes many bytes."""
-    shutil.rmtree(output, ignore_errors=True)
-    words = [*datasets * args.times, "--output", output, "--repeats"]
-    ours = common.run([sys.executable, "-P", "-m", "flows.cli", "merge", *words])
-    seconds = {"merge, the command": [ours.seconds]}
-    if args.megatron is not None:
-        sets = [_exported(args, dataset, number) for number, dataset in enumerate(datasets)]
-        shutil.rmtree(output, ignore_errors=True)
-        output.mkdir(parents=True)
-        script = common.ROOT / "benchmarks/peers/megatron_merge.py"
-        given = [args.megatron, script, *sets * args.times, "--output", output / "merged"]
-        seconds["Megatron's merge, the command"] = [common.run(given).seconds]
-        written = _bytes(output)
-        print(f"Megatron's merge wrote {written / 1e9:.1f} GB", file=sys.stderr)
     return seconds
+
+
+def _merges(args: argparse.Namespace, datasets: list[Path], output: Path) -> list[dict[str, float]]:
+    """Seconds of both commands at each size, in one round: theirs writes many bytes."""
+    rows: list[dict[str, float]] = []
+    for times in args.times:
+        shutil.rmtree(output, ignore_errors=True)
+        words = ["merge", *datasets * times, "--output", output, "--repeats"]
+        done, told = _command(words)
+        row = {
+            "bytes": float(times * sum(map(_bytes, datasets))),
+            "ours": done.seconds,
+            "our start": done.seconds - float(told["report"]["seconds"]),
+        }
+        if args.megatron is not None:
+            sets = [_exported(args, dataset, number) for number, dataset in enumerate(datasets)]
+            shutil.rmtree(output, ignore_errors=True)
+            output.mkdir(parents=True)
+            script = common.ROOT / "benchmarks/peers/megatron_merge.py"
+            given = [args.megatron, script, *sets * times, "--output", output / "merged"]
+            theirs = common.run(given)
+            inside = json.loads(theirs.output.splitlines()[-1])["seconds"]
+            row |= {"theirs": theirs.seconds, "their start": theirs.seconds - float(inside)}
+        rows.append(row)
+        print({name: round(value, 2) for name, value in row.items()}, file=sys.stderr)
+    columns = ("GB", "ours, s", "of them start", "Megatron's, s", "of them start", "times as fast")
+    shown = [
+        (
+            f"{row['bytes'] / 1e9:.1f}", f"{row['ours']:.1f}", f"{row['our start']:.1f}",
+            *(f"{row[name]:.1f}" for name in ("theirs", "their start") if name in row),
+            *([f"{row['theirs'] / row['ours']:.2f}"] if "theirs" in row else []),
+        )
+        for row in rows
+    ]  # fmt: skip
+    print(f"merges, as commands; at least {_MERGE:g} times as fast")
+    print(common.table(columns, shown))
+    return rows
 
 
 def _dataset(args: argparse.Namespace, number: int) -> Path:
@@ -140,10 +169,16 @@ def _files(dataset: Path) -> list[Path]:
 
 
 def _run(words: list[Any], workers: int) -> float:
-    command = [sys.executable, "-P", "-m", "flows.cli", *map(str, words)]
-    done = common.run([*command, "--workers", str(workers), "--json"])
-    told = json.loads(done.output[done.output.index("{") :].rsplit("}", 1)[0] + "}")
+    _, told = _command([*words, "--workers", workers])
     return float(told["report"]["seconds"])
+
+
+def _command(words: list[Any]) -> tuple[common.Measured, dict[str, Any]]:
+    """A command of ours, and what it tells as JSON."""
+    command = [sys.executable, "-P", "-m", "flows.cli", *map(str, words)]
+    done = common.run([*command, "--json"])
+    told = json.loads(done.output[done.output.index("{") :].rsplit("}", 1)[0] + "}")
+    return done, told
 
 
 def _ours(words: list[Any], output: Path, workers: int) -> float:
@@ -172,7 +207,7 @@ def _put(url: str, bucket: str, dataset: Path) -> float:
 
     def put(file: Path) -> None:
         key = f"bare/{file.relative_to(dataset).as_posix()}"
-        client.put_object(Bucket=bucket, Key=key, Body=file.read_bytes())
+        client.upload_file(str(file), bucket, key)
 
     files = _files(dataset)
     began = time.monotonic()
@@ -192,7 +227,7 @@ def _get(url: str, bucket: str, output: Path) -> float:
     def get(key: str) -> None:
         file = output / key
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(client.get_object(Bucket=bucket, Key=key)["Body"].read())
+        client.download_file(bucket, key, str(file))
 
     began = time.monotonic()
     with ThreadPoolExecutor(_AT_ONCE) as threads:

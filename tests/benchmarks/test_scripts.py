@@ -101,15 +101,17 @@ def test_plot_of_the_shuffle(cache: Path, tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_whole_datasets(cache: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
-    sizes = ("--megabytes", 1, "--files", 1, "--rounds", 1)
+    sizes = ("--megabytes", 1, "--files", 1, "--rounds", 1, "--times", 1)
     where = ("--scratch", tmp_path / "scratch", "--result", result)
     printed = run_script("whole", *sizes, *where, cache=cache)
     assert "| copy to S3 |" in printed
-    seconds = saved(result)["seconds"]
+    seconds = saved(result)["copies"]
     assert set(seconds) == {
-        "copy", "cp", "merge", "copy to S3", "boto3 to S3", "copy from S3", "boto3 from S3"
+        "copy", "cp", "copy to S3", "boto3 to S3", "copy from S3", "boto3 from S3"
     }  # fmt: skip
     assert all(value > 0 for values in seconds.values() for value in values)
+    (merge,) = saved(result)["merges"]
+    assert merge["ours"] > merge["our start"] > 0
 
 
 @pytest.mark.soak
@@ -122,7 +124,7 @@ def test_export(cache: Path, tmp_path: Path, compression: str) -> None:
 
     assert "| megatron |" in printed
     rates = saved(result)["rates"]
-    assert set(rates) == {"bare"} | {
+    assert set(rates) == {"bare", "bare, 1 process"} | {
         f"{name}{workers}" for name in ("megatron", "webdataset") for workers in ("", ", 1 worker")
     }
     assert all(rate > 0 for values in rates.values() for rate in values)
