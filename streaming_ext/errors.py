@@ -4,6 +4,8 @@
 every other file of the run would meet the same fault.
 """
 
+import shlex
+
 
 class ShardmillError(Exception):
     """Base of all errors with a message meant for the user: no traceback is needed to act on it."""
@@ -90,6 +92,11 @@ class NothingThereError(NotADatasetError, UsageError):
 
 class CorruptDatasetError(DatasetError):
     """A file of a published dataset is not the one that its manifest describes."""
+
+
+def command(*words: object) -> str:
+    """A command of `shardmill` for a message, which can be pasted into a shell."""
+    return f"`shardmill {shlex.join(map(str, words))}`"
 
 
 def one_line(error: BaseException, *, limit: int = 400) -> str:

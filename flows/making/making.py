@@ -37,6 +37,7 @@ class HasWorkers(HasOutput, Protocol):
 Config = TypeVar("Config", bound=HasWorkers)
 # What is only moved waits for disks and networks: threads do not stand in each other's way then.
 LITTLE_MOVED_BYTES = 2 * 2**30
+MOVED_AT_ONCE = 4  # parts: some have one large file, whose put nobody else should wait for
 
 
 def workers_for(plan: MadePlan, count: int, lock: int | None) -> WorkerPool | OwnThreads:
@@ -48,9 +49,9 @@ def workers_for(plan: MadePlan, count: int, lock: int | None) -> WorkerPool | Ow
         lock: what holds the output, which a process keeps open as long as it works.
     """
     size = max(1, min(count, len(plan.todo)))
-    little = LITTLE_MOVED_BYTES if plan.stage in {"copy", "merge"} else LITTLE_BYTES
-    if plan.bytes_in_hand <= little:
-        return OwnThreads(size)
+    moved = plan.stage in {"copy", "merge"}
+    if plan.bytes_in_hand <= (LITTLE_MOVED_BYTES if moved else LITTLE_BYTES):
+        return OwnThreads(max(size, MOVED_AT_ONCE) if moved else size)
     return WorkerPool(size, inherited=[] if lock is None else [lock], light=True)
 
 

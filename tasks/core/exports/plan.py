@@ -33,7 +33,7 @@ from tasks.core.exports.records import (
     read_export,
     record_path,
 )
-from tasks.core.moving.begun import require_no_foreign
+from tasks.core.moving.begun import require_no_foreign, require_not_older
 from tasks.core.planning.plan import scratch_folder
 from tasks.core.planning.run_plan import StageName
 from tasks.core.planning.surroundings import require_outside
@@ -206,12 +206,12 @@ def _without_what_is_done(plan: ExportPlan, output: Storage) -> ExportPlan:
     except NotADatasetError:
         there = None
     if there is not None:
-        there.identity.require_same(plan.identity, where=str(output))
+        _require_same(plan, there.identity, output)
         _require_whole(output, there)
         return replace(plan, todo=(), published=True)
     if BEGUN in sizes:
         begun = from_json(ExportIdentity, output.read(BEGUN), where=f"{output}/{BEGUN}")
-        begun.require_same(plan.identity, where=str(output))
+        _require_same(plan, begun, output)
         return replace(plan, todo=_missing(plan, output))
     if records := read_export_records(output):  # of a published export whose manifest was removed
         for part, record in records.items():
@@ -219,6 +219,14 @@ def _without_what_is_done(plan: ExportPlan, output: Storage) -> ExportPlan:
         return replace(plan, todo=_missing(plan, output))
     require_no_foreign(output, sizes)
     return plan
+
+
+def _require_same(plan: ExportPlan, there: ExportIdentity, output: Storage) -> None:
+    if there.model_copy(update={"dataset_manifest": plan.identity.dataset_manifest}) == (
+        plan.identity
+    ):
+        require_not_older(output, there.dataset_manifest.xxh128, plan.manifest)
+    there.require_same(plan.identity, where=str(output))
 
 
 def _missing(plan: ExportPlan, output: Storage) -> tuple[int, ...]:

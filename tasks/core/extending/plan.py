@@ -10,7 +10,7 @@ from streaming_ext.dataset.reading import manifest_of
 from streaming_ext.dataset.record import PartRecord, PartSummary
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.spec import TokenizerIdentity
-from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, command
 from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
@@ -132,7 +132,7 @@ def _of_the_dataset(
         if number not in own or own[number].summary().record != summary.record:
             raise ConfigMismatchError(
                 f"{storage}/{record_path(number)} is not the record that {MANIFEST} lists. "
-                f"`shardmill verify {storage}` tells all that is wrong."
+                f"{command('verify', storage)} tells all that is wrong."
             )
     return without_lost_files(storage, own, files.sizes, published=True,
                               extended=bool(manifest.generations))  # fmt: skip

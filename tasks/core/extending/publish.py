@@ -6,7 +6,7 @@ from streaming_ext.dataset.layout import EXTENDING, MANIFEST, generation_path, i
 from streaming_ext.dataset.manifest import Generation, Manifest, kept_indexes
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord, to_json
-from streaming_ext.errors import DatasetError
+from streaming_ext.errors import DatasetError, command
 from tasks.core.outputs.publish import (
     digests_of_run,
     filled_splits,
@@ -53,7 +53,7 @@ def publish_extension(
         if FileRecord.of(summary.index.path, index) != summary.index:
             raise DatasetError(
                 f"{storage}: the records do not make the index of {split} that {MANIFEST} lists. "
-                f"`shardmill verify {storage}` tells all that is wrong."
+                f"{command('verify', storage)} tells all that is wrong."
             )
     own = {split: merged_index(split, parts, spec) for split in filled_splits(spec, parts)}
     if len(parts) == len(old.parts):

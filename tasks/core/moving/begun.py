@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
+from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from tasks.core.storage import Storage
 from tasks.core.storage.scratch import drop_scratch, take_scratch
@@ -19,21 +20,25 @@ class HasScratch(Protocol):
     def scratch(self) -> Path: ...
 
 
-def is_begun(output: Storage, paths: Iterable[str], mark: bytes) -> bool:
+def is_begun(
+    output: Storage, paths: Iterable[str], mark: bytes, *, original: Manifest | None = None
+) -> bool:
     """Whether this very work was begun on an output where nothing is published.
 
     Args:
         output: is looked at.
         paths: of all files there.
         mark: what the output says of this work until it is whole.
+        original: the dataset that it is made of, where it is one.
 
     Raises:
-        ConfigMismatchError: something else was begun there.
+        ConfigMismatchError: something else was begun there, or of an older generation.
         UsageError: it holds files of others.
     """
     paths = list(paths)
     if BEGUN in paths:
-        if output.read(BEGUN) != mark:
+        if (begun := output.read(BEGUN)) != mark:
+            require_not_older(output, begun.decode(errors="replace"), original)
             raise ConfigMismatchError(
                 f"{output} holds something that was begun of something else. Run that again, or "
                 "use an empty place."
@@ -41,6 +46,27 @@ def is_begun(output: Storage, paths: Iterable[str], mark: bytes) -> bool:
         return True
     require_no_foreign(output, paths)
     return False
+
+
+def require_not_older(output: Storage, told: str, original: Manifest | None) -> None:
+    """Say so where an output is of a dataset as it was before it was extended.
+
+    Args:
+        output: holds something else than what is to be made there.
+        told: what it is of, with the hash of a manifest.
+        original: the dataset as it is now.
+
+    Raises:
+        ConfigMismatchError: it is.
+    """
+    if original is None or not any(
+        generation.manifest.xxh128 in told for generation in original.generations
+    ):
+        return
+    raise ConfigMismatchError(
+        f"{output} is of this dataset as it was before it was extended, and begins anew: nothing "
+        "was changed there. Remove it and run the same command again, or use an empty place."
+    )
 
 
 def require_no_foreign(output: Storage, paths: Iterable[str]) -> None:

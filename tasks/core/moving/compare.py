@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from shlex import quote
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
-from streaming_ext.errors import CorruptDatasetError, NotADatasetError, StorageError
+from streaming_ext.errors import CorruptDatasetError, NotADatasetError, StorageError, command
 from tasks.core.exports.plan import all_sizes
 from tasks.core.moving.contents import as_published, contents_of
 from tasks.core.moving.job import Block, Move, Unit
@@ -57,8 +56,8 @@ def compare_copy(
     same = as_published(copy, contents.manifest)
     if same is None:
         raise NotADatasetError(
-            f"{copy}: no {contents.manifest.path}, so this is no finished copy. Run `shardmill "
-            f"copy {quote(str(original))} {quote(str(copy))}` to finish it."
+            f"{copy}: no {contents.manifest.path}, so this is no finished copy. Run "
+            f"{command('copy', original, copy)} to finish it."
         )
     moves = [move for unit in (*contents.units, contents.rest) for move in _all_of(unit, copy)]
     sizes, wanted = all_sizes(copy), {contents.manifest.path, *(move.to for move in moves)}

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import EXPORT, MANIFEST
 from streaming_ext.dataset.manifest import Manifest, kept_indexes
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord, from_json, to_json
-from streaming_ext.errors import CorruptDatasetError
+from streaming_ext.errors import CorruptDatasetError, command
 from tasks.core.exports.describe import is_export
 from tasks.core.exports.records import (
     ExportRecord,
@@ -20,7 +21,7 @@ from tasks.core.moving.job import Block, Move, Text, Unit
 from tasks.core.outputs.whole import beside_parts
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.opened import open_dataset, read_listed, read_record
-from tasks.core.storage import Storage
+from tasks.core.storage import Storage, open_storage
 
 _IO_THREADS = 8
 
@@ -47,6 +48,27 @@ class Contents:
         }
 
 
+def in_larger_units(contents: Contents, *, files: int) -> Contents:
+    """The same in fewer units, of some `files` each: to name a file takes less than a task run."""
+    units: list[Unit] = []
+    together: list[Unit] = []
+    for unit in contents.units:
+        together.append(unit)
+        if sum(len(each.moves) for each in together) >= files:
+            units.append(_together(together))
+            together = []
+    return replace(contents, units=(*units, *([_together(together)] if together else [])))
+
+
+def _together(units: list[Unit]) -> Unit:
+    return Unit(
+        moves=tuple(move for unit in units for move in unit.moves),
+        texts=tuple(text for unit in units for text in unit.texts),
+        documents=sum(unit.documents for unit in units),
+        tokens=sum(unit.tokens for unit in units),
+    )
+
+
 def contents_of(storage: Storage) -> Contents:
     """What lies at a place; metadata alone is read.
 
@@ -54,7 +76,22 @@ def contents_of(storage: Storage) -> Contents:
         NotADatasetError: nothing is published there.
         CorruptDatasetError: its metadata are damaged.
     """
-    return _of_export(storage) if is_export(storage) else _of_dataset(storage)
+    if is_export(storage):
+        return _of_export(storage)
+    return _of_this_dataset(str(storage), manifest_hash(storage))
+
+
+def manifest_hash(storage: Storage) -> str | None:
+    """What pins all that a dataset holds; None where there is none."""
+    try:
+        return content_hash(storage.read(MANIFEST))
+    except FileNotFoundError:
+        return None
+
+
+@lru_cache(1)  # a run looks before it takes the output, and behind that
+def _of_this_dataset(url: str, manifest: str | None) -> Contents:
+    return _of_dataset(open_storage(url))
 
 
 def records_of(storage: Storage) -> tuple[Manifest, list[PartRecord]]:
@@ -76,7 +113,7 @@ def _of_dataset(storage: Storage) -> Contents:
     if data != to_json(manifest):
         raise CorruptDatasetError(
             f"{storage}/{MANIFEST} is not in the form in which it is written, or was changed "
-            f"meanwhile. `shardmill verify {storage}` checks every file."
+            f"meanwhile. {command('verify', storage)} checks every file."
         )
     return Contents(
         units=tuple(_unit(root, record) for record in records),
@@ -152,8 +189,8 @@ def _of_pieces(storage: Storage, path: str, pieces: list[Piece]) -> Move:
     for piece in sorted(pieces, key=lambda each: (each.start, each.size)):
         if piece.start != end:
             raise CorruptDatasetError(
-                f"{storage}/{path}: no record tells of its bytes from {end} on. `shardmill verify "
-                f"{storage}` checks every file."
+                f"{storage}/{path}: no record tells of its bytes from {end} on. "
+                f"{command('verify', storage)} checks every file."
             )
         blocks.append(Block(size=piece.size, xxh128=piece.xxh128))
         end += piece.size

@@ -53,7 +53,7 @@ class Text(Message):
 
 
 class Unit(Message):
-    """Files that go together: the texts when all others are there, the last one last of all.
+    """Files that go together: the texts when all others are there.
 
     Attributes:
         documents, tokens: that they hold, where that is told.

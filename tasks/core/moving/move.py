@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from threading import Semaphore
 
 import xxhash
 
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.errors import CorruptDatasetError, ScratchError
+from streaming_ext.errors import CorruptDatasetError, ScratchError, command
 from tasks.core.moving.job import Move, Unit
 from tasks.core.storage import LocalStorage, Storage, open_storage
 from tasks.core.workers.messages import JobProgress, MadePart
@@ -21,6 +22,7 @@ Report = Callable[[JobProgress], None]
 
 _BLOCK = 64 * 2**20  # bytes that are read at once
 _IN_MEMORY = 128 * 2**20  # what is larger goes through scratch on its way between two stores
+_held = Semaphore(8)  # files of a process that are held in memory on their way
 
 
 def move_unit(
@@ -63,8 +65,7 @@ def move_unit(
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
-    for text in unit.texts:
-        output.put(text.path, text.text.encode())
+        list(threads.map(lambda text: output.put(text.path, text.text.encode()), unit.texts))
     return MadePart(
         documents=unit.documents,
         tokens=unit.tokens,
@@ -104,10 +105,12 @@ class _Mover:
         try:
             if not self._read and self._output.adopt(source, move.path, move.to, move.size):
                 return
-            if isinstance(source, LocalStorage):
+            if move.size <= _IN_MEMORY and self._output.remote:  # read once, hashed, put
+                with _held:
+                    data = source.read_range(move.path, 0, move.size)
+                    self._output.put(move.to, _checked(source, move, data))
+            elif isinstance(source, LocalStorage):
                 self._from_disk(source, move)
-            elif move.size <= _IN_MEMORY and self._output.remote:
-                self._output.put(move.to, _checked(source, move, _all_of(source, move)))
             else:
                 self._through_scratch(source, move)
         except FileNotFoundError as error:
@@ -178,10 +181,6 @@ def _check_file(source: Storage, move: Move, file: Path) -> None:
         _checked(source, move, data)
 
 
-def _all_of(source: Storage, move: Move) -> bytes:
-    return source.read_range(move.path, 0, move.size)
-
-
 def _blocks_of(source: Storage, move: Move) -> Iterator[bytes]:
     """A file's bytes in bounded blocks, compared with their hashes as they come."""
     start = 0
@@ -216,5 +215,5 @@ def _compare(source: Storage, move: Move, found: str, wanted: str) -> None:
 
 def _damaged(source: Storage, move: Move, problem: str) -> CorruptDatasetError:
     return CorruptDatasetError(
-        f"{source}/{move.path}: {problem}. `shardmill verify {source}` checks every file."
+        f"{source}/{move.path}: {problem}. {command('verify', source)} checks every file."
     )

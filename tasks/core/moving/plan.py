@@ -2,16 +2,26 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import EXPORT, MANIFEST
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.schema import from_json
 from streaming_ext.errors import ConfigMismatchError, StorageError, UsageError
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.exports.plan import all_sizes
-from tasks.core.moving.begun import BEGUN, begin, is_begun
+from tasks.core.moving.begun import BEGUN, begin, is_begun, require_not_older
 from tasks.core.moving.config import CopyConfig, MergeConfig
-from tasks.core.moving.contents import Contents, as_published, contents_of
+from tasks.core.moving.contents import (
+    Contents,
+    as_published,
+    contents_of,
+    in_larger_units,
+    manifest_hash,
+)
 from tasks.core.moving.job import MoveJob, Text, Unit
 from tasks.core.moving.merging import merged
 from tasks.core.moving.move import move_unit
@@ -19,6 +29,8 @@ from tasks.core.planning.plan import scratch_folder
 from tasks.core.planning.run_plan import StageName
 from tasks.core.planning.surroundings import require_outside
 from tasks.core.storage import Storage, open_storage
+
+_ADOPTED_AT_ONCE = 256  # files: hard links take a second, copies that a store makes some more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,9 +98,17 @@ def plan_merge(config: MergeConfig, output: Storage) -> MovePlan:
     datasets = [open_storage(url) for url in config.datasets]
     if str(output) in map(str, datasets):
         raise UsageError(f"{output} is one of the datasets. Use another --output.")
-    contents = merged(datasets, repeats=config.repeats)
-    plan = _plan(config, "merge", contents, output, read=False)
-    return replace(plan, adopted={*map(_kind, datasets)} == {_kind(output)})
+    hashes = tuple(map(manifest_hash, datasets))
+    contents = _merged(tuple(map(str, datasets)), hashes, repeats=config.repeats)
+    adopted = {*map(_kind, datasets)} == {_kind(output)}
+    if adopted:
+        contents = in_larger_units(contents, files=_ADOPTED_AT_ONCE)
+    return replace(_plan(config, "merge", contents, output, read=False), adopted=adopted)
+
+
+@lru_cache(1)  # a run looks before it takes the output, and behind that
+def _merged(urls: tuple[str, ...], hashes: tuple[str | None, ...], *, repeats: bool) -> Contents:
+    return merged([open_storage(url) for url in urls], repeats=repeats)
 
 
 def _kind(storage: Storage) -> str:
@@ -145,6 +165,9 @@ def _without_what_is_done(plan: MovePlan, output: Storage) -> MovePlan:
     sizes = all_sizes(output)
     wanted = plan.contents.manifest
     same = as_published(output, wanted)
+    original = _dataset_of(wanted) if plan.stage == "copy" else None
+    if same is False:
+        require_not_older(output, content_hash(output.read(wanted.path)), original)
     other = EXPORT if wanted.path == MANIFEST else MANIFEST
     if same is False or other in sizes:
         raise ConfigMismatchError(
@@ -155,9 +178,16 @@ def _without_what_is_done(plan: MovePlan, output: Storage) -> MovePlan:
         todo = _missing(plan, sizes)
         whole = not todo and not _lost(plan.contents.rest, sizes)
         return replace(plan, todo=todo, published=whole)
-    if is_begun(output, sizes, _mark(plan)):
+    if is_begun(output, sizes, _mark(plan), original=original):
         return replace(plan, todo=_missing(plan, sizes))
     return plan
+
+
+def _dataset_of(manifest: Text) -> Manifest | None:
+    """What a manifest says, where it is that of a dataset."""
+    if manifest.path != MANIFEST:
+        return None
+    return from_json(Manifest, manifest.text.encode(), where=MANIFEST)
 
 
 def _mark(plan: MovePlan) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from streaming_ext.dataset.layout import EXTENDING, MANIFEST, SHUFFLE_FOLDER
 from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, command
 from tasks.core.outputs.whole import digests_of
 from tasks.core.shuffle.gathering import Gathering
 from tasks.core.storage import Storage
@@ -39,7 +39,7 @@ def require_can_be_made_again(storage: Storage, manifest: Manifest, lost: Sequen
         raise ConfigMismatchError(
             f"{storage} was extended, and lost {', '.join(lost)}. This run would "
             "publish it without its older generations: "
-            f"`shardmill extend {storage} SOURCE...` with the same sources makes again what "
+            f"{command('extend', storage, 'SOURCE...')} with the same sources makes again what "
             "was lost."
         )
     if gone := {file.path for file in digests_of(manifest)} & set(lost):

@@ -17,7 +17,7 @@ from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError, command
 from tasks.core.outputs.whole import lost_files
 from tasks.core.shuffle.run_record import run_record_of
 from tasks.core.storage import Storage
@@ -97,8 +97,8 @@ def without_lost_files(
             whole[part] = record
         elif published:
             raise CorruptDatasetError(
-                f"{storage} is published, but {lost[0]} is missing or cut short. `shardmill verify "
-                f"{storage}` tells all; {to_mend(extended=extended)}."
+                f"{storage} is published, but {lost[0]} is missing or cut short. "
+                f"{command('verify', storage)} tells all; {to_mend(extended=extended)}."
             )
     return whole
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.record import PartRecord
-from streaming_ext.errors import CorruptDatasetError
+from streaming_ext.errors import CorruptDatasetError, command
 from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
 from tasks.core.reading.opened import damaged
 from tasks.core.reading.whole_documents import Documents, Ids, Ints
@@ -72,6 +72,6 @@ def _checked(
     if not np.array_equal(found, ends):
         raise CorruptDatasetError(
             f"{files.storage}: documents of {split} in part {record.part:05} do not end where "
-            f"{record.documents.path} says. `shardmill verify {files.storage}` checks every file."
+            f"{record.documents.path} says. {command('verify', files.storage)} checks every file."
         )
     return Documents(stream, ends)

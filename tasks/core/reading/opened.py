@@ -5,7 +5,7 @@ from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import listed_record, manifest_of
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord
-from streaming_ext.errors import CorruptDatasetError
+from streaming_ext.errors import CorruptDatasetError, command
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
 from tasks.core.storage import Storage
 
@@ -42,7 +42,7 @@ def read_listed(files: DatasetFiles, file: FileRecord, *, limit: int = MAX_JSON_
 def damaged(files: DatasetFiles, path: str, error: Exception) -> CorruptDatasetError:
     """An error that names the file, and what to do."""
     return CorruptDatasetError(
-        f"{files.storage}/{path}: {error}. `shardmill verify {files.storage}` checks every file."
+        f"{files.storage}/{path}: {error}. {command('verify', files.storage)} checks every file."
     )
 
 

@@ -16,7 +16,7 @@ from streaming_ext.dataset.spec import DatasetSpec, SubsetRule
 from streaming_ext.errors import NotADatasetError, UsageError
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.moving.begun import begin, is_begun
+from tasks.core.moving.begun import begin, is_begun, require_not_older
 from tasks.core.moving.contents import records_of
 from tasks.core.outputs.whole import lost_files
 from tasks.core.planning.plan import scratch_folder
@@ -274,10 +274,12 @@ def _without_what_is_done(plan: SubsetPlan, output: Storage) -> SubsetPlan:
     except NotADatasetError:
         there = None
     if there is not None:
+        if there.spec.subset is not None and there.spec.subset != plan.spec.subset:
+            require_not_older(output, there.spec.subset.of, plan.original)
         there.spec.require_same(plan.spec, where=str(output))
         todo = _missing(plan, output)
         return replace(plan, todo=todo, published=not todo)
-    if is_begun(output, output.list(), _mark(plan)):
+    if is_begun(output, output.list(), _mark(plan), original=plan.original):
         return replace(plan, todo=_missing(plan, output))
     return plan
 

@@ -18,7 +18,9 @@ from tasks.core.moving.plan import plan_copy
 from tasks.core.storage import open_storage
 from tasks.core.verify.verify import verify
 from tests.tasks.core.exports.exporting import content, exported
+from tests.tasks.core.extending.extended import extended, write_source
 from tests.tasks.core.moving.moved import begin, copied, finish
+from tests.tasks.core.subsets.test_subset import subset
 
 
 def planned(original: Path, output: Path) -> CopyConfig:
@@ -73,12 +75,15 @@ def test_what_there_is_no_copy_of_yet(first: Path, tmp_path: Path) -> None:
 
 
 def test_a_damaged_original_is_not_copied(first: Path, tmp_path: Path) -> None:
-    original = Path(shutil.copytree(first, tmp_path / "original"))
+    original = Path(shutil.copytree(first, tmp_path / "the original"))
     shard = sorted((original / "train/00001").iterdir())[0]
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
     shard.write_bytes(data)
-    with pytest.raises(CorruptDatasetError, match=rf"train/00001/{shard.name}: its content hash"):
+    with pytest.raises(
+        CorruptDatasetError,
+        match=rf"train/00001/{shard.name}: its content hash .* `shardmill verify '{original}'`",
+    ):
         copied(original, tmp_path / "copy")
     assert not (tmp_path / "copy/train/00001" / shard.name).exists()
     assert not (tmp_path / "copy/parts/00001.json").exists()
@@ -128,3 +133,29 @@ def test_what_a_copy_lost_is_found_and_put_there_again(first: Path, tmp_path: Pa
     assert copied(first, output).todo == (0,)
     assert compare_copy(open_storage(str(first)), open_storage(str(output))).sound
     assert content(output) == content(first)
+
+
+def test_what_was_begun_before_an_extension_begins_anew(first: Path, tmp_path: Path) -> None:
+    """Said in one sentence, of copies, exports and subsets; a copy can be extended."""
+    dataset = Path(shutil.copytree(first, tmp_path / "dataset"))
+    begin(
+        plan_copy(planned(dataset, tmp_path / "begun"), open_storage(str(tmp_path / "begun"))), [0]
+    )
+    copied(dataset, tmp_path / "copy")
+    exported(dataset, tmp_path / "export", "nanogpt")
+    subset(dataset, tmp_path / "subset", documents=5)
+    sources = [
+        write_source(tmp_path / f"{number}.parquet", [f"A newer text, {number}."])
+        for number in range(2)
+    ]
+    extended(dataset, sources[0])
+    for name in ("begun", "copy"):
+        with pytest.raises(ConfigMismatchError, match=f"{name} is of this dataset as it was"):
+            copied(dataset, tmp_path / name)
+    with pytest.raises(ConfigMismatchError, match="export is of this dataset as it was before"):
+        exported(dataset, tmp_path / "export", "nanogpt")
+    with pytest.raises(ConfigMismatchError, match="subset is of this dataset as it was before"):
+        subset(dataset, tmp_path / "subset", documents=5)
+    copied(dataset, tmp_path / "again")
+    extended(tmp_path / "again", sources[1])
+    assert verify(open_storage(str(tmp_path / "again")), deep=True).findings == ()
