@@ -27,7 +27,7 @@ class LitdataSet(TokenSetFormat):
 
     def pin(self, file: SetFile, options: IdOptions) -> str:
         """Of the index of all chunks."""
-        return pin_of(file.folder, [_INDEX])
+        return pin_of(file.folder, (_INDEX,))
 
     def glance(self, file: SetFile, options: IdOptions) -> None:
         """Read the index alone."""

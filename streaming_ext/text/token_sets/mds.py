@@ -17,7 +17,7 @@ from streaming_ext.errors import CorruptDatasetError, SourceError, UsageError
 from streaming_ext.text.documents.options import IdOptions, ReadOptions
 from streaming_ext.text.documents.source_format import Span
 from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, held_ids
-from streaming_ext.text.token_sets.files.set_file import Folder, SetFile, pin_of_all, set_file
+from streaming_ext.text.token_sets.files.set_file import Folder, SetFile, pin_of, set_file
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 _PACKED = ("", ".zstd", ".gz", ".bz2")
@@ -71,7 +71,7 @@ class MdsSet(TokenSetFormat):
     def pin(self, file: SetFile, options: IdOptions) -> str:
         """Of the index, and of all that it lists."""
         listed = _listed(file, options.dtype)
-        return pin_of_all(listed.folder, (*self.suffixes, _INDEX))
+        return pin_of(listed.folder, (_INDEX, *listed.table.names))
 
     def glance(self, file: SetFile, options: IdOptions) -> None:
         """Read the index alone."""

@@ -30,7 +30,7 @@ class MegatronSet(TokenSetFormat):
 
     def pin(self, file: SetFile, options: IdOptions) -> str:
         """Of the index."""
-        return pin_of(file.folder, [_index(file)])
+        return pin_of(file.folder, (_index(file),))
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """The ids, and where documents begin, as the index tells.

@@ -26,7 +26,7 @@ class NanotronSet(TokenSetFormat):
 
     def pin(self, file: SetFile, options: IdOptions) -> str:
         """Of the ends of its documents."""
-        return pin_of(file.folder, [f"{file.key}.index"])
+        return pin_of(file.folder, (f"{file.key}.index",))
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
         """The ids, and the document ends that must fill the file.

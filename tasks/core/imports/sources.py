@@ -1,6 +1,6 @@
 """The files of a token set."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
@@ -13,13 +13,19 @@ from streaming_ext.text.token_sets.files.set_file import forget_listings
 from streaming_ext.text.token_sets.formats import token_set_format
 
 
-def list_token_files(patterns: Iterable[str], options: IdOptions) -> list[SourceFile]:
+def list_token_files(
+    patterns: Iterable[str],
+    options: IdOptions,
+    *,
+    without: Callable[[SourceFile], bool] = lambda source: False,
+) -> list[SourceFile]:
     """Find the files of a token set, each once, in the order of the numbers in their names.
 
     Args:
         patterns: files, folders (all files of the format in them, however deep), glob and brace
             patterns, on disk or as s3://, gs://, az:// or hf:// URLs.
         options: name the format.
+        without: which ones are left out, such as those of the output.
 
     Raises:
         UsageError: a pattern matches nothing, or lies where no files are listed.
@@ -29,7 +35,7 @@ def list_token_files(patterns: Iterable[str], options: IdOptions) -> list[Source
     forget_listings()
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
-        matches = _match(pattern, reads.is_in_folder)
+        matches = [s for s in _match(pattern, reads.is_in_folder) if not without(s)]
         if not matches:
             raise UsageError(
                 f"{pattern}: no {' or '.join(reads.suffixes)} file of {options.set_format} there."

@@ -47,16 +47,17 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
     listed, known = _listings.pop(key, (0.0, ()))
     if known and time.monotonic() - listed < _LISTING_SECONDS:
         return known, ()
+    without = made_by_output(config.output)
     sources = (
         list_sources(
             config.sources,
             max_files=config.max_files,
             hub_config=config.hub_config,
             any_name=options.source_format is not None,
-            without=made_by_output(config.output),
+            without=without,
         )
         if options.ids is None
-        else list_token_files(config.sources, options.ids)
+        else list_token_files(config.sources, options.ids, without=without)
     )
 
     def check(source: SourceFile) -> str | None:

@@ -198,7 +198,8 @@ def folder_of(url: str) -> _Elsewhere:
     return _Elsewhere(url)
 
 
-def pin_of(folder: Folder, names: Iterable[str]) -> str:
+@lru_cache(64)
+def pin_of(folder: Folder, names: tuple[str, ...]) -> str:
     """What changes with the files of these names, with which there are, and with their bytes."""
     found = ((name, folder.open(name)) for name in names)
     told = [f"{name} {file.state}" for name, file in found if file is not None]
@@ -207,8 +208,11 @@ def pin_of(folder: Folder, names: Iterable[str]) -> str:
 
 @lru_cache(64)
 def pin_of_all(folder: Folder, suffixes: tuple[str, ...]) -> str:
-    """The same for all files of a folder whose names end so."""
-    return pin_of(folder, sorted(name for name in folder.names() if name.endswith(suffixes)))
+    """The same for all files of a folder whose names end so, but not for those below it."""
+    return pin_of(
+        folder,
+        tuple(sorted(n for n in folder.names() if n.endswith(suffixes) and "/" not in n)),
+    )
 
 
 def forget_listings() -> None:
@@ -216,6 +220,7 @@ def forget_listings() -> None:
     from streaming_ext.text.token_sets.files.listed import forget
 
     forget()
+    pin_of.cache_clear()
     pin_of_all.cache_clear()
 
 

@@ -198,3 +198,14 @@ def test_what_is_of_no_use_is_refused(dataset: Path, own: dict[str, Any], tmp_pa
     with pytest.raises(UsageError, match=r"no \.npy file of olmo there"):
         planned("olmo", dataset, tmp_path / "out", **own)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_output_below_its_source_is_no_source(
+    dataset: Path, own: dict[str, Any], tmp_path: Path
+) -> None:
+    """The same command again finds the files that it made beside those that it read."""
+    source = exported(dataset, tmp_path / "export", "webdataset")
+    made = imported("webdataset", source, source / "out", **own, output_format="webdataset")
+    again, storage = planned("webdataset", source, made, **own, output_format="webdataset")
+    storage.close()
+    assert again.published
