@@ -33,6 +33,7 @@ def tokenize(run: Run, part: Part, fetched: int = 0) -> TokenizedPart:
             spec=plan.spec,
             first_source=plan.first_sources[part.number] if plan.first_sources else 0,
             first=plan.first_part,
+            one_run=run.storage.remote,  # each part of the second stage asks for a range of each
             known_on=str(run.storage) if finds_copies(plan.spec, run.storage) else None,
         ),
         on_progress=run.follow(part),

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from tasks.core.shuffle.run_writer import BLOCK_BYTES
+from tasks.core.shuffle.run_writer import BLOCK_BYTES, MOST_BLOCKS
 
 Resource = Literal["network", "cpu", "disk", "requests"]
 
@@ -70,6 +70,7 @@ class SecondStage:
         digests: bytes of the hashes that are compared between the stages.
         ranges: of hashes, which are compared one after another.
         kept: bytes of the hashes that stay in the dataset, a file for each of these ranges.
+        merged: what a part of the first stage sorts becomes one run, on scratch.
     """
 
     bytes: float
@@ -79,11 +80,20 @@ class SecondStage:
     digests: float = 0.0
     ranges: int = 0
     kept: float = 0.0
+    merged: bool = False
 
     @property
     def ranges_of_runs(self) -> int:
         """How often a part reads from a run."""
         return self.runs * self.parts if self.shuffled else self.runs
+
+    @property
+    def bytes_beyond(self) -> float:
+        """What is read that no part asks for: a range begins and ends within a block."""
+        if not self.shuffled:
+            return 0.0
+        block = max(BLOCK_BYTES, self.bytes / max(self.runs, 1) / MOST_BLOCKS)
+        return self.ranges_of_runs * block  # half of one at each end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,9 +157,8 @@ def cost(work: Work, machines: Machines) -> Cost:
     runs = second.bytes + second.digests
     uploaded = output + runs if work.uploads else 0.0
     gets, puts = _requests(work, fetched)
-    if work.uploads:  # a range that is read begins and ends within a block, half of each beyond it
-        beyond = second.ranges_of_runs * BLOCK_BYTES if second.shuffled else 0
-        fetched += runs + beyond
+    if work.uploads:
+        fetched += runs + second.bytes_beyond
     written = output + runs + fetched  # parts lie packed on scratch, and keep their place on a disk
     lanes = machines.hosts * machines.workers
     of_file = work.text_a_byte / machines.text_rate
@@ -237,5 +246,8 @@ def _scratch(work: Work, machines: Machines, source: float) -> float:
         held = max(held, work.second.bytes + work.second.digests)
     packed = held / max(source, 1) * largest
     waiting = min(AHEAD_BYTES, PARTS_AHEAD * largest)
+    merging = 0.0
+    if work.second is not None and work.second.merged:  # beside what it is merged of
+        merging = min(machines.workers, in_hand) * work.second.bytes / max(source, 1) * largest
     files = (min(machines.workers, in_hand) * largest + waiting) * work.fetched_a_byte
-    return in_hand * packed + files
+    return in_hand * packed + merging + files

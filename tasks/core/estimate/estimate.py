@@ -238,7 +238,7 @@ def _reckon(
         shards=shards,
         uploads=remote,
         in_pieces=not footers[0].source.url.startswith(("hf://", "http://", "https://")),
-        second=second_stage(looked.parts, tokens.value, documents.value, spec),
+        second=second_stage(looked.parts, tokens.value, documents.value, spec, remote=remote),
     )
     machines = Machines(
         hosts=config.hosts,

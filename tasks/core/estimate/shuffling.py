@@ -16,7 +16,7 @@ from tasks.core.shuffle.run_writer import DOCUMENT_BYTES, RUN_BYTES
 
 
 def second_stage(
-    parts: Sequence[int], tokens: float, documents: float, spec: DatasetSpec
+    parts: Sequence[int], tokens: float, documents: float, spec: DatasetSpec, *, remote: bool
 ) -> SecondStage | None:
     """What the second stage has to do, before copies are left out; None where there is none.
 
@@ -25,6 +25,7 @@ def second_stage(
         tokens: of all documents, end-of-text ids counted.
         documents: how many.
         spec: of the dataset.
+        remote: the output is an object store, where a part's runs are merged into one.
     """
     if not spec.two_stages:
         return None
@@ -34,7 +35,7 @@ def second_stage(
     runs, after = len(parts), len(parts)
     if shuffled:
         each = np.array(parts) * ((id_bytes + a_document * documents) / max(sum(parts), 1))
-        runs = int(np.ceil(each / RUN_BYTES).sum())
+        runs = len(parts) if remote else int(np.ceil(each / RUN_BYTES).sum())
         after = num_parts(round(id_bytes), spec.shard_size)
     digests = documents * ENTRY_BYTES if spec.deduplicate is not None else 0.0
     return SecondStage(
@@ -44,5 +45,6 @@ def second_stage(
         shuffled=shuffled,
         digests=digests,
         ranges=ceil(digests / RANGE_BYTES),
+        merged=remote and shuffled,
         kept=documents * BYTES_A_ROW if digests else 0.0,
     )

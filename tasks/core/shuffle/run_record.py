@@ -53,6 +53,10 @@ class Run(Value):
     counts: str
     digests: str
 
+    def at(self, path: str) -> "Run":
+        """The same under another name."""
+        return self.model_copy(update={"file": self.file.model_copy(update={"path": path})})
+
 
 def told(array: npt.NDArray[Any]) -> str:
     """An array as text."""

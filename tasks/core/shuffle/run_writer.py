@@ -10,7 +10,7 @@ and, where columns are kept, what `kept_in_runs` puts behind.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ RUN_BYTES: Final = 384 * 2**20  # of a run, sorted in memory
 BLOCK_BYTES: Final = 2**16  # about; a reader takes whole blocks
 DOCUMENT_BYTES: Final = 33  # of a document in a block beside its ids
 _TAKEN_BYTES = 2**24  # of ids that are put in order at a time
-_MOST_BITS = 16
+MOST_BLOCKS: Final = 2**16  # of a run: the index of all runs is in memory
 
 
 class RunWriter:
@@ -121,6 +121,7 @@ class RunWriter:
         """Write the last run; returns all of them."""
         if self._documents:
             self._flush()
+        self._room = self._room[:0].copy()
         return self.runs
 
     def _flush(self) -> None:
@@ -141,20 +142,15 @@ class RunWriter:
         firsts = np.searchsorted(columns[0], block_starts(bits))
         firsts = np.append(firsts, len(keys))
         starts = np.concatenate([[0], np.cumsum(columns[3].astype(np.int64) + 1)]) * itemsize
-        path = run_path(self._part, len(self.runs))
-        file = self._folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        digests = np.zeros(len(firsts) - 1, "<u8")
-        offsets = np.zeros(len(firsts), "<i8")
-        whole = xxhash.xxh3_128()
-        with file.open("xb") as out:
+        run = RunFile(self._folder, run_path(self._part, len(self.runs)), 2**bits)
+        with run:
             block = 0
-            while block < len(digests):
+            while block < 2**bits:
                 # as many blocks as fill what is put in order at a time
                 beyond = np.searchsorted(
                     starts[firsts], int(starts[firsts[block]]) + _TAKEN_BYTES, side="right"
                 )
-                after = min(max(int(beyond) - 1, block + 1), len(digests))
+                after = min(max(int(beyond) - 1, block + 1), 2**bits)
                 first, last = int(firsts[block]), int(firsts[after])
                 taken = memoryview(b"")
                 if last > first:
@@ -168,25 +164,62 @@ class RunWriter:
                         data += packed(
                             kept, [column.slice(begin, end - begin) for column in values]
                         )
-                    out.write(data)
-                    whole.update(data)
-                    digests[number] = xxhash.xxh3_64_intdigest(data)
-                    offsets[number + 1] = offsets[number] + len(data)
+                    run.add(data, end - begin)
                 block = after
-        self.runs.append(
-            Run(
-                file=FileRecord(path=path, size=int(offsets[-1]), xxh128=whole.hexdigest()),
-                offsets=told(offsets),
-                counts=told(np.diff(firsts).astype("<i8")),
-                digests=told(digests),
-            )
-        )
+        self.runs.append(run.told)
         self._begin()
+
+
+class RunFile:
+    """The file of a sorted run, open for writing block by block."""
+
+    def __init__(self, folder: Path, path: str, blocks: int) -> None:
+        """Make it.
+
+        Args:
+            folder: on scratch.
+            path: of the run, below that.
+            blocks: that it will have.
+        """
+        self._path, self._file = path, folder / path
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._out = self._file.open("xb")
+        self._whole = xxhash.xxh3_128()
+        self._digests = np.zeros(blocks, "<u8")
+        self._counts = np.zeros(blocks, "<i8")
+        self._offsets = np.zeros(blocks + 1, "<i8")
+        self._block = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._out.close()
+
+    def add(self, data: bytes, documents: int) -> None:
+        """Append the next block."""
+        self._out.write(data)
+        self._whole.update(data)
+        self._digests[self._block] = xxhash.xxh3_64_intdigest(data)
+        self._counts[self._block] = documents
+        self._offsets[self._block + 1] = self._offsets[self._block] + len(data)
+        self._block += 1
+
+    @property
+    def told(self) -> Run:
+        """What the record of the part tells of it, once it is written."""
+        size, xxh128 = int(self._offsets[-1]), self._whole.hexdigest()
+        return Run(
+            file=FileRecord(path=self._path, size=size, xxh128=xxh128),
+            offsets=told(self._offsets),
+            counts=told(self._counts),
+            digests=told(self._digests),
+        )
 
 
 def block_bits(size: int) -> int:
     """How many bits of a key tell the block of a run of so many bytes."""
-    return min(_MOST_BITS, max(0, (size // BLOCK_BYTES).bit_length()))
+    return min(MOST_BLOCKS.bit_length() - 1, max(0, (size // BLOCK_BYTES).bit_length()))
 
 
 def block_starts(bits: int) -> npt.NDArray[np.uint64]:

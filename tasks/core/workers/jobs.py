@@ -164,6 +164,7 @@ class TokenizeJob(Job[TokenizedPart]):
         tokenizer_folder: what `Tokenizer.save` wrote.
         first_source: number of the source of the first piece, where documents are shuffled.
         first: number of the first part of the run.
+        one_run: a shuffled part becomes one run, however large it is.
         known_on: the output, where copies of texts of its earlier parts need not be tokenized.
     """
 
@@ -176,6 +177,7 @@ class TokenizeJob(Job[TokenizedPart]):
     spec: DatasetSpec
     first_source: int = 0
     first: int = 0
+    one_run: bool = False
     known_on: str | None = None
 
     def read_answer(self, line: bytes) -> Answer[TokenizedPart]:

@@ -20,6 +20,7 @@ from tasks.core.deduplicate.kept_order import KeptOrderRun
 from tasks.core.outputs.contract import Memories
 from tasks.core.outputs.part_files import PartFiles
 from tasks.core.reading.part_documents import PartDocuments
+from tasks.core.shuffle.merged_run import merged
 from tasks.core.shuffle.run_record import Run
 from tasks.core.shuffle.run_writer import RunWriter
 
@@ -151,6 +152,7 @@ class Sorted:
         *,
         first_source: int,
         documents: PartDocuments,
+        one_run: bool = False,
     ) -> None:
         """Begin with no run.
 
@@ -160,8 +162,10 @@ class Sorted:
             spec: with the shuffle.
             first_source: number of the source of its first piece; those of further pieces follow.
             documents: of the part, as they are read.
+            one_run: in the end all runs are merged into one.
         """
         self._spec, self._first_source = spec, first_source
+        self._folder, self._part, self._one_run = folder, part, one_run
         self._writer = RunWriter(folder, part, spec)
         self._digests = DigestRuns(folder, part)
         self._of_pieces = _OfPieces(documents)
@@ -195,6 +199,8 @@ class Sorted:
     def finish(self) -> dict[Split, SplitPart]:
         """Write the last run, and say what each split holds; nothing is packed."""
         self.runs, self.digests = tuple(self._writer.finish()), self._digests.finish()
+        if self._one_run and len(self.runs) > 1:
+            self.runs = (merged(self._folder, self._part, self._spec, self.runs),)
         return _counted(self._writer.counts, self._spec)
 
 

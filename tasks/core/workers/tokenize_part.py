@@ -94,7 +94,7 @@ def tokenize_part(
             sink = KeptInOrder(folder, job.part.number, job.spec, pins.documents)
         else:
             sink = Sorted(folder, job.part.number, job.spec, first_source=job.first_source,
-                          documents=pins.documents)  # fmt: skip
+                          documents=pins.documents, one_run=job.one_run)  # fmt: skip
         if known is not None:
             known.begin(job.part.number)
         counts = _tokenize_batches(pins, tokenizer, engine, sink, report, known=known)

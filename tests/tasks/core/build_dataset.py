@@ -101,6 +101,7 @@ def tokenize_all(plan: RunPlan, storage: Storage) -> None:
             tokenizer_folder=str(plan.tokenizer_folder),
             engine="reference",
             spec=plan.spec,
+            one_run=storage.remote,
             first_source=plan.first_sources[part] if plan.first_sources else 0,
         )
         tokenize_part(job, tokenizer, ReferenceEngine(tokenizer), known=known)

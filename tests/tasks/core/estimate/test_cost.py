@@ -14,12 +14,17 @@ from tasks.core.estimate.cost import (
     PARTS_AHEAD,
     READ_RATE,
     SECONDS_A_FILE,
+    Cost,
     Machines,
     SecondStage,
     Work,
     cost,
     makespan,
 )
+from tasks.core.estimate.estimate import parts_of_alike
+from tasks.core.estimate.shuffling import second_stage
+from tasks.core.shuffle.run_writer import MOST_BLOCKS
+from tests.tasks.core.doubles import make_spec
 
 MB = 10**6
 WORK = Work(
@@ -172,6 +177,50 @@ def test_a_shuffle_writes_runs_and_reads_ranges_of_them() -> None:
     # the runs, their records, the shards, and two files a part
     assert stored.puts == 40 + 40 + 80 + 2 * 10
     assert stored.fetched >= 4000 * MB
+
+
+def test_a_merged_run_lies_twice_on_scratch() -> None:
+    second = SecondStage(bytes=4000 * MB, runs=40, parts=10)
+    stored = replace(WORK, second=second, uploads=True)
+    merged = replace(WORK, second=replace(second, merged=True), uploads=True)
+    more = cost(merged, MACHINES).scratch - cost(stored, MACHINES).scratch
+    assert more == 4 * 100 * MB  # of each worker that of the part in hand
+
+
+def test_fifteen_terabytes_of_text_through_object_storage() -> None:
+    """32 hosts of 16 cores at 10 Gbit/s, as docs/shuffle.md has them, for two sizes of parts."""
+    spec = make_spec(shuffle="documents", shard_size=64 * 2**20)
+    text, tokens, documents = 15e12, 4.34e12, 5e9
+    machines = Machines(
+        hosts=32, workers=16, text_rate=60 * MB, link=1250 * MB, disk=None, request_rate=3500
+    )
+    found: dict[int, tuple[SecondStage, Cost]] = {}
+    for size in (2**30, 12 * 2**30):
+        files = parts_of_alike(
+            2**30, round(0.4 * text / 2**30), part_size=size, min_part_size=size, may_be_cut=True
+        )
+        second = second_stage(files, tokens, documents, spec, remote=True)
+        assert second is not None
+        work = Work(
+            files=files, text_a_byte=2.5, fetched_a_byte=1.0, tokens=tokens, stored=0.37 * text,
+            documents_bytes=0.01 * tokens, shards=round(0.59 * text / spec.shard_size),
+            uploads=True, in_pieces=True, second=second,
+        )  # fmt: skip
+        found[size] = second, cost(work, machines)
+    usual, large = (second.ranges_of_runs / 1e6 for second, _ in found.values())
+    assert 115 < usual < 130  # millions
+    assert 9 < large < 11
+    second, taken = found[12 * 2**30]
+    assert second.runs < machines.hosts * machines.workers  # each worker tokenizes one part
+    # $0.40 a million GET, $5 a million PUT
+    assert taken.gets / 1e6 * 0.4 + taken.puts / 1e6 * 5 < 7
+    assert taken.bottleneck == "requests"
+    assert taken.seconds / 3600 < 1.1
+    assert found[2**30][1].seconds / 3600 > 9
+    assert taken.busy["network"] < 10 * 60
+    assert taken.busy["cpu"] < 15 * 60
+    # each worker holds the index of all runs: offsets, counts and hashes of their blocks
+    assert second.runs * MOST_BLOCKS * 24 < 0.8e9
 
 
 def test_copies_are_looked_for_by_ranges_of_hashes() -> None:

@@ -8,10 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shuffled.keys import KEY_BITS, document_keys
 from streaming_ext.dataset.spec import DatasetSpec
+from tasks.core.shuffle.merged_run import merged
 from tasks.core.shuffle.range_documents import RangeDocuments, documents_of_range
 from tasks.core.shuffle.run_index import RunIndex
+from tasks.core.shuffle.run_record import run_path
 from tasks.core.shuffle.run_writer import RunWriter
 from tasks.core.storage import LocalStorage
 from tests.tasks.core.doubles import make_spec
@@ -24,25 +27,40 @@ def spec() -> DatasetSpec:
     return make_spec(shuffle="documents", shuffle_seed=3, keep_columns=KEPT)
 
 
-@pytest.fixture
-def index(tmp_path: Path, spec: DatasetSpec, monkeypatch: pytest.MonkeyPatch) -> RunIndex:
+@pytest.fixture(params=["one run a part", "several", "merged", "merged at once"])
+def index(
+    tmp_path: Path, spec: DatasetSpec, monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> RunIndex:  # fmt: skip
     """Document d of part p: d % 7 + 1 times the id 100 p + d, an end-of-text id behind."""
     monkeypatch.setattr("tasks.core.shuffle.run_writer.BLOCK_BYTES", 200)
+    if request.param == "merged":
+        monkeypatch.setattr("tasks.core.shuffle.merged_run._STEP_BYTES", 500)
+    several = request.param != "one run a part"
     runs = []
     for part in range(RUNS):
-        writer = RunWriter(tmp_path, part, spec)
-        rows = np.arange(DOCUMENTS)
-        writer.add(
-            np.concatenate([ids_of(part, row) for row in range(DOCUMENTS)]),
-            sources=np.full(DOCUMENTS, part),
-            places=rows,
-            rows=rows,
-            lengths=rows % 7 + 1,
-            sizes=rows + 9,
-            in_holdout=rows % 5 == 0,
-            values=[pa.array([f"{part} {row}" for row in range(DOCUMENTS)], pa.large_string())],
-        )
-        runs.append((part, writer.finish()))
+        writer = RunWriter(tmp_path, part, spec, run_bytes=1500 if several else None)
+        for first in range(0, DOCUMENTS, 10):
+            rows = np.arange(first, first + 10)
+            writer.add(
+                np.concatenate([ids_of(part, row) for row in rows]),
+                sources=np.full(10, part),
+                places=rows,
+                rows=rows,
+                lengths=rows % 7 + 1,
+                sizes=rows + 9,
+                in_holdout=rows % 5 == 0,
+                values=[pa.array([f"{part} {row}" for row in rows], pa.large_string())],
+            )
+        found = writer.finish()
+        assert (len(found) > 1) is several
+        if request.param.startswith("merged"):
+            found = [merged(tmp_path, part, spec, found)]
+            files = {file.relative_to(tmp_path).as_posix() for file in tmp_path.rglob("*.run")}
+            assert files == {run_path(number, 0) for number in range(part + 1)}
+            data = (tmp_path / run_path(part, 0)).read_bytes()
+            assert found[0].file == FileRecord.of(run_path(part, 0), data)
+        runs.append((part, found))
     return RunIndex.of_runs(
         runs,
         piece_firsts=np.arange(RUNS + 1),

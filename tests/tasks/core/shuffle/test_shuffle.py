@@ -30,7 +30,9 @@ from streaming_ext.errors import (
 from streaming_ext.text.sources import list_sources
 from streaming_ext.trace import trace_step
 from tasks.core.config import ShardConfig
+from tasks.core.estimate.shuffling import second_stage
 from tasks.core.outputs.part_files import PartFiles
+from tasks.core.outputs.publish import publish
 from tasks.core.planning.look import look, take_up
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.shuffle.arrange import arrange
@@ -168,6 +170,41 @@ def test_small_runs(
     tokenize_all(plan, storage)
     assert len(storage.list("shuffle")) > 3 * FILES
     assert hash_of(build(lines, tmp_path / "many", vocabulary)) == whole
+
+
+class Counting(LocalStorage):
+    """A store that counts the ranges of runs that it is asked for."""
+
+    asked = 0
+
+    @property
+    def remote(self) -> bool:
+        return True
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        self.asked += path.endswith(".run")
+        return super().read_range(path, start, end)
+
+
+def test_a_store_is_asked_once_for_each_part_of_each_stage(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = hash_of(build(lines, tmp_path / "one", vocabulary))
+    monkeypatch.setattr("streaming_ext.text.documents.json.lines.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("tasks.core.shuffle.run_writer.RUN_BYTES", 9000)
+    plan, _ = begin(lines, tmp_path / "many", vocabulary)
+    storage = Counting(tmp_path / "many")
+    tokenize_all(plan, storage)
+    runs = [path for path in storage.list("shuffle") if path.endswith(".run")]
+    assert len(runs) == FILES
+    second = arrange(plan, storage)
+    gather_all(second, storage)
+    told = second_stage([1000] * FILES, 1.0, 1.0, plan.spec, remote=True)
+    assert told is not None
+    assert storage.asked == replace(told, parts=len(second.parts)).ranges_of_runs
+    publish(second, storage)
+    storage.close()
+    assert hash_of(tmp_path / "many") == whole
 
 
 def begin(
