@@ -6,7 +6,7 @@ from itertools import islice
 
 from streaming_ext.errors import UsageError
 from streaming_ext.transforms.block import Block, Sample
-from streaming_ext.transforms.flow import Flow, Opening, State
+from streaming_ext.transforms.flow import Flow, Opening, Passes, State
 
 _MOST = 1024  # samples at once: they are made ahead of their use
 
@@ -45,6 +45,10 @@ class SequenceFlow(Flow):
     def close(self) -> None:
         pass
 
+    def passes(self) -> Passes:
+        ended = self._next // len(self._sequence) if self._repeat else 0
+        return Passes(ended, ended)
+
 
 def _endless(source: str) -> UsageError:
     return UsageError(f"{source}(repeat=True) without a sample never ends.")
@@ -68,6 +72,7 @@ class IterableFlow(Flow):
         self._read = 0 if state is None else int(state["read"])  # of this epoch
         self._before = 0 if state is None else int(state["before"])  # in the epochs before
         self._left = self._begin(self._read)
+        self._passes = 0  # that ended since
 
     def _begin(self, skip: int) -> Iterator[Sample]:
         left = iter(self._iterable)
@@ -90,6 +95,7 @@ class IterableFlow(Flow):
                 raise _endless("from_iterable")
             self._before += self._read
             self._read = 0
+            self._passes += 1
             self._left = self._begin(0)
             return Block(samples=[])
         offset = (self._first - self._before - self._read) % self._step
@@ -101,6 +107,9 @@ class IterableFlow(Flow):
 
     def close(self) -> None:
         pass
+
+    def passes(self) -> Passes:
+        return Passes(self._passes, self._passes)
 
 
 def open_sequence(

@@ -8,7 +8,7 @@ them were used already.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from streaming_ext.errors import UsageError
 from streaming_ext.transforms.block import Block, concat
@@ -39,6 +39,18 @@ class Opening:
         return replace(self, columns=frozenset({column}), text=column)
 
 
+class Passes(NamedTuple):
+    """Whole passes of a source that begins anew for ever, up to the sample that was given last.
+
+    Attributes:
+        least: so many ended.
+        most: no more did.
+    """
+
+    least: int
+    most: int
+
+
 class Flow(ABC):
     """Samples of one pass through a step of a chain."""
 
@@ -57,9 +69,13 @@ class Flow(ABC):
     def close(self) -> None:
         """Stop what runs in the background."""
 
+    def passes(self) -> Passes:
+        """After which the same samples come again; none where they end, or where nobody knows."""
+        return Passes(0, 0)
+
 
 class Through(Flow):
-    """A step that holds nothing back: it stands where its source does."""
+    """A step of single samples that holds nothing back: it stands where its source does."""
 
     def __init__(self, source: Flow) -> None:
         self.source = source
@@ -69,6 +85,9 @@ class Through(Flow):
 
     def close(self) -> None:
         self.source.close()
+
+    def passes(self) -> Passes:
+        return self.source.passes()
 
 
 class Taken:
@@ -83,6 +102,7 @@ class Taken:
         """Begin with the first sample, or behind some that were taken before."""
         self._source = source
         self._before, self._block, self._at = source.state(), Block(samples=[]), 0
+        self._passes = source.passes()  # before the block in hand
         self._failed: BaseException | None = None
         while skip:
             if not self._fill(skip):
@@ -98,7 +118,7 @@ class Taken:
                 "another one only: dataset.iter(it.state_dict())."
             ) from self._failed
         while self._at == len(self._block):
-            self._before = self._source.state()
+            self._before, self._passes = self._source.state(), self._source.passes()
             self._block, self._at = Block(samples=[]), 0
             try:
                 block = self._source.pull(most)
@@ -135,6 +155,10 @@ class Taken:
     def close(self) -> None:
         """See `Flow.close`."""
         self._source.close()
+
+    def passes(self) -> Passes:
+        """See `Flow.passes`."""
+        return Passes(self._passes.least, self._source.passes().most)
 
 
 class Source(Protocol):

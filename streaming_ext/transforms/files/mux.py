@@ -19,7 +19,7 @@ from streaming_ext.transforms.examples import permuted
 from streaming_ext.transforms.files.ahead import Ahead, Opened
 from streaming_ext.transforms.files.known import Files
 from streaming_ext.transforms.files.pieces import PIECE_BYTES, Reading
-from streaming_ext.transforms.flow import Flow, Opening, State
+from streaming_ext.transforms.flow import Flow, Opening, Passes, State
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,6 +198,10 @@ class FilesFlow(Flow):
 
     def close(self) -> None:
         self._ahead.close()
+
+    def passes(self) -> Passes:
+        ended = self._epoch if self._repeat else 0
+        return Passes(ended, ended)
 
 
 def _in_turns(blocks: Sequence[Block]) -> Block:

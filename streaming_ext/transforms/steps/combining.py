@@ -6,7 +6,7 @@ import numpy as np
 
 from streaming_ext.sampler.order import Ints
 from streaming_ext.transforms.block import Block, concat
-from streaming_ext.transforms.flow import Flow, Opening, Source, State, Taken, inner
+from streaming_ext.transforms.flow import Flow, Opening, Passes, Source, State, Taken, inner
 
 _MOST = 4096  # samples at once
 
@@ -69,6 +69,10 @@ class InterleaveFlow(Flow):
     def close(self) -> None:
         for source in self._sources:
             source.close()
+
+    def passes(self) -> Passes:
+        each = [source.passes() for source in self._sources]
+        return Passes(min(one.least for one in each), max(one.most for one in each))
 
 
 class ConcatFlow(Flow):

@@ -7,7 +7,7 @@ import numpy as np
 
 from streaming_ext.errors import UsageError
 from streaming_ext.transforms.block import Block
-from streaming_ext.transforms.flow import Flow, Opening, Source, State, inner
+from streaming_ext.transforms.flow import Flow, Opening, Passes, Source, State, inner
 
 
 class TakeFlow(Flow):
@@ -77,6 +77,9 @@ class EnumerateFlow(Flow):
     def close(self) -> None:
         self._source.close()
 
+    def passes(self) -> Passes:
+        return self._source.passes()
+
 
 class RepeatFlow(Flow):
     """The same samples again and again."""
@@ -124,6 +127,10 @@ class RepeatFlow(Flow):
 
     def close(self) -> None:
         self._flow.close()
+
+    def passes(self) -> Passes:
+        ended = self._done if self._times is None else 0
+        return Passes(ended, ended)
 
 
 def open_take(source: Source, opening: Opening, state: State | None, *, count: int) -> Flow:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from streaming_ext.errors import UsageError
 from streaming_ext.transforms.block import Block, Sample
 from streaming_ext.transforms.flow import Flow, Opening, Source, State, Through
+from streaming_ext.transforms.steps.dropping import Dropping, DroppingFlow
 
 Function = Callable[[Sample], Any]
 Kind = Literal["map", "filter", "filter_map"]
@@ -18,6 +19,11 @@ class OfSample:
 
     function: Function
     kind: Kind
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.kind}({getattr(self.function, '__name__', type(self.function).__name__)})"
 
     def __call__(self, block: Block) -> Block:
         """The samples that it makes, or leaves."""
@@ -55,4 +61,8 @@ def open_function(
     source: Source, opening: Opening, state: State | None, *, function: OfSample
 ) -> Flow:
     """`map`, `filter` and `filter_map`: a user's function may look at any column."""
-    return BlockMap(source.open(opening.asking(None), state), function)
+    below = opening.asking(None)
+    flow = source.open(below, state)
+    if function.kind == "map":
+        return BlockMap(flow, function)
+    return DroppingFlow(flow, Dropping(function.name, source, below, function))

@@ -27,7 +27,8 @@ from torch.utils.data import get_worker_info
 from streaming_ext.errors import UsageError, WorkerDiedError
 from streaming_ext.loading.parent import end_with_parent
 from streaming_ext.transforms.block import Block, Sample
-from streaming_ext.transforms.flow import Flow, Opening, Source, State, Taken, inner
+from streaming_ext.transforms.flow import Flow, Opening, Passes, Source, State, Taken, inner
+from streaming_ext.transforms.steps.dropping import Dropping
 from streaming_ext.transforms.steps.functions import OfSample
 
 ExecutorType = Literal["thread", "process"]
@@ -177,6 +178,9 @@ def _done(future: "Future[Any]") -> Block:
 class _Unit:
     number: int
     before: State
+    begun: Passes  # of the source, before it
+    ended: Passes  # and behind it
+    size: int
     future: "Future[Any]"
 
 
@@ -216,9 +220,10 @@ class ParallelFlow(Flow):
 
     def __init__(
         self, source: Callable[[], Flow], function: Callable[[Block], Block], crew: Crew,
-        state: State | None,
+        state: State | None, *, dropping: Dropping | None = None,
     ) -> None:  # fmt: skip
         """Start the workers, and then open the source."""
+        self._dropping, self._passes, self._ended = dropping, Passes(0, 0), False
         self._crew, self._workers = crew, crew.start(function)
         try:
             self._source = Taken(source(), 0 if state is None else int(state["skip"]))
@@ -238,7 +243,7 @@ class ParallelFlow(Flow):
     def pull(self, most: int) -> Block | None:
         self._submit(most)
         units = self._waiting.units
-        if not units:
+        if not units or self._ended:
             self._workers.close()
             return None
         unit = units[0] if self._crew.ordered else self._next()
@@ -248,6 +253,10 @@ class ParallelFlow(Flow):
             self._out.add(unit.number)
             self._last.next = _Link(unit.number)
             self._last = self._last.next
+        least = min([one.begun.least for one in units] or [unit.ended.least])
+        self._passes = Passes(least, max(self._passes.most, unit.ended.most))
+        if self._dropping is not None:
+            self._ended = self._dropping.is_all(unit.size, len(made), self._passes)
         return made
 
     def _submit(self, most: int) -> None:
@@ -262,7 +271,7 @@ class ParallelFlow(Flow):
                 and waiting.next - oldest < self._crew.workers * _FARTHEST
             )
         ):
-            before = self._source.state()
+            before, begun = self._source.state(), self._source.passes()
             # Without an order, units are known by their numbers: each has so many samples.
             unit = self._crew.unit
             if self._crew.cut:
@@ -275,7 +284,9 @@ class ParallelFlow(Flow):
             number = waiting.next
             waiting.next += 1
             if number not in self._out:
-                waiting.units.append(_Unit(number, before, self._workers.submit(block)))
+                future = self._workers.submit(block)
+                ended = self._source.passes()
+                waiting.units.append(_Unit(number, before, begun, ended, len(block), future))
 
     def _next(self) -> _Unit:
         """The unit that comes out next."""
@@ -303,10 +314,17 @@ class ParallelFlow(Flow):
         self._workers.close()
         self._source.close()
 
+    def passes(self) -> Passes:
+        return self._passes
+
 
 def open_parallel(
     source: Source, opening: Opening, state: State | None, *, function: OfSample, crew: Crew
 ) -> Flow:
     """`parallel_map`, `parallel_filter` and `parallel_filter_map`."""
-    opened = partial(source.open, opening.asking(None), inner(state))
-    return ParallelFlow(opened, function, crew, state)
+    below = opening.asking(None)
+    dropping = None
+    if function.kind != "map":
+        dropping = Dropping(f"parallel_{function.name}", source, below, function)
+    opened = partial(source.open, below, inner(state))
+    return ParallelFlow(opened, function, crew, state, dropping=dropping)

@@ -7,12 +7,14 @@ Of the samples 0..9, 10 11 12 and 20..26, in chunks of 6:
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from streaming_ext.errors import UsageError
 from streaming_ext.transforms.block import Block, Ragged
-from streaming_ext.transforms.flow import Flow, Opening, Source, State, Through, inner
+from streaming_ext.transforms.flow import Flow, Opening, Source, State, inner
+from streaming_ext.transforms.steps.dropping import Dropping, DroppingFlow
 from streaming_ext.transforms.tokens.places import Places
 
 DOCUMENTS = 2**16  # that are asked for at once; their source has a limit in bytes
@@ -34,30 +36,33 @@ def columns_of(block: Block, names: Sequence[str]) -> dict[str, Ragged]:
     return found
 
 
-class ChunkFlow(Through):
-    """Rows of each sample."""
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """Rows of each sample.
 
-    def __init__(
-        self, source: Flow, length: int, names: Sequence[str], *, drop_remainder: bool
-    ) -> None:
-        super().__init__(source)
-        self._length, self._names, self._drop = length, names, drop_remainder
+    Attributes:
+        length: of a row, in tokens.
+        names: of the columns.
+        drop_remainder: whether a shorter rest is left out.
+    """
 
-    def pull(self, most: int) -> Block | None:
-        block = self.source.pull(most)
-        if block is None or not len(block):
-            return block
-        columns = columns_of(block, self._names)
+    length: int
+    names: Sequence[str]
+    drop_remainder: bool
+
+    def __call__(self, block: Block) -> Block:
+        """The rows."""
+        columns = columns_of(block, self.names)
         return Block({name: self._cut(column) for name, column in columns.items()})
 
     def _cut(self, column: Ragged) -> Ragged:
-        length, lengths = self._length, column.lengths
-        rows = lengths // length if self._drop else -(-lengths // length)
+        length, lengths = self.length, column.lengths
+        rows = lengths // length if self.drop_remainder else -(-lengths // length)
         sample = np.repeat(np.arange(len(lengths)), rows)
         number = np.arange(len(sample)) - np.repeat(np.cumsum(rows) - rows, rows)  # in its sample
         starts = column.offsets[:-1][sample] + number * length
         ends = np.minimum(starts + length, column.offsets[1:][sample])
-        if self._drop:
+        if self.drop_remainder:
             # (rows, length)
             return Ragged.regular(column.values[starts[:, None] + np.arange(length)])
         kept = column.values[column.offsets[0] : column.offsets[-1]]
@@ -115,8 +120,9 @@ def open_chunk(
     drop_remainder: bool,
 ) -> Flow:
     """`chunk`."""
-    flow = source.open(opening.asking(names), state)
-    return ChunkFlow(flow, length, names, drop_remainder=drop_remainder)
+    below, chunking = opening.asking(names), Chunking(length, names, drop_remainder)
+    dropping = Dropping(f"chunk({length})", source, below, chunking)
+    return DroppingFlow(source.open(below, state), dropping)
 
 
 def open_concat_chunk(

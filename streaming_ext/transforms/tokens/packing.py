@@ -9,9 +9,15 @@ from streaming_ext.errors import UsageError
 from streaming_ext.sampler.order import Ints
 from streaming_ext.transforms.block import Block, Ragged, concat, ranges
 from streaming_ext.transforms.flow import Flow, Opening, Source, State, inner
+from streaming_ext.transforms.steps.dropping import Dropping
 from streaming_ext.transforms.steps.functions import BlockMap
 from streaming_ext.transforms.tokens.chunks import DOCUMENTS, columns_of
 from streaming_ext.transforms.tokens.places import Places
+
+
+def _short(column: Ragged, length: int) -> Ints:
+    """The samples that are not too long for a row."""
+    return np.flatnonzero(column.lengths <= length)
 
 
 def packed(lengths: Sequence[int], row: int) -> list[int]:
@@ -33,10 +39,20 @@ class PackFlow(Flow):
     """Rows of whole samples; a sample longer than a row is cut, or left out."""
 
     def __init__(
-        self, source: Flow, length: int, names: Sequence[str], *, discard_long: bool, skip: int
-    ) -> None:
+        self, source: Flow, length: int, names: Sequence[str], *, discards: Dropping | None,
+        skip: int,
+    ) -> None:  # fmt: skip
+        """Begin, or go on.
+
+        Args:
+            source: of samples.
+            length: of a row, in tokens.
+            names: of the columns.
+            discards: leaves samples out that are too long; None to cut them.
+            skip: samples of the source that rows before had.
+        """
         self._source = source
-        self._length, self._names, self._discard = length, names, discard_long
+        self._length, self._names, self._discards = length, names, discards
         self._places = Places(source.state(), skip)  # in samples
         self._open = Block(samples=[])  # samples of a row that more may go into
         self._numbers = np.empty(0, np.int64)  # of these in the source
@@ -59,10 +75,12 @@ class PackFlow(Flow):
         """Put samples behind those of the open row."""
         columns = columns_of(block, self._names) if len(block) else {}
         numbers = first + np.arange(len(block))
-        if self._discard and columns:
-            kept = np.flatnonzero(columns[self._names[0]].lengths <= self._length)
+        if self._discards is not None and columns:
+            kept = _short(columns[self._names[0]], self._length)
             columns = {name: column.gather(kept) for name, column in columns.items()}
             numbers = numbers[kept]
+            passes = self._source.passes()
+            self._ended = self._discards.is_all(len(block), len(kept), passes)
         self._open = concat([self._open, Block(columns)])
         self._numbers = np.append(self._numbers, numbers)
 
@@ -143,8 +161,13 @@ def open_packed(
     discard_long: bool,
 ) -> Flow:
     """`pack_chunk`."""
-    flow = source.open(opening.asking(names), inner(state))
-    return PackFlow(flow, length, names, discard_long=discard_long,
+    below = opening.asking(names)
+
+    def keep(block: Block) -> Block:
+        return block.gather(_short(block.tokens(names[0]), length))
+
+    discards = Dropping(f"pack_chunk({length})", source, below, keep) if discard_long else None
+    return PackFlow(source.open(below, inner(state)), length, names, discards=discards,
                     skip=int(inner(state, "skip") or 0))  # fmt: skip
 
 
