@@ -23,15 +23,13 @@ def hub_files(name: str, needed: str, wanted: str) -> tuple[Path, Path | None]:
     Raises:
         TokenizerError: there is no such file, or it cannot be had.
     """
-    import huggingface_hub
+    from huggingface_hub import constants, hf_hub_download  # no submodule comes with the package
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     unreachable = None
-    if not huggingface_hub.constants.HF_HUB_OFFLINE:
-        unreachable = _why_unreachable(huggingface_hub.constants.ENDPOINT)
-    download = partial(
-        huggingface_hub.hf_hub_download, name, local_files_only=unreachable is not None
-    )
+    if not constants.HF_HUB_OFFLINE:
+        unreachable = _why_unreachable(constants.ENDPOINT)
+    download = partial(hf_hub_download, name, local_files_only=unreachable is not None)
     try:
         path = Path(download(needed))
         try:

@@ -2,7 +2,10 @@
 
 import base64
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -279,6 +282,21 @@ class TestHubThatCannotBeReached:
         (cache / "models--org--name/refs/main").write_text("c0ffee")
         (snapshot / "tokenizer.json").write_text(tokenizer_json)
         assert load_tokenizer("org/name").kind == "huggingface"
+
+
+def test_a_process_that_imported_nothing_of_the_hub_looks_into_its_cache(tmp_path: Path) -> None:
+    code = (
+        "from streaming_ext.errors import TokenizerError\n"
+        "from streaming_ext.text.tokenizer.hub_files import hub_files\n"
+        "try: hub_files('org/name', 'tokenizer.json', 'config.json')\n"
+        "except TokenizerError as error: print(error)"
+    )
+    asked = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert asked.stdout.startswith("Cannot get tokenizer.json of the Hugging Face"), asked.stderr
 
 
 def test_an_encoding_by_name_equals_its_rank_file(
