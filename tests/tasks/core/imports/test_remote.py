@@ -15,6 +15,9 @@ from streaming_ext.storage.process_clients import object_client
 from streaming_ext.text.token_sets import megatron
 from tasks.core.storage import open_storage
 from tasks.core.verify.verify import verify
+from tasks.core.workers.jobs import FetchJob
+from tasks.core.workers.own_threads import OwnThreads
+from tests.servers.hub import Dataset, hub_server
 from tests.tasks.core.build_dataset import tokenize_all
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import documents_in, imported, planned
@@ -68,6 +71,29 @@ def test_a_set_in_a_bucket_is_what_it_is_on_disk(
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 
+@pytest.mark.parametrize("case", [CASES[0], CASES[-1]], ids=str)
+def test_a_set_of_the_hub(
+    case: Case,
+    dataset: Path,
+    own: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = made(case, dataset, tmp_path)
+    files = {
+        f"v1.0/{file.relative_to(source).as_posix()}": file.read_bytes()
+        for file in source.rglob("*")
+        if file.is_file()
+    }
+    with hub_server() as hub:
+        hub.datasets["org/ids"] = Dataset()
+        hub.datasets["org/ids"].commit(files)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+        there = imported(case.name, "hf://datasets/org/ids/v1.0", tmp_path / "there", **own)
+        assert documents_in(there) == documents_in(dataset)
+        assert verify(open_storage(str(there)), deep=True).findings == ()
+
+
 def test_a_stopped_import_goes_on_and_fetches_the_rest_alone(
     dataset: Path,
     own: dict[str, Any],
@@ -95,6 +121,22 @@ def test_a_stopped_import_goes_on_and_fetches_the_rest_alone(
     fetched = [span for kind, span in asked if kind == "bin" and span and span[1] - span[0] > 512]
     assert fetched  # and no other piece once more
     assert all(start >= last[0] - 2 for start, _ in fetched)
+
+
+def test_little_is_fetched_by_threads_of_the_command(
+    dataset: Path,
+    own: dict[str, Any],
+    upload: Upload,
+    tmp_path: Path,
+) -> None:
+    url = upload(made(CASES[5], dataset, tmp_path))
+    plan, storage = planned("nanogpt", url, tmp_path / "out", **own)
+    options = plan.spec.read_options
+    job = FetchJob(part=plan.part(0), folder=str(plan.downloads), options=options)
+    with OwnThreads(1) as threads:
+        (path,) = threads.run(job).paths
+    assert Path(path).stat().st_size == plan.part(0).size
+    storage.close()
 
 
 def test_what_lies_beside_a_file_pins_it_there_too(
