@@ -38,6 +38,7 @@ from tasks.core.exports.records import (
     record_path,
 )
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
+from tasks.core.reading.opened import open_dataset
 from tasks.core.storage import Storage, open_storage
 from tasks.core.verify.findings import Finding
 
@@ -213,8 +214,19 @@ def _open_dataset(
     try:
         found = read_dataset_manifest(storage, manifest.identity.dataset_manifest)
     except DatasetError as error:
+        older = _older_generation(storage, manifest.identity.dataset_manifest.xxh128)
+        if older is not None:
+            return (storage, older), "", []
         return None, "it is another dataset", [Finding(file=where, problem=str(error))]
     return (storage, found), "", []
+
+
+def _older_generation(storage: Storage, manifest: str) -> Manifest | None:
+    """What a dataset was before it was extended, where it was that."""
+    try:
+        return open_dataset(storage, generation=manifest)[1]
+    except (DatasetError, UsageError):
+        return None
 
 
 def _versions(libraries: Mapping[str, str]) -> str:

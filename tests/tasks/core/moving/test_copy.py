@@ -152,6 +152,8 @@ def test_what_was_begun_before_an_extension_begins_anew(first: Path, tmp_path: P
     for name in ("begun", "copy"):
         with pytest.raises(ConfigMismatchError, match=f"{name} is of this dataset as it was"):
             copied(dataset, tmp_path / name)
+    older = verify_export(open_storage(str(tmp_path / "export")))  # which is what it was
+    assert (older.sound, older.not_compared) == (True, "")
     with pytest.raises(ConfigMismatchError, match="export is of this dataset as it was before"):
         exported(dataset, tmp_path / "export", "nanogpt")
     with pytest.raises(ConfigMismatchError, match="subset is of this dataset as it was before"):
