@@ -18,7 +18,13 @@ def _as_sharding(name: str) -> Any:
 
 
 class ExtendRunConfig(ShardConfig):
-    """The run of an extension: `shard` into a published dataset, with its configuration."""
+    """The run of an extension: `shard` into a published dataset, with its configuration.
+
+    Attributes:
+        instead: a tokenizer that is taken where the dataset lost its own.
+    """
+
+    instead: str | None = None
 
 
 class ExtendConfig(CheckedConfig):
@@ -38,6 +44,13 @@ class ExtendConfig(CheckedConfig):
             description="What to add, as for shard; files that are in it unchanged are left out.",
         ),
     ]
+    tokenizer: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="The tokenizer that it was made with, where it lost its own copy of it.",
+        ),
+    ] = None
     workers: Workers = Field(default_factory=cores)
     scratch: Scratch = None
     part_size: ByteSize = _as_sharding("part_size")
@@ -66,13 +79,16 @@ class ExtendConfig(CheckedConfig):
         spec = manifest.spec
         read = spec.read_options
         # What is not set is each host's own, where there are several.
-        own = {name: getattr(self, name) for name in self.model_fields_set - {"dataset"}}
+        own = {
+            name: getattr(self, name) for name in self.model_fields_set - {"dataset", "tokenizer"}
+        }
         filters = {name: getattr(spec.filters, name) for name in FILTERS}
         return ExtendRunConfig(
             **own,
             **filters,
             output=self.dataset,
             tokenizer=spec.tokenizer.name,
+            instead=self.tokenizer,
             text_column=read.columns,
             text_separator=read.separator,
             format=read.source_format,

@@ -16,16 +16,18 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.extending.begun import is_begun
+from tasks.core.extending.config import ExtendRunConfig
 from tasks.core.extending.extendable import require_extendable
 from tasks.core.extending.known_sources import all_pieces, new_sources, pieces_of
 from tasks.core.extending.older_sources import older_sources
+from tasks.core.extending.own_tokenizer import own_tokenizer
 from tasks.core.outputs.whole import beside_parts, digests_of, lost_files, tables_of
 from tasks.core.planning.parts import parts_of
 from tasks.core.planning.published import has_leftovers
 from tasks.core.planning.run_plan import Parent, RunPlan, StageName
 from tasks.core.planning.same_sources import require_same_sources
 from tasks.core.planning.there import without_lost_files
-from tasks.core.reading.dataset_files import DatasetFiles, open_tokenizer
+from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.shuffle.arrange import read_run_records
@@ -55,12 +57,14 @@ def plan_extension(
         ConfigMismatchError: sources changed, or an extension by others was begun.
         CorruptDatasetError: it lost a file.
         UsageError: it cannot be extended.
+        TokenizerError: it lost its tokenizer.
     """
     files = DatasetFiles(storage, storage.list())
     data = files.read_manifest()
     manifest = manifest_of(data, where=f"{storage}/{MANIFEST}")
     require_extendable(storage, manifest)
-    tokenizer = open_tokenizer(files, manifest.spec)
+    instead = config.instead if isinstance(config, ExtendRunConfig) else None
+    tokenizer = own_tokenizer(files, manifest, instead)
     asked = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     manifest.spec.require_same(asked, where=str(storage))
     parent = Parent(manifest=manifest, file=FileRecord.of(MANIFEST, data))

@@ -7,6 +7,7 @@ from streaming_ext.dataset.manifest import Generation, Manifest, kept_indexes
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.errors import DatasetError, command
+from tasks.core.extending.own_tokenizer import put_lost_tokenizer
 from tasks.core.outputs.publish import (
     digests_of_run,
     filled_splits,
@@ -80,6 +81,7 @@ def publish_extension(
             )
         if not is_put:
             storage.put(generation.manifest.path, data)
+    put_lost_tokenizer(old, plan.tokenizer_folder, storage)
     _put_older(manifest, parts, storage)
     if manifest.generations:
         for split, file in zip(manifest.splits, kept_indexes(manifest.splits), strict=True):

@@ -14,6 +14,7 @@ from streaming_ext.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
     DatasetError,
+    TokenizerError,
     TransientStorageError,
     UsageError,
 )
@@ -317,6 +318,31 @@ class TestLost:
         assert without_runs(grown) == left
         assert extended(grown, sources).todo == ()
         assert without_runs(grown) == before
+
+    @pytest.mark.parametrize("more", [False, True], ids=["nothing new", "a further file"])
+    @pytest.mark.parametrize("lost", ["tokenizer/*", "tokenizer/tokenizer_spec.json"])
+    def test_a_tokenizer_that_is_given_again(
+        self, grown: Path, vocabulary: Path, lost: str, more: bool, tmp_path: Path
+    ) -> None:
+        before = without_runs(grown)
+        sources = [grown.parent / "sources"]
+        if more:
+            sources += [write_source(tmp_path / "more/004.parquet", ["one more text"])]
+        for file in grown.glob(lost):
+            file.unlink()
+        with pytest.raises(TokenizerError, match="missing. Give the tokenizer .* as --tokenizer"):
+            extended(grown, *sources)
+        other = tmp_path / "other.tiktoken"
+        other.write_text("".join(vocabulary.read_text().splitlines(keepends=True)[:-1]))
+        with pytest.raises(TokenizerError, match="the dataset was made with .*Give that one"):
+            extended(grown, *sources, tokenizer=str(other))
+        extended(grown, *sources, tokenizer=str(vocabulary))
+        assert verify(open_storage(str(grown)), deep=True).findings == ()
+        after = without_runs(grown)
+        assert {name: after[name] for name in before if "tokenizer" in name} == {
+            name: data for name, data in before.items() if "tokenizer" in name
+        }
+        assert (after == before) is not more
 
     @pytest.mark.parametrize("lost", ["train/00000/shard.*", "parts/00002.json"])
     def test_what_a_part_needs(self, grown: Path, vocabulary: Path, lost: str) -> None:
