@@ -272,6 +272,10 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                 "leave them out of extras."
             )
         self._require_one_size()
+        self._progress.ask()
+        return self._samples()
+
+    def _samples(self) -> Iterator[dict[str, Any]]:
         size = self.plan.slices.batch_size
         progress = self._progress
         here = progress.begin()

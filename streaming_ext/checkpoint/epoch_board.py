@@ -69,21 +69,21 @@ class EpochBoard:
         The workers of one iteration share a seed. A worker that has none of its own notes under
         it joins those that have; one that has begins the next.
         """
-        info = get_worker_info()
-        worker = 0 if info is None else info.id
-        if worker >= MAX_WORKERS:
-            raise UsageError(f"At most {MAX_WORKERS} workers a rank, got number {worker}.")
-        seed = 0 if info is None else 1 + (info.seed - info.id) % ((1 << _SEED_BITS) - 1)
+        worker, seed = _worker_and_seed()
+        number = self.upcoming()
+        word = int(self._words[_GENERATION]) << (_COUNT_BITS + _SEED_BITS)
+        self._slots[worker] = word | (number + 1) << _SEED_BITS | seed
+        return number
+
+    def upcoming(self) -> int:
+        """The number of the iteration that `begin` would start in this process."""
+        worker, seed = _worker_and_seed()
         own = self._own(worker)
         if own is not None and own[1] == seed:
-            count = own[0] + 1
-        else:
-            notes = self._notes()  # read once: other workers of this iteration write meanwhile
-            joined = [count for count, other in notes if other == seed]
-            count = max(joined) if joined else max((count for count, _ in notes), default=0) + 1
-        word = int(self._words[_GENERATION]) << (_COUNT_BITS + _SEED_BITS)
-        self._slots[worker] = word | count << _SEED_BITS | seed
-        return count - 1
+            return own[0]
+        notes = self._notes()  # read once: other workers of this iteration write meanwhile
+        joined = [count for count, other in notes if other == seed]
+        return max(joined) - 1 if joined else max((count for count, _ in notes), default=0)
 
     def _counts(self) -> list[int]:
         return [count for count, _ in self._notes()]
@@ -100,3 +100,13 @@ class EpochBoard:
         if word >> (_COUNT_BITS + _SEED_BITS) != int(self._words[_GENERATION]):
             return None
         return (word >> _SEED_BITS) & ((1 << _COUNT_BITS) - 1), word & ((1 << _SEED_BITS) - 1)
+
+
+def _worker_and_seed() -> tuple[int, int]:
+    """Number of this worker, and what the workers of its iteration share; 0 without workers."""
+    info = get_worker_info()
+    if info is None:
+        return 0, 0
+    if info.id >= MAX_WORKERS:
+        raise UsageError(f"At most {MAX_WORKERS} workers a rank, got number {info.id}.")
+    return info.id, 1 + (info.seed - info.id) % ((1 << _SEED_BITS) - 1)

@@ -4,6 +4,7 @@ A plain DataLoader starts the dataset's iterator in its workers and tells nobody
 the word between them. `StreamingTokenLoader` keeps its own account and needs none of this.
 """
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,6 +45,7 @@ class TrainingPosition:
         self._board.set(self._plan.start(0))
         self._iteration: Iteration | None = None
         self._worker_state: tuple[Cursor, int] | None = None
+        self._process = 0  # that `_iteration` is of; workers are forked with that of their parent
         self.yielded = 0  # rows, by this process in this iteration
 
     def upcoming(self) -> Cursor:
@@ -54,6 +56,13 @@ class TrainingPosition:
         """Let the next iteration start an epoch of a run that changed nothing on the way."""
         self._board.set(self._plan.start(epoch))
 
+    def ask(self) -> None:
+        """Note that an iteration was asked for here, which begins with its first row.
+
+        torchdata asks new iterations of workers where they stand before they begin.
+        """
+        self._iteration = None
+
     def begin(self) -> Iteration:
         """Note that an iteration starts here; `yielded` then holds what it gave out before."""
         worker, num_workers = _worker()
@@ -61,14 +70,16 @@ class TrainingPosition:
             cursor, self.yielded = self._cursor(self._board.begin()), 0
         else:
             cursor, self.yielded = self._worker_state
-            self._board.begin()
             self._worker_state = None
         self._iteration = Iteration(cursor=cursor, worker=worker, num_workers=num_workers,
                                     number=self._board.iterations())  # fmt: skip
+        self._process = os.getpid()
         return self._iteration
 
     def state(self, num_samples: int | None, *, from_beginning: bool) -> dict[str, Any]:
         """See `StreamingTokenDataset.state_dict`."""
+        if num_samples is None and get_worker_info() is not None:
+            return self._state_of_worker()
         begun = self._board.iterations()
         if begun == 0:
             return self._resume.state_of(self._cursor(0)).to_dict()
@@ -81,10 +92,6 @@ class TrainingPosition:
                     "Pass num_samples=, or use StreamingTokenLoader."
                 )
             cursor = here.cursor
-            if get_worker_info() is not None:
-                own = {"worker": here.worker, "num_workers": here.num_workers,
-                       "yielded": self.yielded}  # fmt: skip
-                return self._resume.state_of(cursor).to_dict() | {"worker": own}
             num_samples = self.yielded * self._plan.slices.num_ranks
             from_beginning = False
         place = num_samples if from_beginning else cursor.place + num_samples
@@ -96,6 +103,18 @@ class TrainingPosition:
             )
         place = min(place, self._plan.epoch_size)
         return self._resume.state_of(replace(cursor, place=place)).to_dict()
+
+    def _state_of_worker(self) -> dict[str, Any]:
+        """Where this worker of an iteration stands, which may not have begun here."""
+        worker, num_workers = _worker()
+        if self._iteration is not None and self._process == os.getpid():
+            cursor, yielded = self._iteration.cursor, self.yielded
+        elif self._worker_state is not None:
+            cursor, yielded = self._worker_state
+        else:
+            cursor, yielded = self._cursor(self._board.upcoming()), 0
+        own = {"worker": worker, "num_workers": num_workers, "yielded": yielded}
+        return self._resume.state_of(cursor).to_dict() | {"worker": own}
 
     def load(
         self, state: Mapping[str, Any], *, allow_changes: Collection[str], extend_state: bool
@@ -116,7 +135,9 @@ class TrainingPosition:
                 f"{worker} of {num_workers}. Resume a StatefulDataLoader with as many workers, or "
                 "use StreamingTokenLoader, whose state fits any number."
             )
-        self._worker_state = (cursor, own["yielded"])
+        self._board.set(cursor)  # each worker the same: the epochs behind it count from here,
+        self._board.begin()  # also where this one is ended before it gives a row
+        self._iteration, self._worker_state = None, (cursor, own["yielded"])
 
     def _cursor(self, iterations: int) -> Cursor:
         cursor = self._board.base()

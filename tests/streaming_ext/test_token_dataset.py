@@ -187,6 +187,38 @@ class TestStatefulLoader:
         again.load_state_dict(state)
         assert seen + tokens_of(again) == expected
 
+    @pytest.mark.parametrize("persistent", [False, True])
+    def test_epochs_behind_each_other_and_behind_a_resume(self, open_raw, persistent) -> None:
+        """States are saved with a worker that gave nothing yet, at an end, and twice in a row."""
+        stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+        plain = StreamingTokenLoader(open_raw())
+        epochs = [tokens_of(plain) for _ in range(4)]
+
+        def opened() -> Any:
+            return stateful(open_raw(), batch_size=4, num_workers=2, persistent_workers=persistent)
+
+        loader = opened()
+        assert tokens_of(loader) == epochs[0]
+        seen = []
+        for batch in loader:
+            seen.append(batch["tokens"].tolist())
+            state = loader.state_dict()
+            break
+        resumed = opened()
+        resumed.load_state_dict(state)
+        for batch in resumed:
+            seen.append(batch["tokens"].tolist())
+            state = resumed.state_dict()
+            break
+        again = opened()
+        again.load_state_dict(state)
+        assert seen + tokens_of(again) == epochs[1]
+        assert tokens_of(again) == epochs[2]
+        last = opened()
+        last.load_state_dict(again.state_dict())
+        rest = tokens_of(last)  # torchdata ends an epoch that had ended once more
+        assert (rest or tokens_of(last)) == epochs[3]
+
     def test_a_workers_state_fits_that_worker_only(self, open_raw) -> None:
         dataset = open_raw()
         state = dataset.state_dict() | {"worker": {"worker": 1, "num_workers": 2, "yielded": 8}}
