@@ -11,6 +11,7 @@ from streaming_ext.transforms.block import Block, Column, Ragged, Sample
 from streaming_ext.transforms.flow import Flow, Opening, Source, State, Taken, inner
 
 Collate = Callable[[Sequence[Sample]], Any]
+_MOST = 4096  # samples at once, where a batch has no more
 
 
 class BatchFlow(Flow):
@@ -23,7 +24,8 @@ class BatchFlow(Flow):
         self._size, self._collate, self._drop_last = size, collate, drop_last
 
     def pull(self, most: int) -> Block | None:
-        block = self._source.exactly(min(most * self._size, max(self._size, 4096)))
+        batches_at_once = max(1, min(most, _MOST // self._size))
+        block = self._source.exactly(batches_at_once * self._size)  # fewer at the end alone
         if block is None or (self._drop_last and len(block) < self._size):
             return None
         whole = len(block) - len(block) % self._size
