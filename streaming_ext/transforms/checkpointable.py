@@ -62,9 +62,8 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         Raises:
             ConfigMismatchError: the state is of another chain, or of another number of workers.
         """
-        worker = get_worker_info()
-        share = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        return self.iter_share(share, state_dict)
+        info = get_worker_info()
+        return self.iter_share((info.id, info.num_workers) if info else (0, 1), state_dict)
 
     def iter_share(
         self, share: tuple[int, int], state_dict: Mapping[str, Any] | None = None
@@ -151,24 +150,26 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
     def _of_sample(self, fn: Function, kind: Kind) -> "CheckpointableDataset":
         return self._then(kind, open_function, function=OfSample(fn, kind))
 
-    def parallel_map(self, fn: Function, **workers: Any) -> "CheckpointableDataset":
+    def parallel_map(self, fn: Function, *workers: Any, **named: Any) -> "CheckpointableDataset":
         """`map` by workers; see `parallel_filter_map`."""
-        return self._parallel(fn, "map", **workers)
+        return self._parallel(fn, "map", *workers, **named)
 
-    def parallel_filter(self, fn: Function, **workers: Any) -> "CheckpointableDataset":
+    def parallel_filter(self, fn: Function, *workers: Any, **named: Any) -> "CheckpointableDataset":
         """`filter` by workers; see `parallel_filter_map`."""
-        return self._parallel(fn, "filter", **workers)
+        return self._parallel(fn, "filter", *workers, **named)
 
-    def parallel_filter_map(self, fn: Function, **workers: Any) -> "CheckpointableDataset":
+    def parallel_filter_map(
+        self, fn: Function, *workers: Any, **named: Any
+    ) -> "CheckpointableDataset":
         """`filter_map` by workers.
 
         Args:
             fn: of a sample; None leaves it out.
-            workers: `max_workers`; by default one a core. `prefetch_factor`: samples ahead, a
-                worker (10). `ordered`: whether samples come in their order, rather than as they are
-                done (True). `executor_type`: "process" (the default) or "thread".
+            workers, named: `max_workers`; by default one a core. `prefetch_factor`: samples ahead,
+                a worker (10). `ordered`: whether samples come in order, or as they are done (True).
+                `executor_type`: "process" (the default) or "thread".
         """
-        return self._parallel(fn, "filter_map", **workers)
+        return self._parallel(fn, "filter_map", *workers, **named)
 
     def _parallel(  # noqa: PLR0917 - as its users call it
         self, fn: Function, kind: Kind, max_workers: int | None = None, prefetch_factor: int = 10,
@@ -299,8 +300,9 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def tokenize(  # noqa: PLR0917 - as its users call it
         self, tokenizer: "AnyTokenizer", tokenizer_kwargs: Mapping[str, Any] | None = None,
-        target_column: str = "text", parallel: bool = True, max_workers: int = 1,
-        pattern: str | None = None,
+        target_column: str = "text", parallel: bool = True, max_workers: int | None = 1,
+        prefetch_factor: int = 10, ordered: bool = True, executor_type: ExecutorType = "thread",
+        *, pattern: str | None = None,
     ) -> "CheckpointableDataset":  # fmt: skip
         """Texts to `input_ids`, a block at once.
 
@@ -310,15 +312,17 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
             tokenizer_kwargs: of each call of one of transformers.
             target_column: that holds the texts.
             parallel: whether threads in the background do the work.
-            max_workers: how many.
+            max_workers: how many; None for one a core.
+            prefetch_factor, ordered, executor_type: as `parallel_map` takes them; threads work
+                a few blocks ahead, which come in order, whatever is said.
             pattern: of a .tiktoken file, see `shardmill shard`.
         """
         from streaming_ext.transforms.tokens.tokenize import open_tokenized
         from streaming_ext.transforms.tokens.tokenizers import tokenizer_of
 
-        require(max_workers=max_workers > 0, got=max_workers, allowed="1 or more")
+        crew = Crew.of(executor_type, max_workers, prefetch_factor, ordered=ordered)
         known = tokenizer_of(tokenizer, pattern=pattern, settings=tokenizer_kwargs)
-        workers = max_workers if parallel else 0
+        workers = crew.workers if parallel else 0
         told = f"tokenize({known.described}, {target_column}{'' if parallel else ', here'})"
         return self._then(
             told, open_tokenized, tokenizer=known, column=target_column, workers=workers

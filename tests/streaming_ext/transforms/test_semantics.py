@@ -1,5 +1,6 @@
 """What each step gives: the examples that epochraft's tutorial shows, and rows by hand."""
 
+import inspect
 import os
 from collections.abc import Callable
 from itertools import islice
@@ -191,6 +192,36 @@ def test_a_worker_process_that_dies_is_an_error() -> None:
 def test_wrong_usage(wrong: object, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         wrong(Chain.from_sequence(NUMBERED))  # type: ignore[operator]
+
+
+WORDS = {
+    "iter": "state_dict", "from_sequence": "sequence repeat shuffle shuffle_seed",
+    "from_iterable": "iterable repeat",
+    "from_files": "urls repeat shuffle_shards format n_active_shards n_standby_shards",
+    "map": "fn", "filter": "fn", "filter_map": "fn", "enumerate": "count_column",
+    "take": "max_count", "shuffle": "buffer_size seed", "stride": "interval offset",
+    "batch": "batch_size collate_fn drop_last", "cache": "",
+    "tokenize": "tokenizer tokenizer_kwargs target_column parallel max_workers prefetch_factor "
+                "ordered executor_type",
+    "add_bos_eos": "bos_token_id eos_token_id target_column",
+    "ensure_bos_eos": "tokenizer target_column", "pad": "pad_values chunk_length",
+    "chunk": "chunk_length target_columns drop_remainder",
+    "concat_chunk": "chunk_length target_columns",
+    "pack_chunk": "chunk_length target_columns discard_long_samples",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_arguments_stand_where_epochraft_s_users_have_them(name: str) -> None:
+    found = [word for word in inspect.signature(getattr(Chain, name)).parameters if word != "self"]
+    words = WORDS[name].split()
+    assert found[: len(words)] == words
+
+
+@pytest.mark.parametrize("name", ["parallel_map", "parallel_filter", "parallel_filter_map"])
+def test_workers_may_be_told_without_words(name: str) -> None:
+    of_workers = getattr(Chain.from_sequence(NUMBERED), name)(dict, 1, 4, True, "thread")
+    assert [sample["id"] for sample in of_workers] == list(range(len(NUMBERED)))
 
 
 def test_a_state_of_another_chain_is_refused() -> None:

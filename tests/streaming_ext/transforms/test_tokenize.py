@@ -32,7 +32,10 @@ def tokens(dataset: Chain) -> list[list[int]]:
     return [sample["input_ids"] for sample in samples_of(dataset.chunk(1))]
 
 
-@pytest.mark.parametrize("settings", [{}, {"max_workers": 2}, {"parallel": False}])
+@pytest.mark.parametrize("settings", [
+    {}, {"max_workers": 2}, {"parallel": False},
+    {"max_workers": None, "prefetch_factor": 4, "ordered": False, "executor_type": "process"},
+])  # fmt: skip
 def test_own(vocabulary: Path, settings: dict[str, Any]) -> None:
     texts = [{"text": text} for text in TEXTS]
     known = load_tokenizer(str(vocabulary), pattern="gpt2")
