@@ -77,7 +77,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     if "merges" in (args.only or ["merges"]):
         found["merges"] = _merges(args, datasets, output)
     if "copies" in (args.only or ["copies"]):
-        found["copies"] = _copies(args, datasets[0], output)
+        found["copies"] = _copies(args, _both(args, datasets), output)
     shutil.rmtree(output, ignore_errors=True)
     return found
 
@@ -153,6 +153,15 @@ def _dataset(args: argparse.Namespace, number: int) -> Path:
         options = ("--compression", "none")  # more bytes of as much text
         common.shard(files, dataset, args.tokenizer, *options, workers=args.workers)
     return dataset
+
+
+def _both(args: argparse.Namespace, datasets: list[Path]) -> Path:
+    """Both as one: more bytes, beside which what a copy takes at its start and end is less."""
+    both: Path = args.scratch / f"whole-both-{args.megabytes:g}"
+    if not (both / "manifest.json").exists():
+        shutil.rmtree(both, ignore_errors=True)
+        _command(["merge", *datasets, "--output", both, "--repeats"])
+    return both
 
 
 def _bytes(dataset: Path) -> int:
