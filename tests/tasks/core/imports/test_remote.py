@@ -13,11 +13,14 @@ from streaming_ext.errors import ConfigMismatchError, SourceError
 from streaming_ext.storage.client import ObjectClient
 from streaming_ext.storage.process_clients import object_client
 from streaming_ext.text.token_sets import megatron
+from tasks.core.outputs.publish import publish
 from tasks.core.storage import open_storage
 from tasks.core.verify.verify import verify
 from tasks.core.workers.jobs import FetchJob
 from tasks.core.workers.own_threads import OwnThreads
+from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.hub import Dataset, hub_server
+from tests.servers.swift import SwiftServer
 from tests.tasks.core.build_dataset import tokenize_all
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import documents_in, imported, planned
@@ -121,6 +124,30 @@ def test_a_stopped_import_goes_on_and_fetches_the_rest_alone(
     fetched = [span for kind, span in asked if kind == "bin" and span and span[1] - span[0] > 512]
     assert fetched  # and no other piece once more
     assert all(start >= last[0] - 2 for start, _ in fetched)
+
+
+def test_faults_that_pass_are_waited_out(
+    dataset: Path,
+    own: dict[str, Any],
+    upload: Upload,
+    s3: SwiftServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of tars, which are fetched whole, and of those beside them, which are read in ranges."""
+    source = exported(dataset, tmp_path / "set", "webdataset", max_file_size=40000)
+    url = upload(source)
+    with fault_proxy(s3.port) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "10")
+        proxy.inflict(Faults(answer=(503, "SlowDown"), times=2))
+        plan, storage = planned("webdataset", url, tmp_path / "out", **own)
+        assert proxy.struck == 2
+        proxy.inflict(Faults(cut_down=9000, times=3))
+        tokenize_all(plan, storage)
+        assert proxy.struck == 3
+    publish(plan, storage)
+    assert documents_in(tmp_path / "out") == documents_in(dataset)
 
 
 def test_little_is_fetched_by_threads_of_the_command(
