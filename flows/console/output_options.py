@@ -11,12 +11,29 @@ from typing import Any
 
 from cyclopts import Parameter
 
-from flows.console.consoles import err, log, out
+from flows.console.consoles import err, log, out, tell
 from streaming_ext.errors import UsageError
 
 _FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Loggers that pass nothing on to the root once Prefect is loaded.
 _OF_PREFECT = ("prefect", "prefect.flow_runs", "prefect.task_runs")
+_OURS = [Path(__file__).parents[2] / name for name in ("flows", "tasks", "streaming_ext")]
+
+
+class _Warnings(logging.Handler):
+    """Tells what the project itself warns of, whoever's logger it went to; errors end a command."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is such a warning: a library's are for the log."""
+        ours = any(Path(record.pathname).is_relative_to(room) for room in _OURS)
+        return ours and record.levelno == logging.WARNING
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print it; the progress bar moves below it."""
+        tell(f"warning: {record.getMessage()}")
 
 
 @Parameter(name="*")
@@ -101,6 +118,8 @@ class OutputOptions:
         for handler in handlers:
             handler.setLevel(logging.INFO)
             handler.setFormatter(logging.Formatter(_FORM))
+        if not self.quiet and not self.verbose:
+            handlers.append(_Warnings())
         return handlers
 
 

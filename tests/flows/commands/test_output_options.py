@@ -1,6 +1,7 @@
 """`--dry-run`, `--quiet`, `--verbose`, `--log-file` and `--json`."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -111,6 +112,24 @@ def test_quiet_tells_errors_nevertheless(shardmill: Command, dataset: Path, tmp_
     assert ended.stdout == ""
     assert "documents/00000.parquet" in ended.stderr
     assert shardmill("inspect", tmp_path / "nope", "--quiet").stderr.startswith("shardmill: ")
+
+
+@pytest.mark.parametrize(("options", "told"), [((), 1), (("--quiet",), 0), (("--verbose",), 1)])
+def test_a_warning_is_told_once(
+    shardmill: Command,
+    embedded: CommandLine,
+    dataset: Path,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    told: int,
+) -> None:
+    """Of what lies beside the shards of a whole dataset and was lost."""
+    output = tmp_path / "out"
+    shutil.copytree(dataset, output)
+    (output / "train/index.json").unlink()
+    ended = shardmill(*embedded.shard_arguments(output), *options, "--dry-run")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("lost train/index.json; it is published again.") == told
 
 
 def test_verbose_has_the_traceback(shardmill: Command, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tests.flows.conftest import SHUFFLE
 from tests.servers.prefect_server import free_port
 from tests.tasks.core.extending.extended import write_source
 
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
 
 
 class DaskCluster:
@@ -74,6 +74,11 @@ class DaskCluster:
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         return process
+
+    def wait_for_workers(self) -> None:
+        """Wait until both have come, so that parts are dealt out to both."""
+        with distributed.Client(self.address) as client:
+            client.wait_for_workers(len(self.workers), timeout=PATIENCE_SECONDS)
 
     def frozen(self, run: "subprocess.Popen[str]") -> "subprocess.Popen[bytes]":
         """Wait until a worker has processes of a run, and stop these; returns the worker."""

@@ -130,6 +130,7 @@ def test_a_worker_of_dask_that_sees_another_disk(
     output.mkdir()
     with ExitStack() as stack:
         dask = DaskCluster(dict(served.env), tmp_path, stack, below={"one": hiding(output)})
+        dask.wait_for_workers()
         ended = served.shard(output, executor=f"dask://{dask.address}")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert_same_dataset(dataset, output)
