@@ -78,7 +78,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             files, output, args.tokenizer, *args.options, *options, workers=args.workers
         )
 
+    plain: list[float] = []
+
     def shuffled() -> float:
+        done = run("--shuffle", "documents", "--compression", "none")
+        plain.append(done.record["gather_seconds"])
         done = run("--shuffle", "documents")
         size = sum(
             _ID_BYTES * part["tokens"] + _DOCUMENT_BYTES * part["documents"]
@@ -99,12 +103,18 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "cp of the same bytes, s": statistics.median(copied),
         "reading, packing and writing alone, s": statistics.median(limit),
         "second stage, of cp's rate": statistics.median(copied) / statistics.median(gather),
+        "second stage without compression, of cp's rate": statistics.median(copied)
+        / statistics.median(plain),
+        "its limit, of cp's rate": statistics.median(copied) / statistics.median(limit),
         "second stage, of its limit's rate": statistics.median(limit) / statistics.median(gather),
         "largest worker, MiB": max(memory) / 2**20,
     }
     for name, value in {**middle, **figures}.items():
         print(f"| {name} | {value:.2f} |")
-    return {"seconds": seconds, "gather": gather, "cp": copied, "limit": limit, "figures": figures}
+    return {
+        "seconds": seconds, "gather": gather, "gather, not compressed": plain, "cp": copied,
+        "limit": limit, "figures": figures,
+    }  # fmt: skip
 
 
 def plot(picture: Path) -> None:

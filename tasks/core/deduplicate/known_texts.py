@@ -6,6 +6,7 @@ ids. A copy of what is not known yet, or no longer fits here, is tokenized as an
 """
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from tasks.core.shuffle.run_record import run_record_of, run_record_path
 from tasks.core.storage import Storage
 
 MOST_KNOWN: Final = 2**22  # texts that a worker remembers: 100 MB
+_MOST_FORMS: Final = 2**21  # texts whose normal forms it knows the hashes of: 100 MB
 _TOKEN_BITS: Final = np.uint64(24)  # of a note; what stands above them is of the text itself
 _MOST_TOKENS: Final = 2**24 - 1  # of a text that is remembered
 _MOST_PARTS: Final = 1024  # that stand nearest before a part
@@ -83,6 +85,7 @@ class KnownTexts:
             first: number of the first part of the run.
         """
         self._storage, self._spec, self._first = storage, spec, first
+        self._forms = _Forms()
         self._forget()
 
     def _forget(self) -> None:
@@ -97,6 +100,19 @@ class KnownTexts:
         before = range(max(self._first, part - _MOST_PARTS), part)
         self._waited_for = [number for number in before if number not in self._read]
         self._looked = -_LOOK_SECONDS
+
+    def hashes(
+        self, texts: pa.LargeStringArray, make: Callable[[pa.LargeStringArray], Keys]
+    ) -> Keys:
+        """What `make` gives for each text, (texts, 3); of one that came before it is remembered.
+
+        Args:
+            texts: as they stand in the source.
+            make: hashes what of them is compared.
+        """
+        if self._spec.deduplicate == "exact":  # to hash is as fast as to remember
+            return make(texts)
+        return self._forms.of(texts, make)
 
     def look(self, texts: pa.LargeStringArray, digests: Keys) -> Noted:
         """What is known of the texts of a batch.
@@ -151,16 +167,41 @@ def _without_tokens(notes: Keys) -> Keys:
     return notes >> _TOKEN_BITS << _TOKEN_BITS
 
 
+class _Forms:
+    """Hashes of the normal forms of texts, by those of the texts themselves."""
+
+    def __init__(self) -> None:
+        self._table = _Table(_MOST_FORMS)
+        self._held = np.zeros((2**12, 3), np.uint64)
+        self._next = 1  # number 0 is none
+
+    def of(self, texts: pa.LargeStringArray, make: Callable[[pa.LargeStringArray], Keys]) -> Keys:
+        """See `KnownTexts.hashes`."""
+        keys = text_digests(texts)
+        noted = Noted(keys, np.zeros(len(keys), np.uint64), self._table.tokens_of(keys))
+        made = make(texts if noted.new.all() else texts.filter(pa.array(noted.new)))
+        after = self._next + len(made)
+        while after > len(self._held):
+            self._held = np.concatenate([self._held, np.zeros_like(self._held)])
+        self._held[self._next : after] = made
+        numbers = noted.lengths(np.arange(self._next, after))
+        if not self._table.full:
+            self._table.add(keys[noted.new], numbers[noted.new])
+            self._next = after
+        return self._held[numbers]
+
+
 class _Table:
     """Tokens of texts by key, in sorted pieces, each at most half as long as the one before."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        self._most = MOST_KNOWN if most is None else most
         self._pieces: list[tuple[Keys, Ints]] = []
 
     @property
     def full(self) -> bool:
         """Whether nothing more is remembered."""
-        return sum(len(tokens) for _, tokens in self._pieces) >= MOST_KNOWN
+        return sum(len(tokens) for _, tokens in self._pieces) >= self._most
 
     def add(self, keys: Keys, tokens: Ints) -> None:
         """Remember texts: (texts, 2), and (texts,)."""

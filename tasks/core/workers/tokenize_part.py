@@ -18,6 +18,8 @@ from streaming_ext.dataset.record import (
     PieceRecord,
     SourceIdentity,
 )
+from streaming_ext.dataset.shuffled.keys import Keys
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import EngineMismatchError, ScratchError, SourceError
 from streaming_ext.text.documents.text_array import num_text_bytes, text_buffers
 from streaming_ext.text.filters.filters import FilterName
@@ -194,9 +196,12 @@ def _tokenize_batches(
     spec, place = pins.job.spec, pins.documents.place
     counts = _Counts()
     for batch in pins.documents.batches():
-        compared = compared_texts(batch.texts, spec.deduplicate, spec.unicode)
-        hashes = document_hashes(compared, seed=spec.holdout_seed)
-        digests = None if spec.deduplicate is None else text_digests(compared)
+        if known is not None:
+            all_hashes = known.hashes(batch.texts, partial(_hashes_of, spec=spec))
+        else:
+            all_hashes = _hashes_of(batch.texts, spec)
+        hashes = all_hashes[:, 0]
+        digests = None if spec.deduplicate is None else all_hashes[:, 1:]
         noted = None
         # new: (texts,), those to be tokenized; `texts` are these
         new, texts = np.ones(len(hashes), np.bool_), batch.texts
@@ -255,6 +260,17 @@ def _tokenize_batches(
         )
         del batch, hashes, stream, in_holdout  # before the next is read: one may be large
     return counts
+
+
+def _hashes_of(texts: pa.LargeStringArray, spec: DatasetSpec) -> Keys:
+    """Hashes of what of each text is compared: (texts, 1 or 3).
+
+    The first is for the holdout; where copies are looked for, two halves of that which tells them
+    follow.
+    """
+    compared = compared_texts(texts, spec.deduplicate, spec.unicode)
+    hashes = document_hashes(compared, seed=spec.holdout_seed)[:, None]
+    return hashes if spec.deduplicate is None else np.hstack([hashes, text_digests(compared)])
 
 
 def _place_of(
