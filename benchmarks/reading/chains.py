@@ -1,7 +1,7 @@
 """What does a chain of transforms cost, beside the engine alone, epochraft and datasets?
 
 Run: python -m benchmarks.reading.chains FOLDER --tokenizer TOKENIZER_JSON
-         [--peers PYTHON --epochraft SOURCE]
+         [--peers PYTHON --epochraft SOURCE] [--runs chain "chain, 2 workers" ...]
 FOLDER holds JSON Lines. PYTHON is an interpreter with transformers, datasets, smart_open and
 braceexpand, SOURCE a folder with epochraft's package. Each figure is of a process of its own, on
 the same files with the same tokenizer of transformers: files, tokenize, an end of text, rows of
@@ -12,7 +12,10 @@ say what a free core would do, also where others work on the machine. A chain to
 `here` in none beside the one that asks, as a worker of a DataLoader does with `max_workers=1`.
 `twice` are two processes at once that know nothing of each other: what this machine gives two, to
 which two workers can come near. Each round goes through all of them (--rounds), and ratios, by the
-clock and by processor time, are medians of those within a round.
+clock and by processor time, are medians of those within a round. The last lines put what two
+workers gave beside that limit; for these alone:
+
+    --runs "chain, here" chain "chain, here, twice" "chain, 2 workers" --rounds 5
 """
 
 import argparse
@@ -173,6 +176,7 @@ def main() -> None:
     parser.add_argument("--epochraft")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--runs", nargs="+", choices=[*OURS, *PEERS])
     parser.add_argument("--meeting", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--run", choices=[*OURS, *PEERS], help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -182,7 +186,7 @@ def main() -> None:
         os._exit(0)  # epochraft's threads abort the interpreter when it ends
     rates: dict[str, list[tuple[float, float]]] = {}
     for _ in range(options.rounds):
-        for run in OURS + (PEERS if options.peers else ()):
+        for run in options.runs or OURS + (PEERS if options.peers else ()):
             found = measured(options, run)
             rate = sum(one["tokens"] / one["seconds"] for one in found) / 1e6
             of_core = rate / sum(one["cores"] for one in found)
@@ -197,11 +201,26 @@ def main() -> None:
         ("chain, 2 workers", "chain, here, twice"), ("chain", "epochraft"), ("chain", "datasets"),
         ("chain, map and filter", "epochraft, map and filter"),
     ):  # fmt: skip
-        if other in rates:
-            each = [[a / b for a, b in zip(first, second, strict=True)]
-                    for first, second in zip(rates[one], rates[other], strict=True)]  # fmt: skip
-            clock, core = (statistics.median(ratio) for ratio in zip(*each, strict=True))
+        if {one, other} <= rates.keys():
+            clock, core = ratios(rates, one, other)
             print(f"{one} / {other}: {clock:.2f}, by processor time {core:.2f}")
+    for alone in ("chain", "chain, here"):
+        if {alone, "chain, 2 workers", "chain, here, twice"} <= rates.keys():
+            got, _ = ratios(rates, "chain, 2 workers", alone)
+            limit, _ = ratios(rates, "chain, here, twice", alone)
+            print(f"two workers over `{alone}`: {got:.2f}; the limit of this machine, of two "
+                  f"processes that know nothing of each other: {limit:.2f}; of it "
+                  f"{got / limit:.0%}")  # fmt: skip
+
+
+def ratios(
+    rates: dict[str, list[tuple[float, float]]], one: str, other: str
+) -> tuple[float, float]:
+    """Medians over the rounds: by the clock, and by processor time."""
+    each = [[a / b for a, b in zip(first, second, strict=True)]
+            for first, second in zip(rates[one], rates[other], strict=True)]  # fmt: skip
+    clock, core = (statistics.median(ratio) for ratio in zip(*each, strict=True))
+    return clock, core
 
 
 def measured(options: argparse.Namespace, run: str) -> list[dict[str, Any]]:

@@ -42,3 +42,10 @@ def require_resumes(make: Callable[[], CheckpointableDataset], *, some: int = 1)
             assert [plain(sample) for sample in rest] == samples[position:], position
         assert told == before
     return samples
+
+
+def batches_of(folder: str, vocabulary: str) -> CheckpointableDataset:
+    """Batches of all ranks, with the number of their first row."""
+    files = CheckpointableDataset.from_files(folder, n_active_shards=2, shuffle_shards=True)
+    tokens = files.tokenize(vocabulary, pattern="gpt2").ensure_bos_eos(vocabulary, pattern="gpt2")
+    return tokens.concat_chunk(16).shuffle(20).enumerate().batch(4, drop_last=True)
