@@ -36,9 +36,15 @@ def run_flow(
         load: imports it; called once Prefect is loaded, while its API gets ready.
         progress: of the run.
         listen: called once Prefect is loaded.
+
+    Raises:
+        UsageError: a setting of Prefect is wrong.
     """
     quiet_prefect()
     gc.disable()  # what is loaded stays: looking through it again and again takes a seventh
+    from flows.prefect_api.loading import load_prefect
+
+    load_prefect()
     from flows.prefect_api.connection import PrefectApi, UnreachableError
 
     with PrefectApi() as api:  # it gets ready in a process of its own, from here on

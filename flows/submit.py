@@ -3,6 +3,7 @@
 `prefect deployment run --watch` only lets go of the run on Ctrl+C; the run goes on.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,8 @@ from prefect.states import Cancelled, Cancelling
 from flows.console.explain import explain_values
 from flows.dashboard.followed import FollowedRun
 from flows.executors.deployment import may_pass
+from flows.prefect_api.connection import ask_without_proxy, require_answer
+from flows.prefect_api.server_url import CREDENTIALS, proxies_explained, require_url
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.storage.secrets import require_no_secret
 from tasks.core.config import ShardConfig
@@ -66,7 +69,11 @@ def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -
         parameters = {"config": changed(found.parameters.get("config", {}), settings)}
         run = client.create_flow_run_from_deployment(found.id, parameters=parameters)
     except ObjectNotFound as error:
+        require_answer(url)
         raise UsageError(f"{name}: the server at {url} has no such deployment.") from error
+    except (json.JSONDecodeError, pydantic.ValidationError):
+        require_answer(url)  # a page in place of an answer
+        raise
     except httpx.HTTPError as error:
         raise _no_answer(error, url) from error
     return Submitted(run=run.id, deployment=name, pool=found.work_pool_name or "?")
@@ -79,8 +86,9 @@ def server_url() -> str:
         UsageError: none is configured.
     """
     url = get_current_settings().api.url
-    if url is None:
+    if not url:
         raise UsageError("No Prefect server is configured. Set PREFECT_API_URL.")
+    require_url(url)
     return url
 
 
@@ -88,10 +96,11 @@ def open_client() -> SyncPrefectClient:
     """A client of the configured server.
 
     Raises:
-        UsageError: none is configured.
+        UsageError: none is configured, or a proxy cannot be used.
     """
-    server_url()
-    return get_client(sync_client=True)
+    ask_without_proxy(server_url())
+    with proxies_explained():
+        return get_client(sync_client=True)
 
 
 def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -208,7 +217,7 @@ def _no_answer(error: httpx.HTTPError, url: str) -> ShardmillError:
     code = error.response.status_code
     way_out = ""
     if code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
-        way_out = " Set PREFECT_API_AUTH_STRING, or PREFECT_API_KEY, to what it wants."
+        way_out = CREDENTIALS
     return ShardmillError(
         f"The Prefect server at {url} refuses: {code} {error.response.reason_phrase}.{way_out}"
     )

@@ -18,6 +18,9 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
         Options that are to differ from the deployment's, as NAME=VALUE: output=s3://bucket/text.
     """
     quiet_prefect()
+    from flows.prefect_api.loading import load_prefect
+
+    load_prefect()
     from flows.dashboard.followed import FollowedRun
     from flows.submit import (
         LostSightError,

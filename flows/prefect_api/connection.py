@@ -4,12 +4,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from prefect.client.base import PrefectHttpxAsyncClient, PrefectHttpxSyncClient
 from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import (
@@ -23,6 +25,13 @@ from prefect.settings import (
 
 from flows.prefect_api.embedded_api import EmbeddedApi
 from flows.prefect_api.heartbeat import own_heartbeats
+from flows.prefect_api.server_url import (
+    ask,
+    is_loopback,
+    raise_refusal,
+    require_prefect,
+    require_url,
+)
 from streaming_ext.errors import ShardmillError
 from tasks.core.reporting.progress import RunProgress
 from tasks.running.prefect_settings import changed_settings
@@ -59,9 +68,10 @@ class PrefectApi:
     def __init__(self) -> None:
         configured = get_current_settings().api.url
         self._embedded: EmbeddedApi | None = None
-        if configured is None:
+        if not configured:
             self._embedded = EmbeddedApi()
             configured = self._embedded.url
+        require_url(configured)
         self.url = configured
         ask_without_proxy(self.url)
 
@@ -81,14 +91,19 @@ class PrefectApi:
 
         Raises:
             UnreachableError: the configured server does not answer.
+            UsageError: what answers is no API of Prefect, or a proxy cannot be used.
+            ShardmillError: it wants other credentials.
         """
         if self._embedded is None:
-            _require_answer(self.url)
+            require_answer(self.url)
             try:
                 with changed_settings(_without_certificates(self.url)), own_heartbeats():
                     yield
             except httpx.TransportError as error:
                 raise UnreachableError(self.url) from error
+            except (httpx.HTTPStatusError, RuntimeError) as error:
+                raise_refusal(error, self.url)
+                raise
             finally:
                 drain(DRAIN_SECONDS if answers(self.url) else DRAIN_SECONDS_GONE)
             return
@@ -121,39 +136,71 @@ def _needs_certificates(url: str) -> bool:
 
 def ask_without_proxy(url: str) -> None:
     """Have HTTP clients of this process and its children ask a server on loopback directly."""
-    host = urlsplit(url).hostname or ""
-    if host != "localhost" and not host.startswith("127."):
+    if not is_loopback(url):
         return
+    host = urlsplit(url).hostname or ""
     for name in ("NO_PROXY", "no_proxy"):
         others = os.environ.get(name, "")
         if host not in others.split(","):
             os.environ[name] = f"{others},{host}".lstrip(",")
+    _leave_proxies_alone(PrefectHttpxSyncClient)
+    _leave_proxies_alone(PrefectHttpxAsyncClient)
+
+
+def _leave_proxies_alone(kind: type[httpx.Client] | type[httpx.AsyncClient]) -> None:
+    """Have Prefect's clients of a server on loopback not look at proxies.
+
+    They make connections to all that the environment names, whichever they use, and raise where
+    one is of a kind that they do not know.
+    """
+    plain = kind.__init__
+    if hasattr(plain, "__wrapped__"):
+        return
+
+    @wraps(plain)
+    def made(client: Any, *arguments: Any, **options: Any) -> None:
+        if is_loopback(str(options.get("base_url", ""))):
+            options.setdefault("trust_env", False)
+        plain(client, *arguments, **options)
+
+    setattr(kind, "__init__", made)  # noqa: B010
 
 
 def answers(url: str, *, seconds: float = 5.0) -> bool:
     """Whether a server answers, whatever it says."""
     try:
-        httpx.get(f"{url}/health", timeout=seconds, verify=_needs_certificates(url))
+        ask(f"{url}/health", seconds=seconds)
     except httpx.TransportError:
         return False
     return True
 
 
-def _require_answer(url: str) -> None:
-    """Wait until a server answers; longer for one that is there and has too much to do."""
+def require_answer(url: str) -> None:
+    """Wait until a server answers; longer for one that is there and has too much to do.
+
+    Raises:
+        UnreachableError: it does not.
+        UsageError: what answers is no API of Prefect, or a proxy cannot be used.
+    """
+    settings = get_current_settings()
     began = time.monotonic()
+    answer: httpx.Response | None
     while True:
         try:
-            httpx.get(f"{url}/health", timeout=5, verify=_needs_certificates(url))
+            answer = ask(f"{url}/health", seconds=5, headers=settings.client.custom_headers)
         except httpx.ReadTimeout:
-            patience = BUSY_SECONDS
+            answer, patience = None, BUSY_SECONDS
         except httpx.TransportError:
-            patience = ANSWER_SECONDS
+            answer, patience = None, ANSWER_SECONDS
         else:
-            return
-        if time.monotonic() - began > patience:
-            raise UnreachableError(url)
+            patience = ANSWER_SECONDS if answer.is_server_error else 0.0
+        if time.monotonic() - began >= patience:
+            break
         time.sleep(0.2)
+    if answer is None:
+        raise UnreachableError(url)
+    if not url.startswith(settings.cloud.api_url):  # which is asked otherwise
+        require_prefect(url, answer, seconds=5)
 
 
 def drain(seconds: float) -> bool:
@@ -182,7 +229,10 @@ def _let_record(url: str, progress: RunProgress, *, seconds: float) -> bool:
         question["flow_runs"] = {"id": {"any_": [progress.run]}}
     last, since = -1, time.monotonic()
     # The dataset is done whatever becomes of these records, so a deaf server is no error.
-    with suppress(httpx.TransportError), httpx.Client(verify=_needs_certificates(url)) as client:
+    with (
+        suppress(httpx.TransportError),
+        httpx.Client(verify=_needs_certificates(url), trust_env=False) as client,
+    ):
         while time.monotonic() < deadline:
             count = client.post(f"{url}/task_runs/count", json=question, timeout=5).json()
             if progress.task_runs is not None and count >= progress.task_runs:

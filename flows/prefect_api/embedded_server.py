@@ -51,6 +51,8 @@ def serve(listener: socket.socket, parent_lives: int, is_ready: int) -> None:
     """Be the API's process, forked from the command, to its end."""
     gc.disable()  # starting makes a million objects that stay
     os.environ.update(_SETTINGS)
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        del os.environ[name]  # it asks nobody, and clients that it makes look at all of them
     try:
         _run_server(listener, parent_lives, is_ready)
     except Exception as error:

@@ -1,0 +1,124 @@
+"""Settings of Prefect that are wrong, wherever they stand: one line that names the place."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prefect.context import root_settings_context
+
+from flows.prefect_api.loading import settings_explained
+from streaming_ext.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, and Prefect's, with nothing in them."""
+    for name in ("PREFECT_PROFILES_PATH", "PREFECT_API_URL", "PREFECT_TEST_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "prefect"
+    home.mkdir()
+    monkeypatch.setenv("PREFECT_HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _refusal(capfd: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(UsageError) as raised, settings_explained():
+        root_settings_context()
+    assert capfd.readouterr() == ("", "")  # nothing else is told
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        (".env", b"PREFECT_API_URL=\xff\n"),
+        ("pyproject.toml", b"[tool\n"),
+        ("prefect.toml", b"\xff"),
+    ],
+)
+def test_a_file_that_is_none_is_named(
+    folder: Path, capfd: pytest.CaptureFixture[str], file: str, content: bytes
+) -> None:
+    (folder / file).write_bytes(content)
+    assert str(folder / file) in _refusal(capfd)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("PREFECT_LOGGING_LEVEL", "banana", "'DEBUG'"),
+        ("PREFECT_CLIENT_MAX_RETRIES", "many", "a whole number"),
+    ],
+)
+def test_a_variable_with_a_wrong_value_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    variable: str,
+    value: str,
+    expected: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    told = _refusal(capfd)
+    assert told.startswith(f"{variable}: expected {expected}")
+    assert "environment" in told
+
+
+@pytest.mark.parametrize("content", ["api = 3\n", "[client]\nmax_retries = 'many'\n"])
+def test_a_file_with_a_wrong_value_is_named(
+    folder: Path, capfd: pytest.CaptureFixture[str], content: str
+) -> None:
+    (folder / "prefect.toml").write_text(content)
+    assert str(folder / "prefect.toml") in _refusal(capfd)
+
+
+def test_a_home_that_cannot_be_made_is_told_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "file").touch()
+    monkeypatch.setenv("PREFECT_HOME", str(folder / "file/below"))
+    with settings_explained():
+        root_settings_context()
+    assert capfd.readouterr() == ("", "")  # who writes there tells it
+
+
+def test_warnings_of_prefect_are_passed_on(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PREFECT_PROFILE", "nosuch")
+    with settings_explained():
+        root_settings_context()
+    assert "'nosuch'" in capfd.readouterr().err
+
+
+def _load(environment: dict[str, str], *prefix: str) -> "subprocess.CompletedProcess[str]":
+    """Prefect imported by a process of its own."""
+    program = "from flows.prefect_api.loading import load_prefect; load_prefect(); print('loaded')"
+    return subprocess.run(
+        [*prefix, sys.executable, "-P", "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_broken_profiles_are_told_once(folder: Path) -> None:
+    (folder / "prefect/profiles.toml").write_text("active = [")
+    ended = _load(dict(os.environ))
+    *before, last = ended.stderr.splitlines()
+    assert f"UsageError: {folder}/prefect/profiles.toml: " in last
+    assert "Failed to" not in "".join(before)
+
+
+def test_a_user_without_a_home() -> None:
+    """As in a container that is run with a number as its user."""
+    nobody = ("unshare", "--user", "--map-user=12345")
+    own = {name: value for name, value in os.environ.items() if name != "HOME"}
+    assert _load(own, *nobody).stdout == "loaded\n"  # with PREFECT_HOME
+    del own["PREFECT_HOME"]
+    ended = _load(own, *nobody)
+    assert "UsageError: The user 12345 has no home folder" in ended.stderr
