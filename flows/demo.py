@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from flows.terminal.visible import counted
+from streaming_ext.errors import StorageError
 from tasks.core.config import ShardConfig
 from tasks.core.inspect.decode import decode_samples
 from tasks.core.storage import open_storage
@@ -18,9 +19,18 @@ SEED = 0
 
 
 def make_demo(folder: Path, console: Console) -> ShardConfig:
-    """Make source files and a vocabulary; returns what to shard."""
+    """Make source files and a vocabulary; returns what to shard.
+
+    Raises:
+        StorageError: the folder cannot be made.
+    """
     sources, vocabulary = folder / "sources", folder / "demo.tiktoken"
-    sources.mkdir(parents=True, exist_ok=True)
+    try:
+        sources.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"Cannot write to {folder}: {(error.strerror or '').lower()}."
+        ) from error
     console.print(f"Making {NUM_FILES * DOCUMENTS_A_FILE:,} documents in {sources}", soft_wrap=True)
     write_parquet_files(sources, NUM_FILES, DOCUMENTS_A_FILE, seed=SEED)
     train_vocabulary(make_documents(DOCUMENTS_A_FILE, seed=SEED), VOCABULARY_SIZE, vocabulary)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from prefect.client.schemas.objects import State
@@ -18,6 +17,7 @@ from flows.prefect_api.departure import leaving_without_a_server
 from flows.prefect_api.heartbeat import beating
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError, UsageError
+from streaming_ext.storage.local_paths import local_path
 from streaming_ext.storage.secrets import holds_secret, require_no_secret
 from tasks.core.linux import require_linux
 from tasks.core.reporting.progress import watched
@@ -76,7 +76,7 @@ def require_absolute(config: HasOutput) -> None:
         UsageError: a deployed run would lose its output there.
     """
     output = config.output
-    if deployment.id and "://" not in output and not Path(output).expanduser().is_absolute():
+    if deployment.id and "://" not in output and not local_path(output).is_absolute():
         raise UsageError(
             f"output {output!r}: a worker runs in a folder that is removed when the run ends. "
             "Give an absolute path or a URL."

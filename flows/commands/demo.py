@@ -5,6 +5,7 @@ from pathlib import Path
 from flows.commands.shard import run_shard
 from flows.console.consoles import out
 from streaming_ext.errors import UsageError
+from streaming_ext.storage.local_paths import local_path, require_writable_name
 
 
 def demo(output: Path = Path("demo-output")) -> int:
@@ -19,5 +20,6 @@ def demo(output: Path = Path("demo-output")) -> int:
 
     if output.parts and output.parts[0].endswith(":"):
         raise UsageError(f"{output}: the demo is made in a folder of this machine.")
-    config = make_demo(output, out)
+    require_writable_name(str(output))
+    config = make_demo(local_path(output), out)
     return run_shard(config) or read_back(config, out)

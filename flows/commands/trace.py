@@ -14,6 +14,7 @@ from flows.console.consoles import out
 from flows.terminal.visible import visible
 from streaming_ext.dataset.layout import Split
 from streaming_ext.errors import NothingThereError, UsageError, one_line
+from streaming_ext.storage.local_paths import local_path
 from tasks.core.storage import open_storage
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def _found(
 def _read_text(path: Path) -> str:
     """A file of text, whole."""
     try:
-        return path.expanduser().read_bytes().decode()
+        return local_path(path).read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"`--text {path}` cannot be read: {one_line(error)}.") from error
 

@@ -13,6 +13,7 @@ from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 
 from streaming_ext.errors import UsageError
+from streaming_ext.storage.local_paths import local_path
 
 Lines = dict[str, tuple[Any, int]]  # value and line of each option
 
@@ -91,7 +92,7 @@ def read_config(file: Path, *, command: str, others: Iterable[str]) -> Lines:
         UsageError: the file cannot be read, or is something else.
     """
     try:
-        text = file.expanduser().read_text("utf-8")
+        text = local_path(file).read_text("utf-8")
         root = yaml.compose(text, Loader=_Loader)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()

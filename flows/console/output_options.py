@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from flows.console.consoles import err, log, out, tell
 from streaming_ext.errors import UsageError
+from streaming_ext.storage.local_paths import local_path
 
 _FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Loggers that pass nothing on to the root once Prefect is loaded.
@@ -107,8 +108,9 @@ class OutputOptions:
         handlers: list[logging.Handler] = []
         if self.log_file is not None:
             try:
-                self.log_file.expanduser().parent.mkdir(parents=True, exist_ok=True)
-                handlers.append(logging.FileHandler(self.log_file.expanduser(), encoding="utf-8"))
+                file = local_path(self.log_file)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                handlers.append(logging.FileHandler(file, encoding="utf-8"))
             except OSError as error:
                 raise UsageError(
                     f"--log-file {self.log_file}: cannot be written: {error.strerror}."

@@ -17,6 +17,7 @@ from streaming_ext.from_text.fingerprint import text_fingerprint
 from streaming_ext.from_text.text_cache import TextCache
 from streaming_ext.from_text.text_stream import TextStream
 from streaming_ext.shards.opening import open_streams
+from streaming_ext.storage.local_paths import local_path
 from streaming_ext.streams import TokenStream
 
 _SAME = ("tokenizer", "eot_token", "pattern", "format", "on_bad_document", "where",
@@ -55,7 +56,7 @@ def materialize(stream: TextStream, cache: TextCache, output: str, *, workers: i
             f"`shardmill shard` ended with exit code {ended.returncode}: {ended.stderr.strip()}"
         )
     split = cache.index.split
-    made = TokenStream(local=str(Path(output).expanduser()))
+    made = TokenStream(local=str(local_path(output)))
     if "://" in output:
         made = TokenStream(remote=output, local=cache.folder.parent / "made")
     (dataset,) = open_streams([made], split=split, limit=None, retries=2, timeout=60.0, options={})

@@ -4,8 +4,10 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from streaming_ext.errors import UsageError
+from streaming_ext.storage.local_paths import require_possible_name, require_writable_name
 from streaming_ext.storage.secrets import require_no_secrets
 
 Workers = Annotated[
@@ -26,7 +28,7 @@ def cores() -> int:
 
 
 class WithoutSecrets(BaseModel):
-    """A configuration that nothing keeps a secret of."""
+    """A configuration that nothing keeps a secret of, with paths that there can be."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,4 +41,20 @@ class WithoutSecrets(BaseModel):
             require_no_secrets(name, "config")
             # Of other kinds and names too: what is wrong with a value is told with the value.
             require_no_secrets(value, str(name))
+        return given
+
+    @field_validator(
+        "output", "dataset", "datasets", "scratch", "tokenizer", mode="before", check_fields=False
+    )
+    @classmethod
+    def _possible_paths(cls, given: Any, info: ValidationInfo) -> Any:
+        """Refuse what could be written to nowhere before any work is done."""
+        is_name = info.field_name == "tokenizer"  # it may be no path at all
+        require = require_possible_name if is_name else require_writable_name
+        for path in given if isinstance(given, list | tuple) else (given,):
+            if isinstance(path, str):
+                try:
+                    require(path)
+                except UsageError as error:
+                    raise ValueError(str(error).removesuffix(".")) from error
         return given

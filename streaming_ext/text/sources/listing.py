@@ -9,6 +9,7 @@ from pathlib import Path
 
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
+from streaming_ext.storage.local_paths import is_utf8
 from streaming_ext.text.documents.formats import has_known_suffix, known_suffixes
 from streaming_ext.text.sources.local import match_local, why_nothing
 from streaming_ext.text.sources.patterns import Takes
@@ -100,7 +101,10 @@ def check_name(source: SourceFile) -> None:
         UsageError: it would.
     """
     url = source.url
-    if not url.isprintable() and any(
+    if not is_utf8(url):
+        problem = "is not UTF-8"
+        url = url.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    elif not url.isprintable() and any(
         unicodedata.category(character) in _STEERING for character in url
     ):
         problem = "holds control characters"

@@ -13,6 +13,7 @@ import xxhash
 from streaming_ext.dataset.layout import SCRATCH_MARK
 from streaming_ext.dataset.record import LOCAL_VERSION, SourceIdentity
 from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.storage.local_paths import local_path
 from streaming_ext.text.documents.formats import format_of, has_known_suffix, known_suffixes
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
@@ -61,7 +62,7 @@ def _listed(path: Path) -> SourceFile:
 
 def _match(pattern: str, takes: Takes) -> list[Path]:
     try:
-        plain = Path(pattern).expanduser().absolute()
+        plain = local_path(pattern).absolute()
         if plain.is_file():  # also a file whose name looks like a pattern
             return [plain]
         if plain.is_dir():
@@ -71,14 +72,14 @@ def _match(pattern: str, takes: Takes) -> list[Path]:
         if not is_pattern(pattern):
             return []
         return _expand(pattern, takes)
-    # a dangling link, no permission, an unknown user, a zero byte
-    except (OSError, RuntimeError, ValueError) as error:
+    # a dangling link, no permission, a zero byte
+    except (OSError, ValueError) as error:
         raise UsageError(f"{pattern}: {error}.") from error
 
 
 def _expand(pattern: str, takes: Takes) -> list[Path]:
     found, missing = list[Path](), list[str]()
-    for one in alternatives(str(Path(pattern).expanduser())):
+    for one in alternatives(str(local_path(pattern))):
         matches = list(_glob(one, takes))
         found += matches
         if not matches:
@@ -140,7 +141,7 @@ def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
 
 def why_nothing(pattern: str) -> str:
     """Why a path or pattern names no file."""
-    if Path(pattern.removeprefix("file://")).expanduser().is_dir():
+    if local_path(pattern.removeprefix("file://")).is_dir():
         return f"no {known_suffixes()} file in this folder."
     if is_pattern(pattern):
         return "no file matches this pattern. (Quoted, so that the shell leaves it alone?)"

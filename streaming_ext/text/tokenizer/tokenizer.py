@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from streaming_ext.errors import TokenizerError
 from streaming_ext.format_version import FormatVersion, refuse_newer
+from streaming_ext.storage.local_paths import local_path
 from streaming_ext.text.tokenizer.end_of_text import choose_eot, eos_of_config, refuse_reachable_eot
 from streaming_ext.text.tokenizer.hub_files import hub_files
 from streaming_ext.text.tokenizer.long_text import encode_without_stack
@@ -121,7 +122,7 @@ def load_tokenizer(
     encoding or as a regular expression, and the one special token is `eot_token`, by default
     `<|endoftext|>`, with the first id above all ranks.
     """
-    path = Path(name).expanduser()
+    path = local_path(name)
     if name.endswith(".tiktoken"):
         return _from_rank_file(path, eot_token, pattern)
     if pattern is not None:

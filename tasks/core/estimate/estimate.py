@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import SourceError
+from streaming_ext.storage.local_paths import local_path, require_writable_name
 from streaming_ext.text.documents.source_format import LENGTH_BYTES
 from streaming_ext.text.parts.cutting import cut_evenly
 from streaming_ext.text.parts.looking import can_be_cut
@@ -113,6 +114,8 @@ def estimate(
         UsageError: as a run would.
         SourceError: no file can be read, or no text is found.
     """
+    temporary = local_path(config.scratch or tempfile.gettempdir())
+    require_writable_name(str(temporary))
     report("looking at the sources")
     listed = check_sources(config)
     files = _files(config, listed)
@@ -127,7 +130,7 @@ def estimate(
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     report("tokenizing the sample")
     here = min(config.workers, os.cpu_count() or 1)
-    with tempfile.TemporaryDirectory(prefix="shardmill-plan-", dir=config.scratch) as folder:
+    with tempfile.TemporaryDirectory(prefix="shardmill-plan-", dir=temporary) as folder:
         timed = time_sample(
             sample,
             like=footers[0],

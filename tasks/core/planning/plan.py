@@ -20,6 +20,7 @@ from streaming_ext.errors import (
     ConfigMismatchError,
     ScratchError,
 )
+from streaming_ext.storage.local_paths import local_path
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import local_name
@@ -68,7 +69,7 @@ def scratch_base(config: _HasScratch, storage: Storage) -> Path:
     name = f"{storage.name}-{content_hash(str(storage).encode())[:8]}"
     if config.scratch is None:
         return user_scratch() / name
-    return Path(config.scratch).expanduser().absolute() / name
+    return local_path(config.scratch).absolute() / name
 
 
 def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...]) -> RunPlan:

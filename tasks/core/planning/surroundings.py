@@ -20,6 +20,7 @@ from streaming_ext.dataset.layout import (
 )
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import DatasetError, NewerVersionError, StorageError, UsageError
+from streaming_ext.storage.local_paths import local_path
 from streaming_ext.text.sources import SourceFile, is_remote
 from tasks.core.storage import Storage
 
@@ -36,7 +37,7 @@ def made_by_output(output: str) -> Callable[[SourceFile], bool]:
         output: a folder or URL.
     """
     remote = is_remote(output)
-    root = output.rstrip("/") if remote else os.path.realpath(Path(output).expanduser())
+    root = output.rstrip("/") if remote else os.path.realpath(local_path(output))
     real = cache(os.path.realpath)
 
     def made(source: SourceFile) -> bool:

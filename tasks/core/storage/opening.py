@@ -4,6 +4,7 @@ from pathlib import Path
 
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
+from streaming_ext.storage.local_paths import local_path
 from streaming_ext.storage.secrets import require_no_secret
 from tasks.core.storage.contract import Storage
 from tasks.core.storage.local import LocalStorage
@@ -14,12 +15,12 @@ def open_storage(url: str) -> Storage:
 
     Raises:
         UsageError: no storage is known for this scheme, or the URL names no bucket
-            or holds a secret.
+            or holds a secret, or `~` is nobody's.
     """
     require_no_secret(url, "output")
     scheme, separator, rest = url.partition("://")
     if not separator:
-        return LocalStorage(Path(url).expanduser().absolute())
+        return LocalStorage(local_path(url).absolute())
     if scheme == "file":
         return LocalStorage(Path(rest))
     if scheme in OBJECT_STORES:

@@ -1,0 +1,87 @@
+"""Paths that lead nowhere: of nobody's home, or named with bytes that are no text."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flows.commands.demo import demo
+from flows.commands.inspect import inspect
+from flows.commands.verify import verify
+from flows.console.config_file import read_config
+from flows.console.output_options import OutputOptions
+from streaming_ext.errors import UsageError
+from streaming_ext.storage.local_paths import local_path, require_writable_name
+from streaming_ext.text.sources.listing import list_sources
+from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from tasks.core.estimate.config import EstimateConfig
+from tasks.core.estimate.estimate import estimate
+from tasks.core.moving.config import CopyConfig, MergeConfig
+
+NOBODY = "~nosuchuser/x"
+BYTES = os.fsdecode(b"a\xff")
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        inspect,
+        verify,
+        lambda path: demo(Path(path)),
+        lambda path: read_config(Path(path), command="copy", others=()),
+        load_tokenizer,
+        lambda path: list_sources([path]),
+        lambda path: OutputOptions(log_file=Path(path)).applied().__enter__(),
+    ],
+)
+def test_the_home_of_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="~nosuchuser") as raised:
+        taken(NOBODY)
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("field", ["output", "dataset", "scratch"])
+@pytest.mark.parametrize(
+    ("path", "said"), [(NOBODY, "nobody"), (BYTES, "xff' is not UTF-8"), ("a\0b", "zero byte")]
+)
+def test_a_configuration_refuses_them(field: str, path: str, said: str) -> None:
+    given = {"dataset": "a", "output": "b", "scratch": "c"} | {field: path}
+    with pytest.raises(ValueError, match=said) as raised:
+        CopyConfig.model_validate(given)
+    assert "what can stand there" not in str(raised.value)
+    with pytest.raises(ValueError, match="nobody"):
+        MergeConfig(datasets=("a", NOBODY), output="b")
+
+
+def test_a_relative_path_in_a_folder_that_is_not_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / BYTES
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(ValueError, match="folder whose name is not UTF-8"):
+        CopyConfig(dataset="/a", output="b")
+    assert CopyConfig(dataset="/a", output="s3://b/c").output == "s3://b/c"
+    assert CopyConfig(dataset="/a", output="/b").output == "/b"
+
+
+def test_a_temporary_folder_that_is_not_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / BYTES))
+    with pytest.raises(UsageError, match="not UTF-8"):
+        estimate(EstimateConfig(sources=("nothing",), tokenizer="gpt2"))
+
+
+def test_a_source_whose_name_is_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / f"{BYTES}.jsonl").write_text("{}")
+    with pytest.raises(UsageError, match=r"a\\+xff.jsonl'.* is not UTF-8"):
+        list_sources([str(tmp_path)])
+
+
+def test_what_can_be(tmp_path: Path) -> None:
+    require_writable_name("s3://bucket/ü")
+    require_writable_name(str(tmp_path / "ü"))
+    assert local_path("~/x") == Path.home() / "x"
