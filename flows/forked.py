@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Collection
 
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from flows.stops import STOPS
 
 
 def fork(work: Callable[[], object], *, keep: Collection[int]) -> int:
@@ -17,7 +17,7 @@ def fork(work: Callable[[], object], *, keep: Collection[int]) -> int:
         work: of the child; what it raises ends the child with exit code 1.
         keep: file descriptors that stay open in it.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # the parent's handlers are not its
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # the parent's handlers are not its
     try:
         pid = os.fork()
         if not pid:

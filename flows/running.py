@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flows.console.consoles import err
 from flows.console.quiet import quiet_prefect
+from flows.stops import stops_held
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
@@ -42,15 +43,17 @@ def run_flow(
     """
     quiet_prefect()
     gc.disable()  # what is loaded stays: looking through it again and again takes a seventh
-    from flows.prefect_api.loading import load_prefect
+    with stops_held():
+        from flows.prefect_api.loading import load_prefect
 
-    load_prefect()
-    from flows.prefect_api.connection import PrefectApi, UnreachableError
+        load_prefect()
+        from flows.prefect_api.connection import PrefectApi, UnreachableError
 
     with PrefectApi() as api:  # it gets ready in a process of its own, from here on
-        from flows.terminal.run_progress import shown
+        with stops_held():
+            from flows.terminal.run_progress import shown
 
-        flow = load()
+            flow = load()
         gc.freeze()
         gc.enable()
         listen()

@@ -2,16 +2,19 @@
 
 Python raises where the main thread happens to be. Where that is a destructor or a callback of the
 garbage collector, the exception is printed and dropped, and the command would go on as if nobody
-had stopped it: an exception that is gone, and that nobody took, is raised again.
+had stopped it: an exception that is gone, and that nobody took, is raised again. Where it is in the
+middle of what a library does, that may wrap it in an exception of its own: `stop_within` finds it.
 """
 
 import os
 import signal
 import sys
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AGAIN_SECONDS = 0.25
 
 
@@ -54,6 +57,33 @@ def stop_by_signals() -> None:
         signal.signal(signal.SIGHUP, stop)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, stop)
+
+
+def stop_within(error: BaseException) -> KeyboardInterrupt | Stopped | None:
+    """The stop that an exception is, wraps, or came of; None where none is behind it."""
+    looked_at: set[int] = set()
+    behind: list[BaseException | None] = [error]
+    while behind:
+        each = behind.pop()
+        if each is None or id(each) in looked_at:
+            continue
+        if isinstance(each, KeyboardInterrupt | Stopped):
+            return each
+        looked_at.add(id(each))
+        behind += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            behind += each.exceptions
+    return None
+
+
+@contextmanager
+def stops_held() -> Iterator[None]:
+    """Have a stop wait for the end of the block: libraries print one amid their imports."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def taken() -> None:

@@ -21,7 +21,7 @@ from flows.console.config_file import ConfigFile
 from flows.console.consoles import err, tell
 from flows.console.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from flows.console.explain import explain
-from flows.stops import Stopped, leave, stop_by_signals, taken
+from flows.stops import Stopped, leave, stop_by_signals, stop_within, taken
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.storage.secrets import require_no_secret
 from streaming_ext.units import size_text
@@ -106,14 +106,25 @@ def _guarded(command: Callable[[], Any]) -> int:
     stop_by_signals()
     try:
         return int(command() or 0)
-    except CycloptsError as error:
-        tell(explain(error, config_file.origins))
-        return EXIT_USAGE
-    except ShardmillError as error:
-        tell(str(error))
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
-    except (KeyboardInterrupt, Stopped) as stop:
-        err.print("shardmill: stopped. Run the same command again to go on.")
-        return stop.exit_code if isinstance(stop, Stopped) else EXIT_INTERRUPTED
+    except BaseException as error:
+        code = _told(error)
+        if code is None:
+            raise
+        return code
     finally:
         taken()
+
+
+def _told(error: BaseException) -> int | None:
+    """Tell what ended a command; returns the exit code, None for what nobody foresaw."""
+    if (stop := stop_within(error)) is not None:
+        taken()
+        err.print("shardmill: stopped. Run the same command again to go on.")
+        return stop.exit_code if isinstance(stop, Stopped) else EXIT_INTERRUPTED
+    if isinstance(error, CycloptsError):
+        tell(explain(error, config_file.origins))
+        return EXIT_USAGE
+    if isinstance(error, ShardmillError):
+        tell(str(error))
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    return None

@@ -3,9 +3,15 @@
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel, model_serializer
+from pydantic_core import PydanticSerializationError
+
+from flows.commands.app import _guarded
+from flows.stops import STOPS, Interrupted, Stopped, stops_held
 
 # The signal arrives in a destructor: Python prints what is raised there, and goes on.
 SWALLOWED = """
@@ -46,6 +52,51 @@ def test_one_that_was_swallowed_comes_again(number: signal.Signals, name: str) -
     )
     assert ended.stdout.split() == ["swallowed", name, "once"], ended.stderr
     assert "Exception ignored" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("stop", "code"),
+    [(Stopped(signal.SIGHUP), 129), (Stopped(signal.SIGTERM), 143), (Interrupted(), 130)],
+)
+def test_one_that_a_library_wrapped_ends_the_command_as_any(
+    stop: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Settings(BaseModel):
+        @model_serializer
+        def stopped(self) -> dict[str, str]:
+            raise stop
+
+    def command() -> None:
+        Settings().model_dump()
+
+    with pytest.raises(PydanticSerializationError):
+        command()
+    before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGALRM)}
+    try:
+        assert _guarded(command) == code
+        assert _guarded(partial(_grouped, stop)) == code
+        with pytest.raises(BaseExceptionGroup):
+            _guarded(partial(_grouped, ZeroDivisionError()))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert capsys.readouterr().err.count("shardmill: stopped.") == 2
+
+
+def _grouped(error: BaseException) -> None:
+    raise BaseExceptionGroup("tasks", [OSError(), error])
+
+
+def test_one_amid_imports_waits_for_their_end() -> None:
+    arrived: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: arrived.append(number))
+    try:
+        with stops_held():
+            signal.raise_signal(signal.SIGTERM)
+            assert not arrived
+        assert arrived == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # What Prefect holds for a server that is gone, it tries to send when the interpreter exits.
