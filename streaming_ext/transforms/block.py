@@ -18,6 +18,7 @@ import torch
 
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.order import Ints
+from streaming_ext.transforms.copies import copied
 
 Sample = dict[str, Any]
 
@@ -171,6 +172,12 @@ class Block:
                 for sample, *values in zip(self.samples, *shown, strict=True)
             ]
         )
+
+    def copied(self) -> "Block":
+        """The same samples with values of their own; tokens and texts are always shown so."""
+        if self.columns is None:
+            return Block(samples=[copied(sample) for sample in self.samples])
+        return self._each(lambda column: copied(column) if isinstance(column, list) else column)
 
     def slice(self, start: int, stop: int) -> "Block":
         """The samples [start, stop)."""

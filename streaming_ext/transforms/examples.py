@@ -1,11 +1,12 @@
 """Samples of a sequence or of an iterable, as sources of a chain."""
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from streaming_ext.errors import UsageError
 from streaming_ext.transforms.block import Block, Sample
+from streaming_ext.transforms.copies import copied
 from streaming_ext.transforms.flow import Flow, Opening, Passes, State
 
 _MOST = 1024  # samples at once: they are made ahead of their use
@@ -19,6 +20,7 @@ class SequenceFlow(Flow):
         *, repeat: bool, seed: int | None,
     ) -> None:  # fmt: skip
         self._sequence, self._repeat, self._seed = sequence, repeat, seed
+        self._handed = _handed(opening)
         if repeat and not len(sequence):
             raise _endless("from_sequence")
         first, self._step = opening.share
@@ -34,7 +36,7 @@ class SequenceFlow(Flow):
             self._epoch, self._order = epoch, self._order_of(epoch, size)
         numbers = self._order[start : start + min(most, _MOST) * self._step : self._step]
         self._next += len(numbers) * self._step
-        return Block(samples=[self._sequence[number] for number in numbers])
+        return Block(samples=self._handed([self._sequence[number] for number in numbers]))
 
     def _order_of(self, epoch: int, size: int) -> Sequence[int]:
         return range(size) if self._seed is None else permuted(size, self._seed, epoch)
@@ -48,6 +50,11 @@ class SequenceFlow(Flow):
     def passes(self) -> Passes:
         ended = self._next // len(self._sequence) if self._repeat else 0
         return Passes(ended, ended)
+
+
+def _handed(opening: Opening) -> Callable[[list[Sample]], list[Sample]]:
+    """What is done to samples that are handed on: a step that asks for columns only reads them."""
+    return copied if opening.columns is None else list
 
 
 def _endless(source: str) -> UsageError:
@@ -68,6 +75,7 @@ class IterableFlow(Flow):
         self, iterable: Iterable[Sample], opening: Opening, state: State | None, *, repeat: bool
     ) -> None:
         self._iterable, self._repeat = iterable, repeat
+        self._handed = _handed(opening)
         self._first, self._step = opening.share
         self._read = 0 if state is None else int(state["read"])  # of this epoch
         self._before = 0 if state is None else int(state["before"])  # in the epochs before
@@ -100,7 +108,7 @@ class IterableFlow(Flow):
             return Block(samples=[])
         offset = (self._first - self._before - self._read) % self._step
         self._read += len(samples)
-        return Block(samples=samples[offset :: self._step])
+        return Block(samples=self._handed(samples[offset :: self._step]))
 
     def state(self) -> State:
         return {"read": self._read, "before": self._before}

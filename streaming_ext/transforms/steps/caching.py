@@ -70,8 +70,7 @@ class CacheFlow(Flow):
             if self._flow is not None:  # another iterator read on from where it stood
                 self._flow.close()
                 self._flow = None
-            known = kept.blocks[self._number - 1]
-            return known.slice(0, len(known))  # its tensors are made anew: users may change them
+            return kept.blocks[self._number - 1].copied()  # users may change them
         if kept.ended:
             return None
         if self._flow is None:
@@ -83,7 +82,7 @@ class CacheFlow(Flow):
         kept.blocks.append(block)
         kept.states.append(self._flow.state())
         self._number += 1
-        return block
+        return block.copied()
 
     def state(self) -> State:
         if self._number is None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from streaming_ext.errors import UsageError
 from streaming_ext.transforms.block import Block, Sample
+from streaming_ext.transforms.copies import copied
 from streaming_ext.transforms.flow import Flow, Opening, Source, State, Through
 from streaming_ext.transforms.steps.dropping import Dropping, DroppingFlow
 
@@ -15,7 +16,11 @@ Kind = Literal["map", "filter", "filter_map"]
 
 @dataclass(frozen=True, slots=True)
 class OfSample:
-    """A function of one sample, over a block of them. A sample that is handed over is a copy."""
+    """A function of one sample, over a block of them, which nobody else has.
+
+    A function may change the sample that it is handed. One that only says whether a sample stays
+    has a copy.
+    """
 
     function: Function
     kind: Kind
@@ -33,8 +38,8 @@ class OfSample:
         """The same, of plain samples."""
         function = self.function
         if self.kind == "filter":
-            return [sample for sample in samples if function(dict(sample))]
-        made = [function(dict(sample)) for sample in samples]
+            return [sample for sample in samples if function(copied(sample))]
+        made = [function(sample) for sample in samples]
         if self.kind == "filter_map":
             return [sample for sample in made if sample is not None]
         if any(sample is None for sample in made):
