@@ -11,6 +11,10 @@ from tasks.core.exports.contract import Buffer, Sink
 from tasks.core.exports.records import Piece
 from tasks.core.storage.uploads import Put
 
+# Stays in the cache of a core from hash to write; and of a file that several processes write into,
+# the system lets one at a time.
+_AT_ONCE = 2**20
+
 
 class _Hashed:
     """Bytes that are hashed and passed on.
@@ -29,9 +33,11 @@ class _Hashed:
         if not view.nbytes:
             return
         view = view.cast("B")
-        self._digest.update(view)
-        self._pass_on(view)
-        self.size += len(view)
+        for start in range(0, len(view), _AT_ONCE):
+            some = view[start : start + _AT_ONCE]
+            self._digest.update(some)
+            self._pass_on(some)
+            self.size += len(some)
 
     def close(self) -> None:
         self._ended(
