@@ -86,7 +86,7 @@ class FastEngine:
         data, offsets = text_buffers(texts)
         rows = self._unsafe.rows_with_any(data, offsets)
         num_bytes = int(offsets[-1] - offsets[0])
-        grown = resident_bytes() - self._resident_bytes
+        grown = own_bytes() - self._own_bytes
         if self._cached_bytes > MAX_CACHED_BYTES or grown > MAX_GROWTH_BYTES:
             self._renew()
         self._cached_bytes += num_bytes
@@ -99,7 +99,7 @@ class FastEngine:
         self._gigatoken: Any = None  # free the old one first
         self._gigatoken = self._source.load()
         self._cached_bytes = 0
-        self._resident_bytes = resident_bytes()
+        self._own_bytes = own_bytes()
 
     def _encode_all(self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Encoded:
         import awkward as ak
@@ -167,7 +167,7 @@ def check_texts(texts: pa.LargeStringArray) -> None:
         raise SourceError(f"The text column does not hold UTF-8 text: {error}.") from None
 
 
-def resident_bytes() -> int:
+def own_bytes() -> int:
     """Memory that this process holds at the moment, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * mmap.PAGESIZE

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import mmap
 import random
 from pathlib import Path
 
@@ -233,7 +234,7 @@ def test_a_fresh_tokenizer_begins_before_caches_grow_for_ever(
 ) -> None:
     monkeypatch.setattr(engine, "MAX_CACHED_BYTES", max_cached)
     monkeypatch.setattr(engine, "MAX_GROWTH_BYTES", max_growth)
-    monkeypatch.setattr(engine, "resident_bytes", lambda: 1)
+    monkeypatch.setattr(engine, "own_bytes", lambda: 1)
     fast = choose_engine(tokenizer, engine="auto", unsafe=unsafe)
     assert isinstance(fast, FastEngine)
     seen = []
@@ -241,6 +242,17 @@ def test_a_fresh_tokenizer_begins_before_caches_grow_for_ever(
         check_all(tokenizer, fast, arrow([f"batch {number} " * 60]))
         seen.append(fast._gigatoken)
     assert len({id(each) for each in seen}) > 1
+
+
+def test_a_mapped_file_is_no_growth(tmp_path: Path) -> None:
+    """Training maps tokens beside the engine, which need not begin anew for them."""
+    size = 64 << 20
+    (tmp_path / "tokens").write_bytes(bytes(size))
+    before = engine.own_bytes()
+    with (tmp_path / "tokens").open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
+    assert sum(mapped[:: mmap.PAGESIZE]) == 0
+    assert engine.own_bytes() - before < size // 4
 
 
 def test_the_choice_has_a_name_and_a_reason(
