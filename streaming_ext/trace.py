@@ -11,6 +11,7 @@ from streaming_ext.dataset.places import Place
 from streaming_ext.documents_of_part import documents_between, find_document
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.sampler.settings import require_count
 from streaming_ext.shards.cache import ShardCache
 
 if TYPE_CHECKING:
@@ -90,8 +91,7 @@ def trace_step(
         UsageError: the epoch has no such step, or the dataset does not know its documents.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    if epoch < 0:
-        raise UsageError(f"`epoch` must be at least 0, got {epoch}.")
+    require_count("epoch", epoch, least=0)
     plan = dataset.plan
     start = plan.start(epoch) if cursor is None else cursor
     begin = replace(start, place=0)
@@ -137,8 +137,7 @@ def trace_document(
         UsageError: the data hold no such document, or several.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    if epoch < 0:
-        raise UsageError(f"`epoch` must be at least 0, got {epoch}.")
+    require_count("epoch", epoch, least=0)
     plan, reading = dataset.plan, dataset.batch_reader.source
     start = plan.start(epoch) if cursor is None else replace(cursor, place=0)
     visits: list[DocumentVisit] = []

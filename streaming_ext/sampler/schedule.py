@@ -29,6 +29,9 @@ class Point:
     end: Fraction
 
 
+_MOST = 2**31 - 1  # of whole numbers: sequences a step, tokens a sequence
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A value for each number of tokens: constant between its points, or a straight line.
@@ -53,6 +56,8 @@ class Schedule:
             told = _decimal(point.value) + ("" if schedule.constant else f" in {value!r}")
             if point.value < 1:
                 raise UsageError(f"`{name}` must be at least 1, got {told}.")
+            if point.value > _MOST:
+                raise UsageError(f"`{name}` must be at most {_MOST:,}, got {told}.")
             if point.value.denominator != 1:
                 raise UsageError(f"`{name}` must be a whole number, got {told}.")
         return schedule

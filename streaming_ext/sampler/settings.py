@@ -15,7 +15,7 @@ DEFAULT_WINDOW = 1 << 18
 PACKINGS = ("best_fit",)
 _LEAST = {"batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
           "num_canonical_nodes": 1, "max_repeated_ngram": 1, "document_multiple": 1}  # fmt: skip
-_MOST = {"num_canonical_nodes": 1 << 16}
+_MOST = {"num_canonical_nodes": 1 << 16, "epoch": 2**31 - 1}
 
 
 def require_count(name: str, value: Any, *, least: int) -> None:

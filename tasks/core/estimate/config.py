@@ -3,10 +3,11 @@
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, ByteSize, Field
+from pydantic import BeforeValidator, ByteSize, Field, ValidationInfo, field_validator
 
 from tasks.core.config import ShardConfig
 
+MOST_PARTS = 10_000_000  # that are reckoned one by one
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b|)(?:/s)?", re.IGNORECASE)
 
@@ -76,5 +77,22 @@ class EstimateConfig(ShardConfig):
         ),
     ] = None
     total_files: Annotated[
-        int | None, Field(gt=0, description="Files that those are; default: as large as SOURCE's.")
+        int | None,
+        Field(
+            gt=0,
+            le=MOST_PARTS,
+            description="Files that those are; default: as large as SOURCE's.",
+        ),
     ] = None
+
+    @field_validator("total_files")
+    @classmethod
+    def _some_bytes_a_file(cls, files: int | None, info: ValidationInfo) -> int | None:
+        if files is None or "total_size" not in info.data:
+            return files
+        size = info.data["total_size"]
+        if size is None:
+            raise ValueError("goes with --total-size")
+        if files > size:
+            raise ValueError(f"must be at most --total-size, {int(size):,} bytes")
+        return files

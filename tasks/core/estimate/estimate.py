@@ -1,10 +1,8 @@
 """From a few looks at the sources to documents, tokens, disk, time, and how sure each is."""
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +10,6 @@ from pydantic import BaseModel, ConfigDict
 
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import SourceError
-from streaming_ext.storage.local_paths import local_path, require_writable_name
 from streaming_ext.text.documents.source_format import LENGTH_BYTES
 from streaming_ext.text.parts.cutting import cut_evenly
 from streaming_ext.text.parts.looking import can_be_cut
@@ -22,6 +19,7 @@ from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.cost import Cost, Machines, Work, cost
 from tasks.core.estimate.looking import Footer, Rows, look, read_rows, sizes_of
+from tasks.core.estimate.refusals import require_few, require_output, sample_folder, sample_place
 from tasks.core.estimate.sampling import Cluster, Quantity, mean_ratio, ratio
 from tasks.core.estimate.shuffling import second_stage
 from tasks.core.estimate.timing import Timed, time_sample
@@ -111,11 +109,10 @@ def estimate(
         report: told what is going on.
 
     Raises:
-        UsageError: as a run would.
-        SourceError: no file can be read, or no text is found.
+        UsageError, SourceError: as a run would; no text is found.
     """
-    temporary = local_path(config.scratch or tempfile.gettempdir())
-    require_writable_name(str(temporary))
+    require_output(config.output)
+    place = sample_place(config.scratch)
     report("looking at the sources")
     listed = check_sources(config)
     files = _files(config, listed)
@@ -130,7 +127,7 @@ def estimate(
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     report("tokenizing the sample")
     here = min(config.workers, os.cpu_count() or 1)
-    with tempfile.TemporaryDirectory(prefix="shardmill-plan-", dir=temporary) as folder:
+    with sample_folder(place) as folder:
         timed = time_sample(
             sample,
             like=footers[0],
@@ -138,7 +135,7 @@ def estimate(
             tokenizer=tokenizer,
             spec=spec,
             workers=here,
-            folder=Path(folder),
+            folder=folder,
         )
     looked = _Looked(
         footers=footers,
@@ -156,7 +153,8 @@ def _files(config: EstimateConfig, listed: Sequence[SourceFile]) -> list[int]:
     if config.total_size is None:
         return sizes
     mean = sum(sizes) / len(sizes)
-    count = config.total_files or max(1, round(config.total_size / mean))
+    count = config.total_files or max(1, round(config.total_size / max(mean, 1)))
+    require_few(count, "files")
     return [config.total_size // count] * count
 
 
@@ -164,6 +162,8 @@ def _parts(config: EstimateConfig, listed: Sequence[SourceFile], files: list[int
     """Sizes of the parts that these files become."""
     if config.total_size is None:
         return sizes_of_parts(parts_of(listed, config))
+    if files[0] > config.part_size:
+        require_few(sum(files) // int(config.part_size), "parts")
     return parts_of_alike(
         files[0], len(files), part_size=int(config.part_size),
         min_part_size=int(config.min_part_size),

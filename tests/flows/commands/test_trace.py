@@ -200,3 +200,8 @@ def test_an_older_generation(root, tmp_path, vocabulary, capsys) -> None:
     told(str(old), str(old), generation=[parent, newest], **mixed)
     with pytest.raises(UsageError, match="2 datasets and 1 of `--generation`"):
         trace(str(old), root, generation=[parent], batch_size=4, **mixed)
+
+
+def test_an_epoch_that_nobody_gets_to(root) -> None:
+    with pytest.raises(UsageError, match="`epoch` must be a whole number up to"):
+        trace(root, step="0", batch_size=2, epoch=10**23)

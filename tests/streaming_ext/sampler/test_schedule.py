@@ -59,3 +59,9 @@ def test_ramps_are_straight_lines() -> None:
 @given(st.floats(1e-9, 1e9))
 def test_a_share_is_the_number_that_was_given(value) -> None:
     assert float(Schedule.share(value, name="proportion").at(0)) == value
+
+
+@pytest.mark.parametrize("value", [2**31, "99999999999999999999", "0:512 10B:9999999999"])
+def test_numbers_that_nobody_can_count_to(value: int | str) -> None:
+    with pytest.raises(UsageError, match="`sequence_length` must be at most 2,147,483,647"):
+        Schedule.whole(value, name="sequence_length")

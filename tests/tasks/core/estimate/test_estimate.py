@@ -5,9 +5,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.errors import ScratchError, SourceError, UsageError
 from streaming_ext.text.parts.cutting import arrange
 from streaming_ext.text.parts.part import sizes_of
 from streaming_ext.text.sources import SourceFile
@@ -210,3 +211,24 @@ def test_files_of_one_size_make_the_parts_that_a_run_makes(
     assert parts_of_alike(
         size, 23, part_size=100, min_part_size=min_part_size, may_be_cut=may_be_cut
     ) == sizes_of(parts)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"total_files": 5}, "total-size"),
+        ({"total_size": 1, "total_files": 1000}, "at most --total-size"),
+        ({"total_size": 2**40, "total_files": 10**12}, "10000000"),
+        ({"total_size": 999999 * 2**50}, "no more than 10,000,000"),
+        ({"total_size": 999999 * 2**50, "total_files": 2}, "no more than 10,000,000"),
+        ({"output": "foo://x"}, "foo:// is not supported"),
+        ({"output": __file__}, "is a file"),
+        ({"scratch": f"{__file__}/x"}, "Cannot write to scratch"),
+    ],
+)
+def test_what_cannot_be_planned(
+    tmp_path: Path, vocabulary: Path, options: dict[str, object], said: str
+) -> None:
+    pq.write_table(pa.table({"text": make_documents(20, seed=4)}), tmp_path / "a.parquet")
+    with pytest.raises((UsageError, ScratchError, ValidationError), match=said):
+        plan(tmp_path / "a.parquet", tokenizer=vocabulary, **options)
