@@ -115,7 +115,7 @@ class StreamingTokenLoader:
         plan = self.dataset.plan
         again = self._evaluates or plan.steps_left(self._position()) > 0
         if not self.dataset.drop_last and self._received and again:
-            self._cursor = replace(self._cursor, place=0)
+            self._cursor = replace(self._cursor, place=0, past=None)
             if self._masked is not None:
                 self._masked.epoch_again()
         else:

@@ -99,6 +99,7 @@ def trace_step(
     if not 0 <= step < steps:
         raise UsageError(f"`step` must be in [0, {steps}), got {step}.")
     stage = plan.stage_of(begin, step)
+    _require_told(begin, stage.place_of(step))
     streams, sequences = plan.whole_step(begin, step)
     traces = []
     source = dataset.batch_reader.source
@@ -140,6 +141,7 @@ def trace_document(
     require_count("epoch", epoch, least=0)
     plan, reading = dataset.plan, dataset.batch_reader.source
     start = plan.start(epoch) if cursor is None else replace(cursor, place=0)
+    _require_told(start, 0)
     visits: list[DocumentVisit] = []
     found = 0
     for stream, cache in enumerate(dataset.reader.caches):
@@ -162,6 +164,16 @@ def trace_document(
             "another split, empty, or dropped? `shardmill inspect` lists the sources."
         )
     return sorted(visits, key=lambda visit: (visit.step, visit.rank))
+
+
+def _require_told(cursor: Cursor, place: int) -> None:
+    """Refuse what came before a change of the order, which today's settings do not tell."""
+    if cursor.past is not None and place < cursor.past.reordered:
+        raise UsageError(
+            f"The first {cursor.past.reordered} sequences of epoch {cursor.epoch} came in another "
+            "order: settings that decide it were changed behind them (allow_changes). Trace them "
+            "in a loader with the old settings, from a state that was saved before the change."
+        )
 
 
 def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path) -> int:

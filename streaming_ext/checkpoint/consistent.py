@@ -36,8 +36,23 @@ def _of_types(state: "LoaderState") -> Iterator[str]:
         _ = state.longest
     except (KeyError, UsageError, TypeError) as error:
         yield f"sequence_length: {error}"
+    if state.past is not None:
+        yield from _of_past(state.past)
     if state.grown is not None:
         yield from _of_growth(state.grown, streams=len(state.streams))
+
+
+def _of_past(past: Any) -> Iterator[str]:
+    """Of an epoch in which settings were changed, what says nothing of how it was."""
+    steps: Any = past.get("steps") if isinstance(past, Mapping) else None
+    whole = (
+        isinstance(steps, list | tuple)
+        and all(isinstance(each, list | tuple) and len(each) == 3 for each in steps)
+        and all(type(count) is int and 0 < count < _MOST for each in steps for count in each)
+        and type(past.get("reordered")) is int
+    )
+    if not whole:
+        yield f"past is {past!r}, and must tell the steps that came"
 
 
 def _of_growth(grown: Any, *, streams: int) -> Iterator[str]:
@@ -62,6 +77,14 @@ def _of_counts(state: "LoaderState") -> Iterator[str]:
     size, place = state.order["epoch_size"], state.sequences
     if place > size:
         yield f"{place} sequences of an epoch of {size}"
+    if state.past is not None:
+        runs = [(steps, *divmod(batch * length, state.longest))
+                for steps, batch, length in state.past["steps"]]  # fmt: skip
+        held = sum(steps * rows for steps, rows, _ in runs)
+        if any(over or not rows for _, rows, over in runs) or held > place:
+            yield f"past is {state.past!r}, which {place} sequences do not hold"
+        if not 0 <= state.past["reordered"] <= place:
+            yield f"past is {state.past!r}, at {place} sequences"
     for number, stream in enumerate(state.streams):
         if not stream.missed <= stream.before <= stream.drawn:
             yield f"stream {number} has drawn {stream.drawn}, {stream.before} of them before"

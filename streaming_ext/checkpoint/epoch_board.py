@@ -12,11 +12,14 @@ from torch.utils.data import get_worker_info
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.sampler.grown.grown_pass import Growth
+from streaming_ext.sampler.past import Past, PastSteps
 
 MAX_WORKERS: Final = 512
 _MOST_GROWN: Final = 8  # times that a dataset may have been extended during one pass
-_GENERATION, _EPOCH, _PLACE, _TOKENS, _PASS, _STEPS, _GROWN = range(7)
-_BEFORE: Final = _GROWN + 2 * _MOST_GROWN
+_MOST_PAST: Final = 64  # stages of steps in an epoch before its sizes were changed
+_GENERATION, _EPOCH, _PLACE, _TOKENS, _PASS, _STEPS, _REORDERED, _STAGES, _GROWN = range(9)
+_PAST: Final = _GROWN + 2 * _MOST_GROWN
+_BEFORE: Final = _PAST + 3 * _MOST_PAST
 _COUNT_BITS, _SEED_BITS = 20, 30  # and the rest for the generation: one word, written at once
 
 
@@ -46,7 +49,20 @@ class EpochBoard:
             raise UsageError(f"A pass may go through {_MOST_GROWN} extensions at most.")
         self._words[_PASS], self._words[_STEPS] = grown.number, len(grown.steps)
         self._words[_GROWN : _GROWN + len(steps)] = torch.tensor(steps, dtype=torch.int64)
+        self._set_past(cursor.past or Past())
         self._words[_GENERATION] += 1
+
+    def _set_past(self, past: Past) -> None:
+        if len(past.steps) > _MOST_PAST:
+            raise UsageError(
+                f"This epoch had {len(past.steps)} stages of steps before its sizes were changed; "
+                f"a DataLoader can tell its workers of {_MOST_PAST}. Use StreamingTokenLoader."
+            )
+        steps = [
+            word for each in past.steps for word in (each.steps, each.global_batch, each.length)
+        ]
+        self._words[_REORDERED], self._words[_STAGES] = past.reordered, len(past.steps)
+        self._words[_PAST : _PAST + len(steps)] = torch.tensor(steps, dtype=torch.int64)
 
     def base(self) -> Cursor:
         """The cursor that was set last."""
@@ -54,9 +70,14 @@ class EpochBoard:
         steps = words[_GROWN : _GROWN + 2 * words[_STEPS]]
         grown = Growth(number=words[_PASS], steps=tuple(zip(steps[::2], steps[1::2], strict=True)))
         missed = _BEFORE + self._streams
+        told = words[_PAST : _PAST + 3 * words[_STAGES]]
+        came = tuple(PastSteps(steps=steps, global_batch=batch, length=length)
+                     for steps, batch, length in zip(*[iter(told)] * 3, strict=True))  # fmt: skip
+        past = Past(steps=came, reordered=words[_REORDERED])
         return Cursor(epoch=words[_EPOCH], place=words[_PLACE], tokens=words[_TOKENS],
                       before=tuple(words[_BEFORE:missed]),
                       grown=grown if steps else None,
+                      past=past if past != Past() else None,
                       missed=tuple(words[missed : missed + self._streams]))  # fmt: skip
 
     def iterations(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from streaming_ext.checkpoint.changes import past_of
 from streaming_ext.checkpoint.state import LoaderState
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
@@ -104,6 +105,7 @@ def extended_cursor(
         before=(number * size + seen - old.sequences,),
         tokens=old.tokens(plan.length),
         grown=growth,
+        past=past_of(old, replace(now, order={**now.order, "epoch_size": old.order["epoch_size"]})),
         missed=(number * size + seen - drawn + old.streams[0].missed,),
     )
     return plan.next_epoch(cursor) if plan.steps_left(cursor) == 0 else cursor

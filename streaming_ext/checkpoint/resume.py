@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
+from streaming_ext.checkpoint.changes import past_of, past_told
 from streaming_ext.checkpoint.generations import (
     extended_cursor,
     generation_of,
@@ -84,7 +85,7 @@ class Resume:
                 for fingerprint, choose, before, drawn, missed in amounts
             ),
         )  # fmt: skip
-        state = with_growth(state, cursor.grown, plan)
+        state = replace(with_growth(state, cursor.grown, plan), past=past_told(cursor.past))
         if state.tokens(plan.length) == cursor.tokens:
             return state
         return replace(state, tokens_before=cursor.tokens)
@@ -126,6 +127,7 @@ class Resume:
                 before=tuple(stream.before for stream in old.streams),
                 tokens=old.tokens(self.plan.length),
                 grown=growth_of(old.grown, earlier),
+                past=past_of(old, now),
                 missed=tuple(stream.missed for stream in old.streams),
             )
             if self.plan.steps_left(cursor) == 0:  # saved behind the last step of an epoch

@@ -9,7 +9,7 @@ from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.sampler.schedule import Schedule
 
-STATE_VERSION: Final = FormatVersion(1, 3)  # the newest that is read here
+STATE_VERSION: Final = FormatVersion(1, 4)  # the newest that is read here
 # Settings of a mixture that changes: where they differ, an epoch has other sequences.
 MIXING: Final = ("proportions", "max_repeats", "at_max_repeats")
 _WHOLE_STEPS: Final = ("per_stream", "stratified")  # what is of one stream goes with global_batch
@@ -55,6 +55,9 @@ class LoaderState:
         grown: of a dataset that was extended during this pass: the number of the pass, and for each
             time the fingerprint of the generation that it stood in, with how many sequences of the
             pass it had seen there.
+        past: of an epoch in which settings were changed: the steps before the last change of
+            sizes, [steps, sequences a step, tokens a sequence] one behind the other, and how many
+            of its first places came in an order that the settings here do not tell.
     """
 
     epoch: int
@@ -63,6 +66,7 @@ class LoaderState:
     streams: tuple[StreamState, ...]
     tokens_before: int | None = None
     grown: Mapping[str, Any] | None = None
+    past: Mapping[str, Any] | None = None
 
     def to_dict(self, counts: Mapping[str, Any] = {}) -> dict[str, Any]:
         """As plain values for JSON, torch.save and the like.
@@ -80,13 +84,16 @@ class LoaderState:
             }
             | ({} if self.tokens_before is None else {"tokens_before": self.tokens_before})
             | ({} if self.grown is None else {"grown": dict(self.grown)})
+            | ({} if self.past is None else {"past": dict(self.past)})
             | dict(counts)
         )
 
     def _version(self, counts: Mapping[str, Any]) -> int | str:
         """The lowest one that has all of this."""
-        if any(stream.missed for stream in self.streams):
+        if self.past:
             return str(STATE_VERSION)
+        if any(stream.missed for stream in self.streams):
+            return "1.3"
         return "1.2" if self.grown else "1.1" if counts else 1
 
     def tokens(self, length: int) -> int:
@@ -146,6 +153,7 @@ class LoaderState:
                 streams=tuple(StreamState(**stream) for stream in state["streams"]),
                 tokens_before=state.get("tokens_before"),
                 grown=state.get("grown"),
+                past=state.get("past"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigMismatchError(f"The state is damaged: {error!r}.") from error

@@ -12,6 +12,7 @@ from streaming_ext.sampler.many_orders import ManyOrders
 from streaming_ext.sampler.mixing import Mixing
 from streaming_ext.sampler.mixture import Mixture
 from streaming_ext.sampler.order import Ints, OrderSpec, StreamOrder
+from streaming_ext.sampler.past import Past
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.stages import Stage, StepSizes, Visit
 
@@ -27,6 +28,7 @@ class Cursor:
         missed: those of them that never came: passes before an extension were shorter.
         tokens: of training before this epoch, of all streams it ever had.
         grown: of a dataset that was extended during this pass.
+        past: of an epoch in which settings were changed.
     """
 
     epoch: int
@@ -35,6 +37,7 @@ class Cursor:
     missed: tuple[int, ...]
     tokens: int = 0
     grown: Growth | None = None
+    past: Past | None = None
 
 
 class EpochPlan:
@@ -174,14 +177,30 @@ class EpochPlan:
 
     def stages(self, cursor: Cursor) -> list[Stage]:
         """The steps behind a cursor, to the end of its epoch; the first one is number 0."""
+        if self._sizes is None and cursor.past is None:
+            return self._stages_from(cursor.place, cursor)
+        kept, stages = self._stages
+        if kept != cursor:
+            stages = self._stages_with_past(cursor)
+            self._stages = cursor, stages
+        return stages
+
+    def _stages_with_past(self, cursor: Cursor) -> list[Stage]:
+        past = [] if cursor.past is None else cursor.past.stages(
+            place=cursor.place, longest=self.length, slices=self.slices
+        )  # fmt: skip
+        if not past:
+            return self._stages_from(cursor.place, cursor)
+        behind = self._stages_from(past[-1].end, cursor)
+        return past + [replace(stage, first=past[-1].stop + stage.first)
+                       for stage in behind if stage.steps]  # fmt: skip
+
+    def _stages_from(self, place: int, cursor: Cursor) -> list[Stage]:
+        """The stages behind a place of the cursor's epoch by today's sizes."""
         if self._sizes is not None:
-            kept, stages = self._stages
-            if kept != cursor:
-                stages = self._sizes.stages(place=cursor.place, end=self.epoch_size,
-                                            tokens=cursor.tokens, slices=self.slices)  # fmt: skip
-                self._stages = cursor, stages
-            return stages
-        return [Stage(first=0, steps=self._fixed_steps(cursor.place), place=cursor.place,
+            return self._sizes.stages(place=place, end=self.epoch_size, tokens=cursor.tokens,
+                                      slices=self.slices)  # fmt: skip
+        return [Stage(first=0, steps=self._fixed_steps(place), place=place,
                       length=self.length, slices=self.slices)]  # fmt: skip
 
     def stage_of(self, cursor: Cursor, step: int) -> Stage:
@@ -191,7 +210,7 @@ class EpochPlan:
 
     def steps_left(self, cursor: Cursor) -> int:
         """Steps behind a cursor, to the end of its epoch."""
-        if self._sizes is None:
+        if self._sizes is None and cursor.past is None:
             return self._fixed_steps(cursor.place)
         stages = self.stages(cursor)
         return stages[-1].stop if stages else 0

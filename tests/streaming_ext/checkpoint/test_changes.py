@@ -191,3 +191,91 @@ def test_two_streams_of_one_dataset_have_a_count_each(opened, raw) -> None:
     fewer = opened(**streams(1), epoch_size=400)
     fewer.load_state_dict(saved(loader), allow_changes=["streams"])
     assert [stream["before"] for stream in saved(fewer)["streams"]] == told[:1]
+
+
+def steps_of(loader: StreamingTokenLoader, steps: int | None = None) -> list[set[int]]:
+    """The numbers of the sequences of each step."""
+    found = []
+    for number, batch in enumerate(loader, start=1):
+        found.append(set(batch["sequence_ids"].tolist()))
+        if number == steps:
+            break
+    return found
+
+
+@pytest.mark.parametrize(("old", "new", "named"), [
+    ({"batch_size": 8}, {"global_batch": 12}, ["global_batch"]),
+    ({"batch_size": 8}, {"global_batch": "0:8 100:16"}, ["global_batch"]),
+    ({"global_batch": "0:8 200:16"}, {"global_batch": 4}, ["global_batch"]),
+    ({"batch_size": 8},
+     {"global_batch": 16, "sequence_length": "0:4 1000:8"}, ["global_batch", "sequence_length"]),
+])  # fmt: skip
+def test_steps_of_another_size_keep_what_came(opened, old, new, named) -> None:
+    """Numbers of steps, trace, trace_document and plan are of what was delivered in this epoch."""
+    loader = opened(**({"batch_size": None} | old), epoch_size=400)
+    steps = [*steps_of(loader), *steps_of(loader, 4)]
+    for sizes in (new, {"global_batch": 24, "sequence_length": new.get("sequence_length", 8)}):
+        state = saved(loader)
+        done = loader.step
+        loader = opened(**sizes, batch_size=None, epoch_size=400)
+        loader.load_state_dict(state, allow_changes=named)
+        assert loader.step == done
+        steps += steps_of(loader, 3)
+        state = saved(loader)
+        loader.load_state_dict(state)
+        assert saved(loader) == state
+    came = steps[-loader.step :]
+    plan = loader.plan()
+    left = steps_of(loader)
+    assert len(loader) == loader.step == plan.steps == len(came + left)
+    for number, delivered in enumerate(came + left):
+        traces = loader.trace(number)
+        assert {trace.sequence for trace in traces} == delivered
+        stage = next(each for each in plan.stages if number < each.step + each.steps)
+        assert stage.global_batch == len(delivered)
+        for span in traces[0].spans[:1]:
+            visits = loader.trace_document(span.source, span.row)
+            assert (number, traces[0].sequence) in [(each.step, each.sequence) for each in visits]
+    assert sum(stage.tokens for stage in plan.stages) == plan.stages[-1].stop_token - 400 * 8
+    taken(loader, 1)
+    assert loader.step == 1
+    assert "past" not in saved(loader)
+
+
+def test_a_schedule_that_grows_behind_a_place_changes_nothing_before_it(opened) -> None:
+    loader = opened(batch_size=8, epoch_size=400)
+    taken(loader, 3)
+    longer = opened(batch_size=None, global_batch="0:8 10K:16", epoch_size=400)
+    longer.load_state_dict(saved(loader), allow_changes=["global_batch"])
+    assert "past" not in saved(longer)
+    assert [trace.sequence for trace in longer.trace(1)] == [
+        trace.sequence for trace in loader.trace(1)
+    ]
+
+
+def test_what_came_in_another_order_is_not_told(opened) -> None:
+    loader = opened(batch_size=8, epoch_size=400)
+    taken(loader, 3)
+    changed = opened(batch_size=8, epoch_size=400, shuffle_seed=1)
+    changed.load_state_dict(saved(loader), allow_changes=["shuffle_seed"])
+    (step,) = steps_of(changed, 1)
+    again = opened(batch_size=8, epoch_size=400, shuffle_seed=1)
+    again.load_state_dict(saved(changed))
+    assert again.step == 4
+    traces = again.trace(3)
+    assert {trace.sequence for trace in traces} == step
+    with pytest.raises(UsageError, match="The first 24 sequences of epoch 0 came in another order"):
+        again.trace(2)
+    with pytest.raises(UsageError, match="came in another order"):
+        again.trace_document(traces[0].spans[0].source, traces[0].spans[0].row)
+    assert again.plan().steps == 50
+
+
+def test_a_changed_epoch_is_told_to_the_workers_of_a_plain_loader(open_raw) -> None:
+    loader = StreamingTokenLoader(open_raw(batch_size=8))
+    taken_steps = iter(loader)
+    next(taken_steps)
+    dataset = open_raw(batch_size=12)
+    dataset.load_state_dict(saved(loader), allow_changes=["global_batch"])
+    assert dataset.state_dict()["past"] == {"steps": [[1, 8, 8]], "reordered": 0}
+    assert StreamingTokenLoader(dataset).step == 1

@@ -70,6 +70,12 @@ DAMAGES = {
     "grown in no pass": of_state(grown={"steps": [["a", 3]]}),
     "grown backwards": of_state(grown={"pass": 1, "steps": [["a", 9], ["b", 3]]}),
     "grown that is none": of_state(grown=3),
+    "a past that is none": of_state(past=3),
+    "a past of no steps": of_state(past={"steps": [[0, 4, 8]], "reordered": 0}),
+    "a past of half a row": of_state(past={"steps": [[1, 3, 4]], "reordered": 0}),
+    "a past of more than came": of_state(past={"steps": [[9, 4, 8]], "reordered": 0}),
+    "a past beyond its place": of_state(past={"steps": [], "reordered": 13}),
+    "a past without an order": of_state(past={"steps": []}),
 }  # fmt: skip
 
 
@@ -83,6 +89,14 @@ def test_a_damaged_state_is_told(open_raw, state, damage: Change) -> None:
         loader.load_state_dict(state, allow_changes=everything)
     assert state == left
     assert (loader.epoch, loader.step) == (0, 0)
+
+
+def test_a_place_within_a_step_is_told_where_steps_change(open_raw, state) -> None:
+    state["order"]["global_batch"] = 5
+    with pytest.raises(
+        ConfigMismatchError, match="damaged: 12 sequences of its epoch are no whole"
+    ):
+        StreamingTokenLoader(open_raw()).load_state_dict(state, allow_changes=["global_batch"])
 
 
 def test_the_same_state_undamaged(open_raw, state) -> None:
