@@ -106,6 +106,9 @@ class _Mover:
             if not self._read and self._output.adopt(source, move.path, move.to, move.size):
                 return
             if move.size <= _IN_MEMORY and self._output.remote:  # read once, hashed, put
+                if isinstance(source, LocalStorage):
+                    source.read_range(move.path, 0, 0)  # whether it may be read at all
+                    _require_size(source, move, source.root / move.path)
                 with _held:
                     data = source.read_range(move.path, 0, move.size)
                     self._output.put(move.to, _checked(source, move, data))
@@ -172,10 +175,14 @@ class _OnScratch:
             raise ScratchError(f"Cannot write to scratch {self.path.parent}: {reason}.") from error
 
 
-def _check_file(source: Storage, move: Move, file: Path) -> None:
+def _require_size(source: Storage, move: Move, file: Path) -> None:
     if (size := file.stat().st_size) != move.size:
         raise _damaged(source, move, f"{size} bytes, expected {move.size}")
-    if not size:
+
+
+def _check_file(source: Storage, move: Move, file: Path) -> None:
+    _require_size(source, move, file)
+    if not move.size:
         return
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
         _checked(source, move, data)

@@ -92,6 +92,21 @@ def test_a_damaged_original_is_not_copied(first: Path, tmp_path: Path) -> None:
         copied(original, tmp_path / "other")
 
 
+@pytest.mark.parametrize("cut", [1, 0, -1])
+def test_a_damaged_original_is_not_put_into_a_bucket(
+    first: Path, tmp_path: Path, bucket: str, cut: int
+) -> None:
+    """A byte less, another one, and one too many."""
+    original = Path(shutil.copytree(first, tmp_path / "original"))
+    shard = sorted((original / "train/00001").iterdir())[0]
+    data = shard.read_bytes()
+    shard.write_bytes({1: data[:-1], 0: data[:-1] + bytes([data[-1] ^ 1]), -1: data + b"x"}[cut])
+    with pytest.raises(CorruptDatasetError, match=f"train/00001/{shard.name}: .*expected"):
+        copied(original, f"s3://{bucket}/copy")
+    there = open_storage(f"s3://{bucket}/copy").list()
+    assert not {f"train/00001/{shard.name}", "parts/00001.json", "manifest.json"} & there.keys()
+
+
 def test_a_place_with_something_else_is_refused(first: Path, second: Path, tmp_path: Path) -> None:
     copied(first, tmp_path / "copy")
     with pytest.raises(ConfigMismatchError, match="holds another dataset"):
