@@ -81,7 +81,7 @@ class StreamingTokenLoader:
         if dataset.token_domains is not None:
             self._counts = DomainCounts(dataset.plan, dataset.batch_reader.source,
                                         dataset.token_domains, self._cursor)  # fmt: skip
-        self._count_on(dataset.loaded_state)
+        self._count_on(dataset.loaded_state, dataset.loaded_place or self._cursor)
 
     def __len__(self) -> int:
         """Steps of the whole epoch."""
@@ -189,21 +189,19 @@ class StreamingTokenLoader:
     ) -> None:
         """Let the next iteration go on from a state; see the dataset's `load_state_dict`."""
         resume = self.dataset.resume
-        self._cursor = resume.cursor_of(
-            state, allow_changes=allow_changes, extend_state=extend_state
-        )
-        self._received = 0
+        place = resume.place_of(state, allow_changes=allow_changes, extend_state=extend_state)
+        self._cursor, self._received = resume.going_on(place), 0
         if self._masked is not None:
             self._masked.go_on(state, begins=not self._cursor.place)
-        self._count_on(state)
+        self._count_on(state, place)
 
-    def _count_on(self, state: Mapping[str, Any]) -> None:
-        """Let the account of domains go on from a state that the cursor stands for."""
+    def _count_on(self, state: Mapping[str, Any], place: Cursor) -> None:
+        """Let the account of domains go on from a state and the place that it is of."""
         if self._counts is None:
             return
         resume = self.dataset.resume
         earlier = [each.fingerprint for each in resume.plan.grown.earlier]
-        self._counts.go_on(state, self._cursor, resume.fingerprints, earlier=earlier)
+        self._counts.go_on(state, place, resume.fingerprints, earlier=earlier)
 
     def trace(self, step: int) -> list[SequenceTrace]:
         """Which documents each sequence of a step of this epoch holds, over all ranks.

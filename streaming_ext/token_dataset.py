@@ -228,6 +228,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                                 lanes=self.num_canonical_nodes)  # fmt: skip
         self._progress = TrainingPosition(self.resume)
         self.loaded_state: Mapping[str, Any] = {}
+        self.loaded_place: Cursor | None = None  # that it is of
         # What stock StreamingDataLoader divides its count of samples by.
         world = streaming.base.world.World.detect().num_ranks
         self.replication = world // rank.size if world > rank.size else None
@@ -247,6 +248,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     @next_epoch.setter
     def next_epoch(self, epoch: int) -> None:
         self._progress.restart(epoch)
+        self.loaded_place = None
 
     def __len__(self) -> int:
         """Sequences of this rank in a whole epoch."""
@@ -326,7 +328,9 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         Raises:
             ConfigMismatchError: a setting that decides the order differs.
         """
-        self._progress.load(obj, allow_changes=allow_changes, extend_state=extend_state)
+        self.loaded_place = self._progress.load(
+            obj, allow_changes=allow_changes, extend_state=extend_state
+        )
         self.loaded_state = obj
 
     def close(self) -> None:

@@ -99,7 +99,7 @@ def extended_cursor(
         last = growth_of(old.grown, earlier)
         steps = last.steps if last is not None and last.number == number else ()
         growth = Growth(number=number, steps=(*steps, (generation, seen)))
-    cursor = Cursor(
+    return Cursor(
         epoch=old.epoch,
         place=old.sequences,
         before=(number * size + seen - old.sequences,),
@@ -108,7 +108,6 @@ def extended_cursor(
         past=past_of(old, replace(now, order={**now.order, "epoch_size": old.order["epoch_size"]})),
         missed=(number * size + seen - drawn + old.streams[0].missed,),
     )
-    return plan.next_epoch(cursor) if plan.steps_left(cursor) == 0 else cursor
 
 
 def refuse_older() -> ConfigMismatchError:

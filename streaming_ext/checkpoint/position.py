@@ -118,16 +118,15 @@ class TrainingPosition:
 
     def load(
         self, state: Mapping[str, Any], *, allow_changes: Collection[str], extend_state: bool
-    ) -> None:
-        """See `StreamingTokenDataset.load_state_dict`."""
-        cursor = self._resume.cursor_of(
-            state, allow_changes=allow_changes, extend_state=extend_state
-        )
+    ) -> Cursor:
+        """See `StreamingTokenDataset.load_state_dict`; returns the place that the state is of."""
+        place = self._resume.place_of(state, allow_changes=allow_changes, extend_state=extend_state)
+        cursor = self._resume.going_on(place)
         self._worker_state = None
         own = state.get("worker")
         if own is None:
             self._board.set(cursor)
-            return
+            return place
         worker, num_workers = _worker()
         if (own["worker"], own["num_workers"]) != (worker, num_workers):
             raise ConfigMismatchError(
@@ -138,6 +137,7 @@ class TrainingPosition:
         self._board.set(cursor)  # each worker the same: the epochs behind it count from here,
         self._board.begin()  # also where this one is ended before it gives a row
         self._iteration, self._worker_state = None, (cursor, own["yielded"])
+        return place
 
     def _cursor(self, iterations: int) -> Cursor:
         cursor = self._board.base()

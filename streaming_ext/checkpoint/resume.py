@@ -97,6 +97,22 @@ class Resume:
         allow_changes: Collection[str],
         extend_state: bool = False,
     ) -> Cursor:
+        """Where training goes on from a state; see `place_of`."""
+        return self.going_on(
+            self.place_of(state, allow_changes=allow_changes, extend_state=extend_state)
+        )
+
+    def going_on(self, place: Cursor) -> Cursor:
+        """The same, or the next epoch, where no step is left of the place's."""
+        return place if self.plan.steps_left(place) else self.plan.next_epoch(place)
+
+    def place_of(
+        self,
+        state: Mapping[str, Any],
+        *,
+        allow_changes: Collection[str],
+        extend_state: bool = False,
+    ) -> Cursor:
         """The cursor that a state stands for, when its order is this one.
 
         Where a change that was allowed has places of an epoch be other draws, a new epoch begins in
@@ -121,7 +137,7 @@ class Resume:
             raise refuse_older()
         old.require_same(now, allow_changes=allow_changes)
         if old.deals_out_as(now):
-            cursor = Cursor(
+            return Cursor(
                 epoch=old.epoch,
                 place=old.sequences,
                 before=tuple(stream.before for stream in old.streams),
@@ -130,9 +146,6 @@ class Resume:
                 past=past_of(old, now),
                 missed=tuple(stream.missed for stream in old.streams),
             )
-            if self.plan.steps_left(cursor) == 0:  # saved behind the last step of an epoch
-                cursor = self.plan.next_epoch(cursor)
-            return cursor
         return self._new_epoch(old, now)
 
     def _new_epoch(self, old: LoaderState, now: LoaderState) -> Cursor:

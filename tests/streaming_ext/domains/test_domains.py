@@ -177,6 +177,25 @@ def test_counts_survive_resumes_on_other_ranks_and_ends_of_epochs(
     assert len(epochs) > 1
 
 
+def test_what_an_epoch_left_out_counts_behind_a_resume_too(made: Callable[[str], Path]) -> None:
+    """From a state that was saved behind its last step, by the loader or by its dataset."""
+
+    def opened() -> StreamingTokenLoader:
+        return load(made("in order"), domain_by="folder", batch_size=32)
+
+    loader, resumed, by_dataset = opened(), opened(), opened().dataset
+    assert loader.dataset.plan.epoch_size % 32
+    list(loader)
+    state = json.loads(json.dumps(loader.state_dict()))
+    list(loader)
+    resumed.load_state_dict(state)
+    by_dataset.load_state_dict(state)
+    for again in (resumed, StreamingTokenLoader(by_dataset)):
+        list(again)
+        assert again.achieved() == loader.achieved()
+        assert again.state_dict() == loader.state_dict()
+
+
 def test_skipped_steps_count(made: Callable[[str], Path]) -> None:
     loader, other = (load(made("in order"), domain_by="folder") for _ in range(2))
     loader.skip(11)
