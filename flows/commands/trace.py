@@ -2,10 +2,10 @@
 
 import math
 import tempfile
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.text import Text
@@ -40,6 +40,8 @@ def trace(
     epochs: int = 1,
     epoch_size: str | None = None,
     proportion: list[str] | None = None,
+    repeat: list[float] | None = None,
+    choose: list[int] | None = None,
     max_repeats: list[float] | None = None,
     at_max_repeats: Literal["error", "renormalize"] = "error",
     batching_method: str = "random",
@@ -51,7 +53,9 @@ def trace(
     shuffle_seed: int = 9176,
     shuffle_block_size: int = 2**18,
     num_canonical_nodes: int | None = None,
+    drop_last: Annotated[bool | None, Parameter(negative="--no-drop-last")] = None,
     packing: Literal["best_fit"] | None = None,
+    document_multiple: int | None = None,
     output: str | None = None,
 ) -> int:
     """Tell which documents, of which source file and row, a training step held, or its plan.
@@ -95,6 +99,10 @@ def trace(
     proportion
         Of each dataset one, in their order: a number, or a schedule in tokens of training,
         `0:0.9 900B:0.9->0.2 1T:0.2`.
+    repeat
+        In place of `--proportion`, of each dataset one: how often an epoch passes over it.
+    choose
+        In place of it, of each dataset one: sequences of it an epoch.
     max_repeats
         Of each dataset one, in their order: how often training may pass over it; `inf` for any
         number.
@@ -121,8 +129,13 @@ def trace(
         Sequences that were shuffled among each other.
     num_canonical_nodes
         Lanes through the data.
+    drop_last
+        Whether an epoch's last step was left out where it was less than a global batch: by default
+        so, except for the holdout split.
     packing
         How documents were packed into rows, where they were.
+    document_multiple
+        Of tokens that each document took in a packed row, where they were padded to one.
     output
         Parquet file to write the documents to, in place of the terminal: what
         `StreamingTokenDataset(exclude=...)` takes. With `--plan`, an SVG file.
@@ -148,7 +161,15 @@ def trace(
 
     with tempfile.TemporaryDirectory() as cache:  # nothing is unpacked for this
         dataset = StreamingTokenDataset(
-            streams=_streams([path, *more], proportion, max_repeats, generation, cache),
+            streams=_streams(
+                [path, *more],
+                cache,
+                proportion=proportion,
+                repeat=repeat,
+                choose=choose,
+                max_repeats=_limits(max_repeats),
+                generation=generation,
+            ),
             at_max_repeats=at_max_repeats,
             batching_method=batching_method,
             exclude=exclude,
@@ -161,7 +182,9 @@ def trace(
             shuffle_block_size=shuffle_block_size,
             num_canonical_nodes=num_canonical_nodes,
             epoch_size=epoch_size,
+            drop_last=drop_last,
             packing=packing,
+            document_multiple=document_multiple,
             dp_rank=0,
             dp_world_size=ranks,
         )
@@ -184,23 +207,28 @@ def trace(
     return 0
 
 
-def _streams(
-    paths: list[str],
-    proportions: list[str] | None,
-    limits: list[float] | None,
-    generations: list[str] | None,
-    cache: str,
-) -> "list[TokenStream]":
-    """The datasets, of which nothing but what they say of themselves is read."""
+def _limits(limits: list[float] | None) -> list[float | None] | None:
+    """Passes over each dataset, None for any number."""
+    return None if limits is None else [None if each == math.inf else each for each in limits]
+
+
+def _streams(paths: list[str], cache: str, **of_each: Sequence[Any] | None) -> "list[TokenStream]":
+    """The datasets, of which nothing but what they say of themselves is read.
+
+    Args:
+        paths: of the datasets.
+        cache: folder for those that lie elsewhere.
+        of_each: arguments of streams that are told by an option of the same name, of each dataset
+            one.
+    """
     from streaming_ext.streams import TokenStream
 
-    of_each: dict[str, Sized | None] = {
-        "--proportion": proportions, "--max-repeats": limits, "--generation": generations,
-    }  # fmt: skip
-    for name, given in of_each.items():
-        if given is not None and len(given) != len(paths):
+    told = {name: given for name, given in of_each.items() if given is not None}
+    for name, given in told.items():
+        if len(given) != len(paths):
             raise UsageError(
-                f"{len(paths)} datasets and {len(given)} of `{name}`: give each one, or none."
+                f"{len(paths)} datasets and {len(given)} of `--{name.replace('_', '-')}`: give "
+                "each one, or none."
             )
     for path in paths:
         if "://" not in path and not Path(path).is_dir():
@@ -209,9 +237,7 @@ def _streams(
         TokenStream(
             remote=path if "://" in path else None,
             local=f"{cache}/{number}" if "://" in path else path,
-            proportion=None if proportions is None else proportions[number],
-            max_repeats=None if limits is None or limits[number] == math.inf else limits[number],
-            generation=None if generations is None else generations[number],
+            **{name: given[number] for name, given in told.items()},
         )
         for number, path in enumerate(paths)
     ]

@@ -1,12 +1,13 @@
 """`shardmill trace`: some steps at once, and as a table."""
 
+import inspect
 import math
 
 import pyarrow.parquet as pq
 import pytest
 
 from flows.commands.trace import trace
-from streaming_ext import StreamingTokenDataset
+from streaming_ext import StreamingTokenDataset, TokenStream
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.errors import UsageError
 from tests.streaming_ext.build import build, numbered_parts, some_documents
@@ -205,3 +206,57 @@ def test_an_older_generation(root, tmp_path, vocabulary, capsys) -> None:
 def test_an_epoch_that_nobody_gets_to(root) -> None:
     with pytest.raises(UsageError, match="`epoch` must be a whole number up to"):
         trace(root, step="0", batch_size=2, epoch=10**23)
+
+
+def parameters(of: object) -> set[str]:
+    assert callable(of)
+    return {*inspect.signature(of).parameters} - {"self"}
+
+
+# What decides not which documents a step holds: where the data lie and how they are read, what a
+# batch holds beside them, and the rank that asks.
+NO_ORDER = {
+    "streams", "remote", "local", "stock", "max_repeated_ngram", "domain_by", "extras", "eot_id",
+    "token_dtype", "reading", "predownload", "cache_limit", "download_retry", "download_timeout",
+    "storage_options", "replication", "dp_rank", "dp_world_size", "device_mesh", "process_group",
+    "cp_rank", "cp_size", "cp_layout", "node_local",
+}  # fmt: skip
+NO_ORDER_OF_A_STREAM = {"remote", "local", "split", "domain"}
+
+
+def test_each_argument_that_decides_the_order_has_its_option() -> None:
+    asked, streams = parameters(StreamingTokenDataset.__init__), parameters(TokenStream)
+    assert asked >= NO_ORDER
+    assert parameters(trace) >= asked - NO_ORDER
+    assert parameters(trace) >= streams - NO_ORDER_OF_A_STREAM
+
+
+@pytest.mark.parametrize(("options", "stream"), [
+    ({"packing": "best_fit", "document_multiple": 8}, {}),
+    ({"drop_last": False}, {}),
+    ({}, {"repeat": 3}),
+    ({}, {"choose": 11}),
+])  # fmt: skip
+def test_what_decides_the_order_is_handed_on(root, tmp_path, options, stream) -> None:
+    from streaming_ext.loading.training_plan import training_plan
+    from streaming_ext.trace import trace_step
+
+    dataset = StreamingTokenDataset(
+        streams=[TokenStream(local=root, **stream)], batch_size=4, shuffle=True, dp_rank=0,
+        dp_world_size=1, **options,
+    )  # fmt: skip
+    last = training_plan(dataset.plan, dataset.plan.start(0), epochs=1).steps - 1
+    of_stream = {name: [value] for name, value in stream.items()}
+    path = tmp_path / "documents.parquet"
+    trace(root, step=str(last), batch_size=4, output=str(path), **options, **of_stream)
+    wanted = [(each.sequence, span.source, span.row)
+              for each in trace_step(dataset, last) for span in each.spans]  # fmt: skip
+    table = pq.read_table(path).to_pylist()
+    assert [(row["sequence"], row["source"], row["row"]) for row in table] == wanted
+    with pytest.raises(UsageError, match="must be in"):
+        trace(root, step=str(last + 1), batch_size=4, **options, **of_stream)
+
+
+def test_of_each_dataset_one(root) -> None:
+    with pytest.raises(UsageError, match="2 datasets and 1 of `--repeat`: give each one, or none"):
+        trace(root, root, step="0", batch_size=4, repeat=[2.0])
