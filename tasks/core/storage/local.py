@@ -266,7 +266,7 @@ class LocalStorage:
         lock = self.root / RUNS_FOLDER / ".lock"
         try:
             lock.parent.mkdir(exist_ok=True)
-            file = lock.open("a+b")
+            file = lock.open("a+b", buffering=0)  # what is left in a buffer would fail on closing
         except OSError as error:
             raise StorageError(f"Cannot write {lock}: {_reason(error)}.") from error
         with file:

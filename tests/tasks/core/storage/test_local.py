@@ -20,6 +20,7 @@ import pytest
 from streaming_ext.errors import StorageError, UsageError
 from tasks.core.storage import LocalStorage, open_storage
 from tasks.core.storage import local as storage_module
+from tests.full_disk import full_disk
 
 HOLD = """
 import sys, time
@@ -403,3 +404,16 @@ def test_open_storage_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_open_storage_of_an_unknown_scheme(url: str) -> None:
     with pytest.raises(UsageError, match="is not supported as output; expected a folder"):
         open_storage(url)
+
+
+def test_a_full_disk_below_the_lock_does_not_hide_what_went_wrong(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "out")
+    storage.create()
+    with (
+        full_disk(),
+        pytest.raises(StorageError, match=r"Cannot write train/x to .*: file too large"),
+        storage.exclusive(),
+    ):
+        storage.put("train/x", b"x")
+    with storage.exclusive():
+        storage.put("train/x", b"x")
