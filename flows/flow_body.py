@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, Self, TypeVar
 
 from prefect.client.schemas.objects import State
+from prefect.logging import get_run_logger
 from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
 
@@ -16,12 +17,19 @@ from flows.prefect_api.cancellation import ending_without_a_worker, stopped_by_s
 from flows.prefect_api.departure import leaving_without_a_server
 from flows.prefect_api.heartbeat import beating
 from flows.terminal.visible import visible
-from streaming_ext.errors import StoppedError, UsageError
+from streaming_ext.errors import StoppedError, StorageError, UsageError
 from streaming_ext.storage.local_paths import local_path
 from streaming_ext.storage.secrets import holds_secret, require_no_secret
 from tasks.core.linux import require_linux
 from tasks.core.reporting.progress import watched
-from tasks.core.reporting.report import FailedFile, PartTimes, RunReport, installed_versions
+from tasks.core.reporting.report import (
+    FailedFile,
+    PartTimes,
+    RunReport,
+    installed_versions,
+    save_report,
+)
+from tasks.core.storage import Storage
 
 
 class HasOutput(Protocol):
@@ -118,6 +126,14 @@ class Begun:
             parts=tuple(sorted(done, key=lambda times: times.part)),
             **fields,
         )
+
+
+def leave_record(report: RunReport, storage: Storage) -> None:
+    """Put a report beside the output; that is what it is without it, as on a disk that is full."""
+    try:
+        save_report(report, storage)
+    except StorageError as error:
+        get_run_logger().warning("The record of this run is missing, all else is there: %s", error)
 
 
 def outcome_of(report: RunReport) -> State[Any]:

@@ -13,7 +13,7 @@ from flows.dashboard.updates import dashboard, leave_report, name_the_failure
 from flows.executors import Executor
 from flows.executors.look_ahead import MAX_THREADS
 from flows.executors.stage import STAGES
-from flows.flow_body import Begun, outcome_of, run_body, run_name
+from flows.flow_body import Begun, leave_record, outcome_of, run_body, run_name
 from flows.preparation import preparing
 from streaming_ext.dataset.manifest import Manifest
 from tasks.arrange import arrange
@@ -25,7 +25,6 @@ from tasks.core.reporting.report import (
     FailedFile,
     PartTimes,
     RunReport,
-    save_report,
 )
 from tasks.core.storage import Storage
 from tasks.publish import publish
@@ -110,7 +109,7 @@ def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProg
         gather_seconds=gather_seconds,
     )
     progress.end()
-    save_report(report, storage)
+    leave_record(report, storage)
     leave_report(report, sources, storage, progress)
     return report
 

@@ -12,13 +12,12 @@ from prefect.states import Completed
 from flows.dashboard.updates import dashboard
 from flows.executors.parts import finished_parts
 from flows.executors.stage import STAGES
-from flows.flow_body import Begun, HasOutput, outcome_of, run_body
+from flows.flow_body import Begun, HasOutput, leave_record, outcome_of, run_body
 from tasks.core.reporting.progress import RunProgress, watched
 from tasks.core.reporting.report import (
     FailedFile,
     PartTimes,
     RunReport,
-    save_report,
 )
 from tasks.core.storage import Storage, open_storage
 from tasks.core.workers.own_threads import LITTLE_BYTES, OwnThreads
@@ -148,5 +147,5 @@ class Making(Generic[Config, Plan]):
             failed=failed,
         )
         progress.end(self.done)
-        save_report(report, run.storage)
+        leave_record(report, run.storage)
         return report
