@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from flows.terminal.visible import counted
-from streaming_ext.errors import StorageError
+from streaming_ext.errors import StorageError, reason_of
 from tasks.core.config import ShardConfig
 from tasks.core.inspect.decode import decode_samples
 from tasks.core.storage import open_storage
@@ -22,18 +22,18 @@ def make_demo(folder: Path, console: Console) -> ShardConfig:
     """Make source files and a vocabulary; returns what to shard.
 
     Raises:
-        StorageError: the folder cannot be made.
+        StorageError: the folder cannot be written to.
     """
     sources, vocabulary = folder / "sources", folder / "demo.tiktoken"
     try:
         sources.mkdir(parents=True, exist_ok=True)
+        console.print(
+            f"Making {NUM_FILES * DOCUMENTS_A_FILE:,} documents in {sources}", soft_wrap=True
+        )
+        write_parquet_files(sources, NUM_FILES, DOCUMENTS_A_FILE, seed=SEED)
+        train_vocabulary(make_documents(DOCUMENTS_A_FILE, seed=SEED), VOCABULARY_SIZE, vocabulary)
     except OSError as error:
-        raise StorageError(
-            f"Cannot write to {folder}: {(error.strerror or '').lower()}."
-        ) from error
-    console.print(f"Making {NUM_FILES * DOCUMENTS_A_FILE:,} documents in {sources}", soft_wrap=True)
-    write_parquet_files(sources, NUM_FILES, DOCUMENTS_A_FILE, seed=SEED)
-    train_vocabulary(make_documents(DOCUMENTS_A_FILE, seed=SEED), VOCABULARY_SIZE, vocabulary)
+        raise StorageError(f"Cannot write to {folder}: {reason_of(error)}.") from error
     return ShardConfig(
         sources=(str(sources),),
         output=str(folder / "dataset"),

@@ -4,6 +4,7 @@
 every other file of the run would meet the same fault.
 """
 
+import os
 import shlex
 
 
@@ -97,6 +98,11 @@ class CorruptDatasetError(DatasetError):
 def command(*words: object) -> str:
     """A command of `shardmill` for a message, which can be pasted into a shell."""
     return f"`shardmill {shlex.join(map(str, words))}`"
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refused something, in its own words: other libraries wrap these in theirs."""
+    return (os.strerror(error.errno) if error.errno else one_line(error)).lower()
 
 
 def one_line(error: BaseException, *, limit: int = 400) -> str:

@@ -182,6 +182,9 @@ def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path
     Args:
         traces: by step.
         path: of the file.
+
+    Raises:
+        OSError: it cannot be written; nothing is left of it.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -195,8 +198,11 @@ def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path
         [(name, pa.string() if name == "source" else pa.int64()) for name in _COLUMNS]
     )
     temporary = Path(f"{path}.tmp")
-    pq.write_table(pa.Table.from_pylist(lines, schema), temporary)
-    temporary.replace(path)
+    try:
+        pq.write_table(pa.Table.from_pylist(lines, schema), temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     return len(lines)
 
 

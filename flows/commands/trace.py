@@ -2,7 +2,8 @@
 
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +14,13 @@ from rich.text import Text
 from flows.console.consoles import out
 from flows.terminal.visible import visible
 from streaming_ext.dataset.layout import Split
-from streaming_ext.errors import NothingThereError, UsageError, one_line
+from streaming_ext.errors import (
+    NothingThereError,
+    StorageError,
+    UsageError,
+    one_line,
+    reason_of,
+)
 from streaming_ext.storage.local_paths import local_path
 from tasks.core.storage import open_storage
 
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from streaming_ext.streams import TokenStream
     from streaming_ext.token_dataset import StreamingTokenDataset
 
+_MOST_EPOCHS = 10_000  # of a plan; a line each, or more
 _MOST_DOCUMENTS = 100  # that words are looked for in; more are none that somebody would read
 
 
@@ -147,8 +155,8 @@ def trace(
         raise UsageError(
             "Give `--batch-size`, the sequences a rank and step, or `--global-batch`, those of all."
         )
-    if epochs < 1:
-        raise UsageError(f"`--epochs` must be at least 1, got {epochs}.")
+    if not 1 <= epochs <= _MOST_EPOCHS:
+        raise UsageError(f"`--epochs` must be from 1 to {_MOST_EPOCHS:,}, got {epochs}.")
     steps = range(0) if step is None else _steps(step)
     asked_for = [] if document is None else [_source_and_row(document)]
     _require_output(output, document=step is None and not plan, plan=plan)
@@ -198,7 +206,9 @@ def trace(
             return 0
         traces = {step: trace_step(dataset, step, epoch=epoch) for step in steps}
     if output is not None:
-        out.print(f"{write_traces(traces, output):,} pieces of documents in {output}")
+        with _writing(output):
+            count = write_traces(traces, output)
+        out.print(f"{count:,} pieces of documents in {output}")
         return 0
     for number, sequences in traces.items():
         if len(traces) > 1:
@@ -332,6 +342,17 @@ def _require_output(output: str | None, *, document: bool, plan: bool) -> None:
         raise UsageError(f"`--output {output}`: a plan is drawn as SVG. Name the file .svg.")
     if not Path(output).absolute().parent.is_dir():
         raise UsageError(f"`--output {output}`: there is no such folder. Make it first.")
+    if Path(output).is_dir():
+        raise UsageError(f"`--output {output}` is a folder. Name a file in it.")
+
+
+@contextmanager
+def _writing(output: str) -> Iterator[None]:
+    """Say which file it was that could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"Cannot write {output}: {reason_of(error)}.") from error
 
 
 def _tell_plan(
@@ -347,5 +368,7 @@ def _tell_plan(
     if output is None:
         show_training_plan(found, out)
         return
-    Path(output).write_text(draw_training_plan(found))
+    drawing = draw_training_plan(found)
+    with _writing(output):
+        Path(output).write_text(drawing)
     out.print(f"{found.steps:,} steps of {found.tokens:,} tokens in {output}", soft_wrap=True)

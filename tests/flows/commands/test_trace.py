@@ -9,7 +9,7 @@ import pytest
 from flows.commands.trace import trace
 from streaming_ext import StreamingTokenDataset, TokenStream
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.errors import UsageError
+from streaming_ext.errors import StorageError, UsageError
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.extending.extended import extended, write_source
@@ -50,6 +50,26 @@ def test_steps_that_are_none(root, step) -> None:
 def test_a_folder_that_is_missing(root, tmp_path) -> None:
     with pytest.raises(UsageError, match="there is no such folder"):
         trace(root, step="1", batch_size=2, output=str(tmp_path / "a/b.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"), [({"step": "1"}, "x.svg.tmp"), ({"plan": True}, "x.svg")]
+)
+def test_a_file_that_cannot_be_written(root, tmp_path, asked, name) -> None:
+    path = tmp_path / "x.svg"
+    (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises(StorageError, match=r"^Cannot write .*/x\.svg: no space left on device\.$"):
+        trace(root, **asked, batch_size=2, output=str(path))
+    assert not (tmp_path / "x.svg.tmp").is_symlink()
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    with pytest.raises(UsageError, match="is a folder"):
+        trace(root, **asked, batch_size=2, output=str(path))
+
+
+def test_more_epochs_than_anybody_would_read(root) -> None:
+    with pytest.raises(UsageError, match=r"`--epochs` must be from 1 to 10,000, got 999999999999"):
+        trace(root, plan=True, batch_size=2, epochs=999_999_999_999)
 
 
 def test_where_a_document_comes(root, capsys) -> None:
@@ -122,7 +142,7 @@ def test_a_mixture_s_plan_and_picture(root, tmp_path, capsys) -> None:
 
 @pytest.mark.parametrize(("changes", "why"), [
     ({"output": "plan.png"}, "Name the file .svg"), ({"step": "1"}, "Give one of"),
-    ({"epochs": 0}, "`--epochs` must be at least 1, got 0"),
+    ({"epochs": 0}, "`--epochs` must be from 1 to 10,000, got 0"),
     ({"epoch": -1}, "`--epoch` must be at least 0"),
     ({"proportion": ["1", "2"]}, "1 datasets and 2 of `--proportion`"),
     ({"max_repeats": [1.0, 2.0]}, "1 datasets and 2 of `--max-repeats`"),

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -85,6 +86,31 @@ def test_one_that_a_library_wrapped_ends_the_command_as_any(
 
 def _grouped(error: BaseException) -> None:
     raise BaseExceptionGroup("tasks", [OSError(), error])
+
+
+def test_what_it_takes_to_clean_up_behind_one_is_not_stopped_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+
+    class Slow:
+        def __del__(self) -> None:
+            time.sleep(0.6)  # longer than one that is gone waits to be raised again
+
+    def command() -> None:
+        held = Slow()
+        signal.raise_signal(signal.SIGTERM)
+        del held
+
+    before = {number: signal.getsignal(number) for number in (*STOPS, signal.SIGALRM)}
+    try:
+        assert _guarded(command) == 143
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert not dropped
+    assert capsys.readouterr().err.startswith("shardmill: stopped.")
 
 
 def test_one_amid_imports_waits_for_their_end() -> None:
