@@ -18,7 +18,7 @@ from flows.commands.trace import trace
 from flows.commands.verify import verify
 from flows.commands.whole_datasets import copy, extend, merge, subset
 from flows.console.config_file import ConfigFile
-from flows.console.consoles import err, tell
+from flows.console.consoles import err, out, tell
 from flows.console.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from flows.console.explain import explain
 from flows.stops import Stopped, leave, stop_by_signals, stop_within, taken
@@ -45,6 +45,7 @@ app = App(
     name="shardmill",
     help="Raw text datasets to tokenized MDS shards.",
     version=_version,
+    console=out,
     config=config_file,
     default_parameter=Parameter(negative=(), show_default=_default_text),
     help_on_error=False,

@@ -11,8 +11,8 @@ from typing import Any
 
 from cyclopts import Parameter
 
-from flows.console.consoles import err, log, out, tell
-from streaming_ext.errors import UsageError
+from flows.console.consoles import err, log, out, tell, write_result
+from streaming_ext.errors import UsageError, reason_of
 from streaming_ext.storage.local_paths import local_path
 
 _FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -35,6 +35,30 @@ class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print it; the progress bar moves below it."""
         tell(f"warning: {record.getMessage()}")
+
+
+class _LogFile(logging.FileHandler):
+    """A log that cannot be written any more, as on a full disk, is told once; the work goes on."""
+
+    _given_up = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            self._give_up(error)
+        else:
+            super().handleError(record)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except OSError as error:  # what it had not written yet
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        if not self._given_up:
+            self._given_up = True
+            tell(f"warning: the log {self.baseFilename} is not whole: {reason_of(error)}.")
 
 
 @Parameter(name="*")
@@ -102,7 +126,7 @@ class OutputOptions:
     def result(self, found: Any) -> None:
         """Print the result as JSON, where that is asked for."""
         if self.json:
-            sys.stdout.write(to_json.dumps(found, indent=1, default=str) + "\n")
+            write_result(to_json.dumps(found, indent=1, default=str) + "\n")
 
     def _opened(self) -> list[logging.Handler]:
         handlers: list[logging.Handler] = []
@@ -110,7 +134,7 @@ class OutputOptions:
             try:
                 file = local_path(self.log_file)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                handlers.append(logging.FileHandler(file, encoding="utf-8"))
+                handlers.append(_LogFile(file, encoding="utf-8"))
             except OSError as error:
                 raise UsageError(
                     f"--log-file {self.log_file}: cannot be written: {error.strerror}."
