@@ -18,7 +18,7 @@ from flows.commands.trace import trace
 from flows.commands.verify import verify
 from flows.commands.whole_datasets import copy, extend, merge, subset
 from flows.console.config_file import ConfigFile
-from flows.console.consoles import err, out, tell
+from flows.console.consoles import err, out, tell, write_anything
 from flows.console.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from flows.console.explain import explain
 from flows.stops import Stopped, leave, stop_by_signals, stop_within, taken
@@ -78,6 +78,7 @@ config_file.commands = frozenset(name for name in app if not name.startswith("-"
 def run(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit; with arguments, as a part of another program."""
     given = sys.argv[1:] if arguments is None else arguments
+    write_anything()
 
     def command() -> Any:
         _require_no_secrets(given)

@@ -1,5 +1,6 @@
 """`shardmill plan`: what a run would make and take."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -34,8 +35,8 @@ def plan(
     require_linux()
     limit_memory()  # files of unknown origin are read in this process
     with printing.applied():
-        with err.status("starting") as status:
-            found = estimate(config, status.update)
+        with err.status("starting") if err.is_terminal else nullcontext() as status:
+            found = estimate(config, *([status.update] if status else []))
         printing.result(found.model_dump(mode="json"))
         show_estimate(found, out)
     return 0

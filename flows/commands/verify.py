@@ -88,7 +88,7 @@ def told(
     from flows.terminal.show_verify import show_findings
 
     with printing.applied():
-        with Progress(transient=True, console=err) as bar:
+        with Progress(transient=True, console=err, disable=not err.is_terminal) as bar:
             task = bar.add_task("verifying", total=None)
             report = check(
                 on_progress=lambda done, total: bar.update(task, completed=done, total=total)

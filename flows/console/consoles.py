@@ -5,6 +5,7 @@ tells how it ended. A result that cannot be written for another reason, as on a 
 error; what goes to standard error is lost then.
 """
 
+import io
 import logging
 import os
 import sys
@@ -70,3 +71,15 @@ log.propagate = False  # errors are told once: the root logger may be Prefect's,
 def tell(problem: str) -> None:
     """Print an error; it may hold names from files of unknown origin."""
     err.print(visible(f"shardmill: {problem}", keep="\n"), markup=False, soft_wrap=True)
+
+
+def write_anything() -> None:
+    """Have characters that the encoding of a stream lacks written as escapes, not raised.
+
+    A handler that is chosen (`PYTHONIOENCODING=ascii:replace`) stays.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper) or stream.encoding.lower() in {"utf-8", "utf8"}:
+            continue
+        if stream.errors in {"strict", "surrogateescape"}:
+            stream.reconfigure(errors="backslashreplace")
