@@ -15,6 +15,7 @@ from cyclopts.config import Dict
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.local_paths import local_path
 
+_MERGE = "tag:yaml.org,2002:merge"
 Lines = dict[str, tuple[Any, int]]  # value and line of each option
 
 
@@ -94,6 +95,8 @@ def read_config(file: Path, *, command: str, others: Iterable[str]) -> Lines:
     try:
         text = local_path(file).read_text("utf-8")
         root = yaml.compose(text, Loader=_Loader)
+    except RecursionError as error:
+        raise _too_deep(file) from error
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         raise UsageError(f"--config {file}: cannot be read: {reason}.") from error
@@ -127,8 +130,15 @@ def _entries(file: Path, node: yaml.Node) -> Iterator[tuple[str, yaml.Node, int]
             "such as `tokenizer: gpt2`."
         )
     seen: dict[str, int] = {}
-    for key, value in node.value:
+    own = [pair for pair in node.value if pair[0].tag != _MERGE]
+    given = {str(key.value) for key, _ in own}
+    for key, value in _merged(file, node):
+        if str(key.value) not in given:
+            yield str(key.value), value, key.start_mark.line + 1
+    for key, value in own:
         line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise UsageError(f"--config {file}, line {line}: expected the name of an option.")
         name = str(key.value)
         if name in seen:
             raise UsageError(
@@ -138,15 +148,38 @@ def _entries(file: Path, node: yaml.Node) -> Iterator[tuple[str, yaml.Node, int]
         yield name, value, line
 
 
+def _merged(file: Path, node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
+    """What `<<` brings into a mapping."""
+    brought = [pair for pair in node.value if pair[0].tag == _MERGE]
+    merging = yaml.MappingNode(node.tag, brought, node.start_mark, node.end_mark)
+    loader = _Loader("")
+    try:
+        loader.flatten_mapping(merging)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UsageError(
+            f"--config {file}, line {line}: expected options, or a list of them, behind `<<`."
+        ) from error
+    finally:
+        loader.dispose()
+    return list({str(key.value): (key, value) for key, value in merging.value}.values())
+
+
 def _value(file: Path, node: yaml.Node) -> Any:
     loader = _Loader("")
     try:
         return loader.construct_object(node, deep=True)
+    except RecursionError as error:
+        raise _too_deep(file) from error
     except (yaml.YAMLError, ValueError) as error:  # a tag that is not plain YAML, such as !!python
         line = node.start_mark.line + 1
         raise UsageError(f"--config {file}, line {line}: not a plain value.") from error
     finally:
         loader.dispose()
+
+
+def _too_deep(file: Path) -> UsageError:
+    return UsageError(f"--config {file}: its lists or mappings are nested too deep.")
 
 
 def _hint(option: str, known: set[str]) -> str:

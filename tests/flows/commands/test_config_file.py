@@ -117,3 +117,31 @@ def test_a_seed_without_a_shuffle_is_refused(shardmill: Command) -> None:
     assert "goes with --shuffle" in ended.stderr
     assert ended.returncode == 2
     assert "no such file" in shardmill(*given, "--shuffle", "documents").stderr
+
+
+def test_what_is_merged_into_a_file_is_taken(file: Path) -> None:
+    file.write_text("<<: [{workers: 2, output: x}, {workers: 3}]\noutput: y\n")
+    assert {name: value for name, (value, _) in read_config(file, command="copy", others=()).items()
+            } == {"workers": 2, "output": "y"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("dataset: [1, 2]\noutput: b\n", "--dataset: expected one value (--config "),
+        ("? [a]\n: b\n", "line 1: expected the name of an option"),
+        ("<<: 3\n", "line 1: expected options, or a list of them, behind `<<`"),
+        ('dataset: a\noutput: "a\\0b"\n', "--output: 'a\\x00b' holds a zero byte"),
+        ('dataset: "a\\0b"\noutput: b\n', "--dataset: 'a\\x00b' holds a zero byte"),
+        (f"dataset: {'[' * 5000}{']' * 5000}\n", "nested too deep"),
+        ("dataset: &a [*a]\noutput: b\n", "--config "),
+    ],
+)
+def test_files_that_no_command_can_take(
+    shardmill: Command, file: Path, text: str, said: str
+) -> None:
+    file.write_text(text)
+    ended = shardmill("copy", "--config", file)
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert ended.stderr.count("\n") == 1
