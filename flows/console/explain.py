@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pydantic
-from cyclopts import CycloptsError, MissingArgumentError
+from cyclopts import Argument, CycloptsError, MissingArgumentError, RepeatArgumentError
 
 from flows.terminal.visible import option_name
 from streaming_ext.plain_faults import in_words
@@ -21,14 +21,36 @@ def explain(error: CycloptsError, origins: Mapping[str, str]) -> str:
     if isinstance(cause, pydantic.ValidationError):
         return explain_values(cause, origins)
     if isinstance(error, MissingArgumentError) and error.argument is not None:
-        if error.argument.tokens:
-            return f"{error.argument.name} needs a value."
+        if error.keyword or error.argument.tokens:
+            return f"{error.keyword or error.argument.name} needs a value."
         command = " ".join(error.command_chain or ())
-        name = error.argument.name
-        if error.argument.index is not None:  # is given without its name
-            name = name.removeprefix("--").upper()
-        return f"{name} is needed. `shardmill {command} --help` tells all options."
+        needed = [error.argument]
+        if error.app is not None and not error.unused_tokens:  # nothing at all is given
+            needed = [each for each in error.app.assemble_argument_collection() if _is_needed(each)]
+        usage = str(error.app.usage) if error.app is not None else ""
+        *most, last = [_name(argument, usage) for argument in needed]
+        told = f"{', '.join(most)} and {last} are" if most else f"{last} is"
+        return f"{told} needed. `shardmill {command} --help` tells all options."
+    if isinstance(error, RepeatArgumentError):
+        return f"{error.token.keyword} is given twice, and takes one value."
+    argument = getattr(error, "argument", None)
+    if argument is not None and (
+        origin := origins.get(argument.name.removeprefix("--").replace("-", "_"))
+    ):
+        return f"{argument.name}: expected one value ({origin})"
     return str(error)
+
+
+def _is_needed(argument: Argument) -> bool:
+    return argument.required and argument.show
+
+
+def _name(argument: Argument, usage: str) -> str:
+    """As the usage of a command has it: `--output`, or `DATASET` for what has its place."""
+    if argument.index is None or argument.name in usage.split():
+        return argument.name
+    name = argument.name.removeprefix("--").upper()
+    return "SOURCE" if name == "SOURCES" else name
 
 
 def explain_values(

@@ -5,10 +5,12 @@ from typing import Annotated, Any, Literal
 from pydantic import ByteSize, Field
 
 from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.errors import NotADatasetError
 from streaming_ext.text.filters.filters import NAMES as FILTERS
 from tasks.core.config import CheckedConfig, ShardConfig
 from tasks.core.config_fields import Scratch, Workers, cores
 from tasks.core.extending.extendable import require_extendable
+from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.storage import open_storage
 
 
@@ -74,7 +76,11 @@ class ExtendConfig(CheckedConfig):
             UsageError: it cannot be extended.
         """
         storage = open_storage(self.dataset)
-        manifest = read_manifest(storage)
+        try:
+            manifest = read_manifest(storage)
+        except NotADatasetError:
+            DatasetFiles(storage, storage.list()).read_manifest()  # says what there is instead
+            raise
         require_extendable(storage, manifest)
         spec = manifest.spec
         read = spec.read_options

@@ -25,7 +25,12 @@ OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value 
         ((*SHARD, "--engine", "magic"), ["--engine: expected 'auto' or 'reference'"]),
         ((*SHARD, "--node-rank", "1"), ["--node-rank: goes with --nodes"]),
         (("shard", "a", "--output", "", "--tokenizer", "c"), ["--output: expected 1 or more"]),
-        (("shard",), ["is needed. `shardmill shard --help`"]),
+        (("shard",), ["SOURCE, --output and --tokenizer are needed. `shardmill shard --help`"]),
+        (("copy",), ["DATASET and OUTPUT are needed. `shardmill copy --help`"]),
+        (("export",), ["FORMAT, DATASET and --output are needed. `shardmill export --help`"]),
+        (("shard", "a", "--output"), ["--output needs a value."]),
+        (("copy", "--config"), ["--config needs a value."]),
+        (("copy", "a", "b", "--workers", "1", "--workers", "2"), ["--workers is given twice"]),
         (("verify",), ["PATH is needed. `shardmill verify --help`"]),
         (("trace", "x"), ["Give one of `--step`, `--document`, `--text`, `--grep` and `--plan`"]),
         (("trace", "x", "--step", "0"), ["Give `--batch-size`", "or `--global-batch`"]),
@@ -51,8 +56,8 @@ def test_a_size_in_the_help_has_its_unit(shardmill: Command) -> None:
     assert str(64 * 2**20) not in said
 
 
-@pytest.mark.parametrize("command", [("verify",), ("inspect",), ("trace", "--step", 0,
-                                                                 "--batch-size", 1)])  # fmt: skip
+@pytest.mark.parametrize("command", [("verify",), ("inspect",), ("extend", "a"), ("trace",
+                                              "--step", 0, "--batch-size", 1)])  # fmt: skip
 def test_a_dataset_that_is_not_there_is_wrong_usage_to_each_command(
     shardmill: Command, tmp_path: Path, command: tuple[object, ...]
 ) -> None:
