@@ -36,6 +36,8 @@ class HasWorkers(HasOutput, Protocol):
 Config = TypeVar("Config", bound=HasWorkers)
 # What is only moved waits for disks and networks: threads do not stand in each other's way then.
 LITTLE_MOVED_BYTES = 2 * 2**30
+# Hashing, unpacking and writing let other threads go on: a gibibyte is done before processes are.
+LITTLE_EXPORTED = 2**30
 MOVED_AT_ONCE = 4  # parts: some have one large file, whose put nobody else should wait for
 
 
@@ -49,7 +51,8 @@ def workers_for(plan: MadePlan, count: int, lock: int | None) -> WorkerPool | Ow
     """
     size = max(1, min(count, len(plan.todo)))
     moved = plan.stage in {"copy", "merge"}
-    if plan.bytes_in_hand <= (LITTLE_MOVED_BYTES if moved else LITTLE_BYTES):
+    little = {"copy": LITTLE_MOVED_BYTES, "merge": LITTLE_MOVED_BYTES, "export": LITTLE_EXPORTED}
+    if plan.bytes_in_hand <= little.get(plan.stage, LITTLE_BYTES):
         return OwnThreads(max(size, MOVED_AT_ONCE) if moved else size)
     return WorkerPool(size, inherited=[] if lock is None else [lock], light=True)
 
