@@ -1,7 +1,11 @@
 """Fetching and verifying the shards of coming steps in the background."""
 
+import atexit
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from streaming_ext.batches.token_reader import TokenReader
 from streaming_ext.errors import ShardmillError
@@ -9,6 +13,7 @@ from streaming_ext.sampler.order import OrderSpec
 
 THREADS = 8  # twice as many as download at once: the others unpack and verify
 _PATIENCE = 0.05  # seconds between looks at how far training is
+_AT_EXIT: Final = 2.0  # seconds for all threads to end; longer only where storage does not answer
 
 
 def sequences_ahead(
@@ -74,6 +79,7 @@ class Prefetcher:
             threading.Thread(target=self._run, daemon=True, name=f"shardmill-prefetch-{number}")
             for number in range(THREADS)
         ]
+        _running.add(self)
         for thread in self._threads:
             thread.start()
 
@@ -87,11 +93,11 @@ class Prefetcher:
         """Let the threads end; one in the middle of a read ends after it."""
         self._stop.set()
 
-    def wait(self) -> None:
-        """Stop, and wait until the last thread has ended."""
+    def wait(self, until: float | None = None) -> None:
+        """Stop, and wait until the last thread has ended, or for a time of the monotonic clock."""
         self.stop()
         for thread in self._threads:
-            thread.join()
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -128,3 +134,23 @@ class Prefetcher:
                     return True
             self._stop.wait(_PATIENCE)
         return False
+
+
+_running: "weakref.WeakSet[Prefetcher]" = weakref.WeakSet()
+
+
+def end_all() -> None:
+    """Let the threads of this process end before the interpreter does.
+
+    A thread that comes back from native code behind that is torn down in the middle of it, and the
+    process is aborted with "terminate called without an active exception".
+    """
+    until = time.monotonic() + _AT_EXIT
+    running = list(_running)
+    for prefetcher in running:
+        prefetcher.stop()
+    for prefetcher in running:
+        prefetcher.wait(until)
+
+
+atexit.register(end_all)

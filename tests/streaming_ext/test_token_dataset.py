@@ -17,6 +17,7 @@ from streaming_ext.errors import (
     NotADatasetError,
     UsageError,
 )
+from streaming_ext.shards.prefetch import end_all
 from streaming_ext.stock import streaming
 from tests.streaming_ext.build import Built
 
@@ -65,6 +66,11 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
+
+
+def prefetching() -> list[threading.Thread]:
+    """Threads that read ahead."""
+    return [thread for thread in threading.enumerate() if "shardmill-prefetch" in thread.name]
 
 
 class TestPlainLoader:
@@ -253,10 +259,19 @@ class TestOurLoader:
         before = sorted(tmp_path.rglob("*"))
         time.sleep(0.3)
         assert sorted(tmp_path.rglob("*")) == before
-        assert not [
-            thread for thread in threading.enumerate() if "shardmill-prefetch" in thread.name
-        ]
+        assert not prefetching()
         assert len(list(batches)) == dataset.size // 4 - 1  # without reading ahead
+
+    def test_what_reads_ahead_ends_before_the_interpreter(self, packed, tmp_path) -> None:
+        """An iteration that is still open then: its threads may be in native code."""
+        dataset = StreamingTokenDataset(remote=str(packed.root), local=tmp_path, batch_size=4,
+                                        dp_rank=0, dp_world_size=1, predownload=8)  # fmt: skip
+        batches = iter(StreamingTokenLoader(dataset))
+        next(batches)
+        assert prefetching()
+        end_all()
+        assert not prefetching()
+        assert len(list(batches)) == dataset.size // 4 - 1
 
     @pytest.mark.parametrize(
         "settings", [{"num_workers": -1}, {"prefetch_factor": 0}, {"pin_memory": True}]
