@@ -14,6 +14,7 @@ from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.loading.blocks import Blocks, Run
 from streaming_ext.loading.masked_rows import Masked, MaskedCount
 from streaming_ext.loading.messages import Messages
+from streaming_ext.loading.newest import Newest
 from streaming_ext.loading.parent import end_with_parent
 from streaming_ext.loading.training_plan import TrainingPlan, training_plan
 from streaming_ext.loading.workers import as_it_is, forks, messages_of
@@ -72,6 +73,7 @@ class StreamingTokenLoader:
         self._context = multiprocessing_context
         self._cursor = dataset.start_cursor()
         self._received = 0  # steps since the cursor
+        self._newest = Newest("loader")
         self._masked: MaskedCount | None = None
         if dataset.batch_reader.filters:
             self._masked = MaskedCount(rank=dataset.dp_rank, ranks=dataset.dp_world_size,
@@ -111,7 +113,9 @@ class StreamingTokenLoader:
         Raises:
             DatasetError: a shard is missing or damaged; never a short epoch.
             WorkerDiedError: a worker was killed.
+            UsageError: another iteration began meanwhile.
         """
+        own = self._newest.begin()
         plan = self.dataset.plan
         again = self._evaluates or plan.steps_left(self._position()) > 0
         if not self.dataset.drop_last and self._received and again:
@@ -129,12 +133,12 @@ class StreamingTokenLoader:
         epoch = self._cursor.epoch
         while planned and self._cursor.epoch == epoch:
             begun = self._cursor
-            yield from self._batches(begun, planned)
+            yield from self._batches(begun, planned, own)
             if self._cursor is begun:
                 return
             planned = plan.steps_left(self._cursor)  # training was moved on meanwhile
 
-    def _batches(self, begun: Cursor, planned: int) -> Iterator[dict[str, Any]]:
+    def _batches(self, begun: Cursor, planned: int, own: int) -> Iterator[dict[str, Any]]:
         """The steps behind a cursor, until training is moved to another one."""
         for raw in self._raw_batches(begun):
             rows = self.dataset.plan.stage_of(begun, self._received).batch_size
@@ -145,6 +149,7 @@ class StreamingTokenLoader:
                     self._masked.add(int(batch.pop(MASKED).sum()), raw["tokens"].shape[1])
                 yield to_tensors(batch, pin=self._pin)
                 del batch  # the next one may have its memory
+                self._newest.require(own)
                 if self._cursor is not begun:
                     return
         if self._received != planned:

@@ -16,6 +16,7 @@ from streaming_ext.domains.token_domains import open_domains
 from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.exclusions import Exclusions, excluded_documents, excluded_sequences
 from streaming_ext.loading.blocks import StepsInTurn
+from streaming_ext.loading.newest import Newest
 from streaming_ext.sampler.epoch_plan import Cursor
 from streaming_ext.sampler.grown.opening import earlier_of
 from streaming_ext.sampler.nodes.node_local import find_node_group, plan_of
@@ -226,7 +227,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                                 | ({} if mixing is None else mixing.identity())
                                 | ({} if domain_by is None else {"domain_by": domain_by}),
                                 lanes=self.num_canonical_nodes)  # fmt: skip
-        self._progress = TrainingPosition(self.resume)
+        self._progress, self._newest = TrainingPosition(self.resume), Newest("dataset")
         self.loaded_state: Mapping[str, Any] = {}
         self.loaded_place: Cursor | None = None  # that it is of
         # What stock StreamingDataLoader divides its count of samples by.
@@ -267,6 +268,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
         Raises:
             DatasetError: before it ends early, whatever the reason.
+            UsageError: another iteration began meanwhile.
         """
         if {"cu_seqlens", "max_seqlen"} & self.batch_reader.extras:
             raise UsageError(
@@ -279,7 +281,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
     def _samples(self) -> Iterator[dict[str, Any]]:
         size = self.plan.slices.batch_size
-        progress = self._progress
+        progress, own = self._progress, self._newest.begin()
         here = progress.begin()
         blocks = StepsInTurn(steps=self.plan.steps_left(here.cursor), worker=here.worker,
                              num_workers=here.num_workers, size=max(1, PLANNED_ROWS // size),
@@ -288,6 +290,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             for sample in samples_of(self.batch_reader.finish(batch)):
                 progress.yielded += 1
                 yield sample
+                self._newest.require(own)
         if progress.yielded != (planned := blocks.own_steps * size):
             raise DatasetError(
                 f"Epoch {here.cursor.epoch} ended after {progress.yielded} of {planned} sequences."

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.loading.newest import Newest
 from streaming_ext.loading.parent import end_with_parent
 from streaming_ext.loading.workers import as_it_is, forks, messages_of
 from streaming_ext.transforms.checkpointable import CheckpointableDataset
@@ -83,6 +84,7 @@ class CheckpointableLoader:
         self._dataset, self._settings = dataset, settings
         self._workers, self._prefetched = num_workers, prefetch_factor
         self._in_message = samples_in_message
+        self._newest = Newest("loader")
         self._state = self._beginning()
         self._loaded: dict[str, Any] | None = None  # that the next pass begins at
 
@@ -92,12 +94,13 @@ class CheckpointableLoader:
                 "states": states}  # fmt: skip
 
     def __iter__(self) -> Iterator[Any]:
-        """The rest of a pass that a state was loaded of, else a new one."""
+        """The rest of a pass that a state was loaded of, else a new one; ends those before it."""
         state, self._loaded = self._loaded or self._beginning(), None
         self._state = state
-        return self._samples(state)
+        return self._samples(state, self._newest.begin())
 
-    def _samples(self, state: dict[str, Any]) -> Iterator[Any]:
+    def _samples(self, state: dict[str, Any], iteration: int) -> Iterator[Any]:
+        self._newest.require(iteration)
         begun = copy.deepcopy(state)  # workers begin at it, however far this has come by then
         for turn in self._turns(begun):
             own = turn.share
@@ -112,6 +115,7 @@ class CheckpointableLoader:
                 state["next"] = (own + whole) % len(state["states"])
                 state["used"] = 0 if whole else state["used"] + 1
                 yield _pinned(sample) if self._pin else sample
+                self._newest.require(iteration)
         if self._state is state:
             self._state = self._beginning()
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -338,3 +339,22 @@ class TestArguments:
     def test_batches_only_extras_need_whole_batches(self, open_raw) -> None:
         with pytest.raises(UsageError, match="whole batches"):
             next(iter(open_raw(extras=["cu_seqlens"])))
+
+
+@pytest.mark.parametrize("made", [
+    pytest.param(StreamingTokenLoader, id="loader"),
+    pytest.param(lambda dataset: DataLoader(dataset, batch_size=4), id="dataset"),
+])  # fmt: skip
+def test_an_older_iteration_refuses_to_go_on(open_raw: Any, made: Callable[..., Any]) -> None:
+    """It took steps away from the newer one, which the state told as received."""
+    loader = made(open_raw())
+    older, newer = iter(loader), iter(loader)
+    next(older)
+    begun = next(newer)
+    assert next(newer)["tokens"].tolist() != begun["tokens"].tolist()
+    state = loader.state_dict() if made is StreamingTokenLoader else None
+    with pytest.raises(UsageError, match="A newer iteration of this (loader|dataset) began"):
+        next(older)
+    if state is not None:
+        assert loader.state_dict() == state
+    assert len(list(newer)) == (143 if made is StreamingTokenLoader else 144)

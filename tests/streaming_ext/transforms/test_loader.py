@@ -200,3 +200,15 @@ def test_processes_of_its_own_are_refused_in_a_worker(tmp_path: Path) -> None:
     chained = CheckpointableDataset.from_sequence(NUMBERED).parallel_map(dict, max_workers=1)
     with pytest.raises(UsageError, match="executor_type='thread'"):
         list(CheckpointableLoader(chained, num_workers=1))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_older_iteration_refuses_to_go_on(workers: int) -> None:
+    loader = CheckpointableLoader(chain(), num_workers=workers)
+    older = iter(loader)
+    begun = plain(next(older))
+    newer = iter(loader)
+    assert plain(next(newer)) == begun
+    with pytest.raises(UsageError, match="A newer iteration of this loader began"):
+        next(older)
+    assert [begun, *map(plain, newer)] == expected(1)
