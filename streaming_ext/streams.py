@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
+from streaming_ext.arguments.kinds import plain_real, plain_whole
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.mixing import Mixing
 from streaming_ext.sampler.schedule import Schedule
@@ -58,8 +59,13 @@ class TokenStream:
                 raise UsageError("`max_repeats` goes with `proportion`: give the stream one.")
             given["max_repeats"] = self.max_repeats
         for name, value in given.items():
-            if not 0 < value < float("inf"):
+            plain = plain_real(value)
+            if plain is None or (name == "choose" and plain_whole(value) is None):
+                kind = "whole number" if name == "choose" else "number"
+                raise UsageError(f"`{name}` of a stream must be a {kind}, got {value!r}.")
+            if not 0 < plain < float("inf"):
                 raise UsageError(f"`{name}` of a stream must be above 0, got {value}.")
+            object.__setattr__(self, name, plain)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

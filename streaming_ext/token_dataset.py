@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from streaming_ext.arguments.kinds import count
+from streaming_ext.arguments.of_stock import refuse_stock, require_stock_world
 from streaming_ext.batches.batch_reader import PLANNED_ROWS, BatchReader
 from streaming_ext.batches.context import context_slice
 from streaming_ext.batches.sources import source_of
@@ -23,11 +25,10 @@ from streaming_ext.sampler.nodes.node_local import find_node_group, plan_of
 from streaming_ext.sampler.order import kept_bounds
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import find_rank
-from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings, require_count
+from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings
 from streaming_ext.shards.opening import end_of_text, open_streams
 from streaming_ext.shards.prefetch import sequences_ahead
 from streaming_ext.stock import streaming
-from streaming_ext.stock_arguments import refuse_stock, require_stock_world
 from streaming_ext.streams import (
     TokenStream,
     domains_of,
@@ -146,7 +147,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     ) -> None:
         """Open the dataset; no shard is read yet."""
         refuse_stock(stock)
-        require_count("predownload", predownload, least=1)
+        predownload = count("predownload", predownload, least=1, optional=True)
+        download_retry = count("download_retry", download_retry, least=0)
         exclusions = None if exclude is None else Exclusions.read(exclude)
         order = OrderSettings(
             split=split, sequence_length=sequence_length, batch_size=batch_size, shuffle=shuffle,
@@ -161,8 +163,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.streams = one_or_several(streams, remote=remote, local=local)
         self.domains, self.domain_of_stream = domains_of(self.streams)
         mixing = mixing_of(self.streams, at_max_repeats=at_max_repeats, batching=batching_method)
-        self.split, self.shuffle, self.shuffle_seed = split, shuffle, shuffle_seed
-        self.shuffle_block_size = shuffle_block_size
+        self.split, self.shuffle, self.shuffle_seed = split, order.shuffle, order.shuffle_seed
+        self.shuffle_block_size = order.shuffle_block_size
         self.num_canonical_nodes, self.drop_last = order.lanes, order.drops_last
         self.dp_rank, self.dp_world_size = rank.rank, rank.size
         self.cache_limit = parse_bytes(cache_limit, name="cache_limit")
@@ -182,11 +184,11 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         documents = excluded_documents(exclusions, caches)
         source = source_of(caches, packing=packing, length=self.sequence_length,
                            cache_limit=self.cache_limit, left_out=documents,
-                           multiple=document_multiple, reading=reading)  # fmt: skip
+                           multiple=order.document_multiple, reading=reading)  # fmt: skip
         self.reader = source.reader
         told = (dp_rank, device_mesh, process_group, replication)
         context = context_slice(cp_rank, cp_size, lengths=sizes.lengths, layout=cp_layout,
-                                multiple=document_multiple,
+                                multiple=order.document_multiple,
                                 told=any(each is not None for each in told))  # fmt: skip
         self._bounds = source.bounds(self.sequence_length)
         left_out = None
@@ -219,7 +221,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.batch_reader = BatchReader(
             self.plan, source, sequence_length=self.sequence_length, extras=extras,
             eot_id=self.eot_id, predownload=self.predownload,
-            max_repeated_ngram=max_repeated_ngram, domain_of_stream=self.domain_of_stream,
+            max_repeated_ngram=order.max_repeated_ngram, domain_of_stream=self.domain_of_stream,
             domains=self.token_domains, context=context,
         )  # fmt: skip
         self.resume = resume_of(self.node_group, self.plan, caches,

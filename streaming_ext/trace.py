@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streaming_ext.arguments.kinds import count
 from streaming_ext.dataset.places import Place
 from streaming_ext.documents_of_part import documents_between, find_document
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import Cursor
-from streaming_ext.sampler.settings import require_count
 from streaming_ext.shards.cache import ShardCache
 
 if TYPE_CHECKING:
     from streaming_ext.token_dataset import StreamingTokenDataset
 
+_MOST_EPOCHS = 2**31 - 1
 _COLUMNS = ("step", "rank", "stream", "sequence", "source", "row", "from_byte", "first", "tokens",
             "place")  # fmt: skip
 
@@ -91,7 +92,7 @@ def trace_step(
         UsageError: the epoch has no such step, or the dataset does not know its documents.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    require_count("epoch", epoch, least=0)
+    epoch = count("epoch", epoch, least=0, most=_MOST_EPOCHS)
     plan = dataset.plan
     start = plan.start(epoch) if cursor is None else cursor
     begin = replace(start, place=0)
@@ -138,7 +139,7 @@ def trace_document(
         UsageError: the data hold no such document, or several.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    require_count("epoch", epoch, least=0)
+    epoch = count("epoch", epoch, least=0, most=_MOST_EPOCHS)
     plan, reading = dataset.plan, dataset.batch_reader.source
     start = plan.start(epoch) if cursor is None else replace(cursor, place=0)
     _require_told(start, 0)

@@ -1,9 +1,9 @@
 """The arguments of a dataset that decide which sequence comes when, checked as one value."""
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
+from streaming_ext.arguments.kinds import MOST, count, flag
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.batching import Batching
 from streaming_ext.sampler.order import OrderSpec
@@ -15,22 +15,8 @@ DEFAULT_WINDOW = 1 << 18
 PACKINGS = ("best_fit",)
 _LEAST = {"batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
           "num_canonical_nodes": 1, "max_repeated_ngram": 1, "document_multiple": 1}  # fmt: skip
-_MOST = {"num_canonical_nodes": 1 << 16, "epoch": 2**31 - 1}
-
-
-def require_count(name: str, value: Any, *, least: int) -> None:
-    """Refuse what is neither None nor a whole number within its bounds.
-
-    Raises:
-        UsageError: naming the argument, what came and what is allowed.
-    """
-    most = _MOST.get(name, 2**63 - 1)
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if value is None or (whole and least <= value <= most):
-        return
-    low = whole and value < least
-    bound = f"at least {least}" if low else f"a whole number up to {most:,}"
-    raise UsageError(f"`{name}` must be {bound}, got {value!r}.")
+_ALWAYS = {"shuffle_seed", "shuffle_block_size"}  # the others may be left open
+_MOST = {"num_canonical_nodes": 1 << 16}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +45,12 @@ class OrderSettings:
                 f"global_batch={self.global_batch!r}, those of all ranks, not both."
             )
         for name, least in _LEAST.items():
-            require_count(name, getattr(self, name), least=least)
+            whole = count(name, getattr(self, name), least=least, most=_MOST.get(name, MOST),
+                          optional=name not in _ALWAYS)  # fmt: skip
+            object.__setattr__(self, name, whole)
+        object.__setattr__(self, "shuffle", flag("shuffle", self.shuffle))
+        if self.drop_last is not None:
+            object.__setattr__(self, "drop_last", flag("drop_last", self.drop_last))
         Batching.parse(self.batching_method)
         if self.packing not in (None, *PACKINGS):
             raise UsageError(

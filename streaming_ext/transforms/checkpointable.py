@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.utils.data import IterableDataset, get_worker_info
 
+from streaming_ext.arguments.kinds import flag
 from streaming_ext.transforms.block import Sample
-from streaming_ext.transforms.checks import names_of, require
+from streaming_ext.transforms.checks import any_whole, names_of, require, whole
 from streaming_ext.transforms.examples import open_iterable, open_sequence
 from streaming_ext.transforms.flow import Flow, Opening, State
 from streaming_ext.transforms.iterator import CheckpointableIterator
@@ -84,13 +85,15 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         shuffle_seed: int = 42,
     ) -> "CheckpointableDataset":
         """Samples by their number, in an order that is another one each epoch if `shuffle`."""
-        seed = shuffle_seed if shuffle else None
+        repeat, shuffle = flag("repeat", repeat), flag("shuffle", shuffle)
+        seed = any_whole(shuffle_seed=shuffle_seed) if shuffle else None
         opener = partial(open_sequence, sequence=sequence, repeat=repeat, seed=seed)
         return CheckpointableDataset(opener, f"from_sequence({len(sequence)}, {repeat}, {seed})")
 
     @staticmethod
     def from_iterable(iterable: Iterable[Sample], repeat: bool = False) -> "CheckpointableDataset":
         """Samples of what gives the same ones whenever it is iterated over; a resume skips."""
+        repeat = flag("repeat", repeat)
         return CheckpointableDataset(
             partial(open_iterable, iterable=iterable, repeat=repeat), f"from_iterable({repeat})"
         )
@@ -125,10 +128,11 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         """
         from streaming_ext.transforms.files.mux import Turns, open_files, some_files
 
-        require(n_active_shards=n_active_shards > 0, got=n_active_shards, allowed="1 or more")
-        require(n_standby_shards=n_standby_shards >= 0, got=n_standby_shards, allowed="0 or more")
+        n_active_shards = whole(n_active_shards=n_active_shards, least=1)
+        n_standby_shards = whole(n_standby_shards=n_standby_shards, least=0)
         files, options = some_files(urls, format, on_bad_document)
-        seed_of_order = seed if shuffle_shards else None
+        repeat = flag("repeat", repeat)
+        seed_of_order = any_whole(seed=seed) if flag("shuffle_shards", shuffle_shards) else None
         turns = Turns(repeat=repeat, seed=seed_of_order, active=n_active_shards,
                       standby=n_standby_shards)  # fmt: skip
         opener = partial(open_files, files=files, turns=turns, options=options)
@@ -186,12 +190,13 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def take(self, max_count: int) -> "CheckpointableDataset":
         """The first so many samples."""
-        require(max_count=max_count >= 0, got=max_count, allowed="0 or more")
+        max_count = whole(max_count=max_count, least=0)
         return self._then(f"take({max_count})", open_take, count=max_count)
 
     def stride(self, interval: int, offset: int) -> "CheckpointableDataset":
         """Every so many-th sample: of interval 3 and offset 1, the samples 1, 4, 7, ..."""
-        require(interval=interval > 0, got=interval, allowed="1 or more")
+        interval = whole(interval=interval, least=1)
+        offset = whole(offset=offset, least=0)
         require(offset=0 <= offset < interval, got=offset, allowed=f"in [0, {interval})")
         return self._then(
             f"stride({interval}, {offset})", open_stride, interval=interval, offset=offset
@@ -199,7 +204,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def shuffle(self, buffer_size: int, seed: int = 42) -> "CheckpointableDataset":
         """Samples out of a buffer, a random one each time, as tf.data and webdataset do it."""
-        require(buffer_size=buffer_size > 0, got=buffer_size, allowed="1 or more")
+        buffer_size, seed = whole(buffer_size=buffer_size, least=1), any_whole(seed=seed)
         return self._then(
             f"shuffle({buffer_size}, {seed})", open_shuffled, slots=buffer_size, seed=seed
         )
@@ -208,14 +213,15 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         self, batch_size: int, collate_fn: Collate | None = None, drop_last: bool = False
     ) -> "CheckpointableDataset":
         """Samples in groups, put together by torch's `default_collate` or by `collate_fn`."""
-        require(batch_size=batch_size > 0, got=batch_size, allowed="1 or more")
+        batch_size = whole(batch_size=batch_size, least=1)
+        drop_last = flag("drop_last", drop_last)
         told = f"batch({batch_size}, {drop_last})"
         settings = {"size": batch_size, "collate": collate_fn, "drop_last": drop_last}
         return self._then(told, open_batched, **settings)
 
     def repeat(self, times: int | None = None) -> "CheckpointableDataset":
         """The same samples again and again, for ever or so many times."""
-        require(times=times is None or times > 0, got=times, allowed="1 or more, or None")
+        times = None if times is None else whole(times=times, least=1)
         return self._then(f"repeat({times})", open_repeat, times=times)
 
     def chunk(
@@ -223,8 +229,8 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         drop_remainder: bool = True,
     ) -> "CheckpointableDataset":  # fmt: skip
         """Rows of so many tokens, of each sample alone; a shorter rest is left out."""
-        require(chunk_length=chunk_length > 0, got=chunk_length, allowed="1 or more")
-        names = names_of(target_columns)
+        chunk_length = whole(chunk_length=chunk_length, least=1)
+        names, drop_remainder = names_of(target_columns), flag("drop_remainder", drop_remainder)
         told = f"chunk({chunk_length}, {', '.join(names)}, {drop_remainder})"
         return self._then(
             told, open_chunk, length=chunk_length, names=names, drop_remainder=drop_remainder
@@ -234,7 +240,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         self, chunk_length: int, target_columns: Sequence[str] = ("input_ids",)
     ) -> "CheckpointableDataset":
         """Rows of so many tokens, of all samples behind each other."""
-        require(chunk_length=chunk_length > 0, got=chunk_length, allowed="1 or more")
+        chunk_length = whole(chunk_length=chunk_length, least=1)
         names = names_of(target_columns)
         told = f"concat_chunk({chunk_length}, {', '.join(names)})"
         return self._then(told, open_concat_chunk, length=chunk_length, names=names)
@@ -244,8 +250,9 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         discard_long_samples: bool = False,
     ) -> "CheckpointableDataset":  # fmt: skip
         """Rows of at most so many tokens, of whole samples; a longer one is cut, or left out."""
-        require(chunk_length=chunk_length > 0, got=chunk_length, allowed="1 or more")
+        chunk_length = whole(chunk_length=chunk_length, least=1)
         names = names_of(target_columns)
+        discard_long_samples = flag("discard_long_samples", discard_long_samples)
         told = f"pack_chunk({chunk_length}, {', '.join(names)}, {discard_long_samples})"
         return self._then(
             told, open_packed, length=chunk_length, names=names, discard_long=discard_long_samples
@@ -253,7 +260,8 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
 
     def pad(self, pad_values: Mapping[str, int], chunk_length: int) -> "CheckpointableDataset":
         """Columns filled up to one length, each with its value."""
-        padding = Padding(dict(pad_values), chunk_length)
+        pad_values = {name: any_whole(**{name: value}) for name, value in pad_values.items()}
+        padding = Padding(pad_values, whole(chunk_length=chunk_length, least=1))
         values = ", ".join(f"{name}: {value}" for name, value in pad_values.items())
         return self._then(f"pad({chunk_length}, {values})", open_padded, padding=padding)
 
@@ -282,7 +290,7 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         """
         from streaming_ext.transforms.sft.labelled import labelling, open_labelled
 
-        require(max_workers=max_workers > 0, got=max_workers, allowed="1 or more")
+        max_workers = whole(max_workers=max_workers, least=1)
         require(completion=(prompt is None) == (completion is None), got=completion,
                  allowed="given where prompt= is, and only there")  # fmt: skip
         pair = None if prompt is None or completion is None else (prompt, completion)
@@ -294,8 +302,10 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         self, bos_token_id: int | None, eos_token_id: int | None, target_column: str = "input_ids"
     ) -> "CheckpointableDataset":
         """A token before and one behind those of each sample."""
-        added = Ends(bos_token_id, eos_token_id, target_column)
-        told = f"add_bos_eos({bos_token_id}, {eos_token_id}, {target_column})"
+        bos = None if bos_token_id is None else whole(bos_token_id=bos_token_id, least=0)
+        eos = None if eos_token_id is None else whole(eos_token_id=eos_token_id, least=0)
+        added = Ends(bos, eos, target_column)
+        told = f"add_bos_eos({bos}, {eos}, {target_column})"
         return self._then(told, open_ends, ends=added)
 
     def tokenize(  # noqa: PLR0917 - as its users call it

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
+from streaming_ext.arguments.kinds import plain_real
 from streaming_ext.transforms.checkpointable import CheckpointableDataset
-from streaming_ext.transforms.checks import require
+from streaming_ext.transforms.checks import require, whole
 from streaming_ext.transforms.steps.combining import open_concatenated, open_interleaved
 
 
@@ -29,10 +30,11 @@ def interleave_datasets(
         weights: how often each has its turn; by default alike.
         chunk_size: turns after which they begin anew.
     """
-    weights = [1.0] * len(sources) if weights is None else list(weights)
-    fits = len(weights) == len(sources) > 0 and min(weights) >= 0 and sum(weights) > 0
-    require(chunk_size=chunk_size > 0, got=chunk_size, allowed="1 or more")
-    require(weights=fits, got=weights, allowed="a number that is not negative for each dataset")
+    given = [1.0] * len(sources) if weights is None else list(weights)
+    weights = [plain for one in given if (plain := plain_real(one)) is not None]
+    fits = len(weights) == len(given) == len(sources) > 0 and min(weights) >= 0 and sum(weights) > 0
+    chunk_size = whole(chunk_size=chunk_size, least=1)
+    require(weights=fits, got=given, allowed="a number that is not negative for each dataset")
     told = ", ".join(source.described for source in sources)
     return CheckpointableDataset(
         partial(open_interleaved, sources=tuple(sources), weights=tuple(weights), cycle=chunk_size),

@@ -1,0 +1,1 @@
+"""What users hand over: kinds of arguments, and words of stock StreamingDataset."""

@@ -1,0 +1,51 @@
+"""Kinds of arguments, checked in one place; NumPy's and torch's numbers become plain ones.
+
+States name arguments, and must be plain values: for JSON, and for torch.load(weights_only=True).
+"""
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from streaming_ext.errors import UsageError
+
+MOST = 2**63 - 1
+
+
+def plain_whole(value: Any) -> int | None:
+    """A whole number of any kind as a plain one; None where it is something else."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return int(value) if whole else None
+
+
+def count(name: str, value: Any, *, least: int, most: int = MOST, optional: bool = False) -> Any:
+    """A whole number within its bounds as a plain one; None stays None where it is `optional`.
+
+    Raises:
+        UsageError: naming the argument, what came and what is allowed.
+    """
+    whole = plain_whole(value)
+    if (optional and value is None) or (whole is not None and least <= whole <= most):
+        return whole
+    low = whole is not None and whole < least
+    bound = f"at least {least}" if low else f"a whole number up to {most:,}"
+    raise UsageError(f"`{name}` must be {bound}, got {value!r}.")
+
+
+def flag(name: str, value: Any) -> bool:
+    """A truth value as a plain one: a word such as "no" would count as true.
+
+    Raises:
+        UsageError: naming the argument and what came.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise UsageError(f"`{name}` must be True or False, got {value!r}.")
+    return bool(value)
+
+
+def plain_real(value: Any) -> float | None:
+    """A number of any kind as a plain one, whole numbers as such; None where it is none."""
+    if plain_whole(value) is not None:
+        return plain_whole(value)
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None

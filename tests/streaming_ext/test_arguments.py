@@ -1,0 +1,126 @@
+"""Kinds of arguments: NumPy's numbers make plain states, and what is of a wrong kind is told."""
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from streaming_ext import StreamingTokenLoader, TokenStream
+from streaming_ext.errors import UsageError
+from streaming_ext.transforms import CheckpointableDataset, interleave_datasets
+
+Chain = CheckpointableDataset
+SAMPLES = [{"input_ids": [n] * 3} for n in range(30)]
+
+
+@pytest.mark.parametrize("named", [
+    {"shuffle_seed": np.int64(5)}, {"shuffle_block_size": np.int64(16)},
+    {"num_canonical_nodes": np.int64(2)}, {"max_repeated_ngram": np.int64(3)},
+    {"drop_last": np.bool_(True)}, {"shuffle": np.bool_(True)}, {"batch_size": np.int64(4)},
+    {"epoch_size": np.int64(40)}, {"sequence_length": np.int64(8)}, {"predownload": np.int64(9)},
+])  # fmt: skip
+def test_numbers_of_numpy_make_plain_states(open_raw: Any, named: dict[str, Any]) -> None:
+    loader = StreamingTokenLoader(open_raw(**named))
+    next(iter(loader))
+    require_plain(loader.state_dict())
+    plain = {name: value.item() for name, value in named.items()}
+    again = StreamingTokenLoader(open_raw(**plain))
+    next(iter(again))
+    assert again.state_dict() == loader.state_dict()
+
+
+def require_plain(state: dict[str, Any]) -> None:
+    """It comes through JSON, and through torch.save as those read it who trust nobody."""
+    assert json.loads(json.dumps(state)) == state
+    saved = io.BytesIO()
+    torch.save(state, saved)
+    saved.seek(0)
+    assert torch.load(saved, weights_only=True) == state
+
+
+@pytest.mark.parametrize(("named", "message"), [
+    ({"shuffle": "no"}, "`shuffle` must be True or False, got 'no'"),
+    ({"shuffle": None}, "`shuffle` must be True or False, got None"),
+    ({"drop_last": "no"}, "`drop_last` must be True or False, got 'no'"),
+    ({"download_retry": -1}, "`download_retry` must be at least 0, got -1"),
+    ({"download_retry": None}, "`download_retry` must be a whole number .*got None"),
+    ({"batch_size": True}, "`batch_size` must be a whole number .*got True"),
+    ({"shuffle_seed": 1.5}, "`shuffle_seed` must be a whole number .*got 1.5"),
+])  # fmt: skip
+def test_what_is_of_a_wrong_kind_is_told(
+    open_raw: Any, named: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_raw(**named)
+
+
+@pytest.mark.parametrize(("name", "value", "message"), [
+    ("choose", 40.0, "`choose` of a stream must be a whole number, got 40.0"),
+    ("choose", "40", "`choose` of a stream must be a whole number, got '40'"),
+    ("choose", True, "`choose` of a stream must be a whole number, got True"),
+    ("repeat", "2", "`repeat` of a stream must be a number, got '2'"),
+    ("repeat", 0, "`repeat` of a stream must be above 0, got 0"),
+    ("proportion", True, "`proportion` of a stream must be a number, got True"),
+])  # fmt: skip
+def test_amounts_of_streams(name: str, value: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        TokenStream(local="data", **{name: value})
+    stream = TokenStream(local="data", choose=np.int64(40))  # type: ignore[arg-type]
+    assert type(stream.choose) is int
+    half = TokenStream(local="data", repeat=np.float32(0.5))  # type: ignore[arg-type]
+    assert type(half.repeat) is float
+
+
+STEPS: list[Any] = [
+    lambda d, whole, true: d.take(whole(20)),
+    lambda d, whole, true: d.stride(whole(3), whole(1)),
+    lambda d, whole, true: d.shuffle(whole(4), seed=whole(5)),
+    lambda d, whole, true: d.batch(whole(2), drop_last=true),
+    lambda d, whole, true: d.repeat(whole(2)),
+    lambda d, whole, true: d.chunk(whole(2), drop_remainder=true),
+    lambda d, whole, true: d.concat_chunk(whole(4)),
+    lambda d, whole, true: d.pack_chunk(whole(4), ["input_ids"], discard_long_samples=true),
+    lambda d, whole, true: d.pad({"input_ids": whole(9)}, whole(4)),
+    lambda d, whole, true: d.add_bos_eos(whole(1), whole(2)),
+    lambda d, whole, true: interleave_datasets([d, d], [whole(2), whole(1)], whole(3)),
+    lambda d, whole, true: Chain.from_sequence(
+        SAMPLES, repeat=true, shuffle=true, shuffle_seed=whole(3)
+    ).take(whole(40)),
+    lambda d, whole, true: d.parallel_map(
+        dict, max_workers=whole(1), prefetch_factor=whole(3), ordered=False, executor_type="thread"
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(STEPS)))
+def test_chains_take_numbers_of_numpy(number: int) -> None:
+    def run(whole: Any, *, true: Any) -> tuple[list[str], Any]:
+        chain = STEPS[number](Chain.from_sequence(SAMPLES), whole, true)
+        with chain.iter() as samples:
+            found = [repr(next(samples)) for _ in range(2)]
+            state = samples.state_dict()
+            return found + [repr(sample) for sample in samples], state
+
+    found, state = run(np.int64, true=np.bool_(True))
+    require_plain({"state": json.loads(json.dumps(state))})
+    assert (found, state) == run(int, true=True)
+
+
+@pytest.mark.parametrize(("wrong", "message"), [
+    (lambda d: d.take("20"), "`max_count` must be a whole number, 0 or more, got '20'"),
+    (lambda d: d.batch(True), "`batch_size` must be a whole number, 1 or more, got True"),
+    (lambda d: d.batch(2, drop_last="no"), "`drop_last` must be True or False, got 'no'"),
+    (lambda d: d.shuffle(2.0), "`buffer_size` must be a whole number"),
+    (lambda d: d.shuffle(2, seed="x"), "`seed` must be a whole number, got 'x'"),
+    (lambda d: d.repeat(0.5), "`times` must be a whole number"),
+    (lambda d: d.pad({"input_ids": 0.5}, 4), "`input_ids` must be a whole number, got 0.5"),
+    (lambda d: d.add_bos_eos("1", None), "`bos_token_id` must be a whole number"),
+    (lambda d: interleave_datasets([d], ["1"]), "`weights` must be"),
+    (lambda _: Chain.from_sequence([], repeat="no"), "`repeat` must be True or False"),
+])  # fmt: skip
+def test_wrong_kinds_of_a_chain(wrong: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        wrong(Chain.from_sequence(SAMPLES))
