@@ -8,7 +8,13 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
+from streaming_ext.errors import (
+    SourceError,
+    StorageError,
+    TransientStorageError,
+    UsageError,
+    one_line,
+)
 from streaming_ext.storage.digests import Digest, digest_in
 from streaming_ext.storage.patience import (
     MAX_WAIT_SECONDS,
@@ -34,14 +40,24 @@ def retry() -> Retry:
 
 @cache
 def client() -> httpx.Client:
-    """One client for the process: connections are kept; credentials stay with their host."""
+    """One client for the process: connections are kept; credentials stay with their host.
+
+    Raises:
+        UsageError: a proxy that the environment names is of no kind that can be used.
+    """
     timeout = timeout_seconds()
-    return httpx.Client(
-        follow_redirects=True,
-        timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
-        headers={"User-Agent": "shardmill", "Accept-Encoding": "identity"},
-        event_hooks={"response": [RedirectGuard().seen]},
-    )
+    try:
+        return httpx.Client(
+            follow_redirects=True,
+            timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
+            headers={"User-Agent": "shardmill", "Accept-Encoding": "identity"},
+            event_hooks={"response": [RedirectGuard().seen]},
+        )
+    except (ImportError, ValueError, httpx.InvalidURL) as error:  # it looks at all of them
+        raise UsageError(
+            "A proxy that HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names cannot be used: "
+            f"{one_line(error)}. Name one as http://HOST:PORT, or unset it."
+        ) from error
 
 
 class _LaterError(Exception):
