@@ -4,7 +4,6 @@ What Prefect's threads hold for the server they try to send at the interpreter's
 The dataset needs none of it.
 """
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from prefect.runtime import deployment
 from prefect.settings import get_current_settings
 
+from flows.console.consoles import tell
 from flows.prefect_api.connection import answers
 from flows.stops import leave
 
@@ -41,10 +41,7 @@ def leave_if_gone(url: str) -> None:
             if answers(url, seconds=_LOOK_SECONDS):
                 heard = time.monotonic()
             time.sleep(_LOOK_SECONDS)
-        sys.stderr.write(
-            f"shardmill: the Prefect server at {url} went away; its pages do not show how the run "
-            "ended.\n"
-        )
+        tell(f"the Prefect server at {url} went away; its pages do not show how the run ended.")
         leave(EXIT_UNTOLD)
 
     threading.Thread(target=watch, name="shardmill-departure", daemon=True).start()

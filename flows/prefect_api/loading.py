@@ -13,6 +13,7 @@ from typing import Any
 import pydantic
 from pydantic_settings import SettingsError
 
+from flows.console.consoles import err
 from flows.prefect_api.server_url import require_url
 from streaming_ext.errors import UsageError, one_line
 from streaming_ext.plain_faults import in_words
@@ -54,7 +55,7 @@ def settings_explained() -> Iterator[None]:
         raise UsageError("\n".join(_told(error))) from error
     except (SettingsError, ValueError, TypeError) as error:  # of TOML, of JSON, of UTF-8
         raise UsageError(_broken_file() or _somewhere(one_line(error))) from error
-    sys.stderr.write(said.getvalue())
+    err.out(said.getvalue(), end="", highlight=False)
 
 
 def _require_home() -> None:

@@ -122,3 +122,10 @@ def test_a_user_without_a_home() -> None:
     del own["PREFECT_HOME"]
     ended = _load(own, *nobody)
     assert "UsageError: The user 12345 has no home folder" in ended.stderr
+
+
+def test_what_it_says_is_lost_where_it_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stderr", full)
+        with settings_explained():
+            sys.stderr.write("a setting is old\n")
