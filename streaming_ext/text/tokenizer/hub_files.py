@@ -59,6 +59,8 @@ def _why_unreachable(endpoint: str) -> str | None:
             httpx.head(endpoint, timeout=_ANSWER_SECONDS)
         except httpx.TransportError as error:
             reason = one_line(error) or type(error).__name__
+        except (ImportError, ValueError, httpx.InvalidURL) as error:  # of a proxy
+            return f"the proxy for {endpoint} cannot be used: {one_line(error)}"
         else:
             return None
     return f"{endpoint} does not answer ({reason})"
