@@ -23,12 +23,13 @@ class _Terminal(Console):
     def on_broken_pipe(self) -> None:
         """Print nowhere from now on."""
         _lead_nowhere(self.file)
+        del self._buffer[:]  # else it is printed with what comes next
 
     def _check_buffer(self) -> None:
         try:
             super()._check_buffer()
         except OSError as error:
-            _lead_nowhere(self.file)
+            self.on_broken_pipe()
             if not self.stderr:
                 raise _unwritten(error) from error
 
