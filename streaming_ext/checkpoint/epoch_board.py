@@ -21,6 +21,8 @@ _GENERATION, _EPOCH, _PLACE, _TOKENS, _PASS, _STEPS, _REORDERED, _STAGES, _GROWN
 _PAST: Final = _GROWN + 2 * _MOST_GROWN
 _BEFORE: Final = _PAST + 3 * _MOST_PAST
 _COUNT_BITS, _SEED_BITS = 20, 30  # and the rest for the generation: one word, written at once
+# Generations that are counted; as many more are of workers that were told where they begin.
+_COUNTED: Final = 1 << 12
 
 
 class EpochBoard:
@@ -38,6 +40,21 @@ class EpochBoard:
 
     def set(self, cursor: Cursor) -> None:
         """Let the next iteration start at a cursor; also workers that already run will."""
+        self._write(cursor)
+        self._words[_GENERATION] = int(self._words[_GENERATION]) % (_COUNTED - 1) + 1
+        self._slots.zero_()
+
+    def begin_at(self, cursor: Cursor) -> None:
+        """Start this worker's iteration at a cursor, that of all of its workers.
+
+        They do so at the same time, in any order: each writes the same, and a note of its own.
+        """
+        worker, seed = _worker_and_seed()
+        self._write(cursor)
+        self._words[_GENERATION] = _COUNTED + seed % _COUNTED
+        self._note(worker, seed, count=1)
+
+    def _write(self, cursor: Cursor) -> None:
         self._words[_EPOCH] = cursor.epoch
         self._words[_PLACE] = cursor.place
         self._words[_TOKENS] = cursor.tokens
@@ -50,7 +67,6 @@ class EpochBoard:
         self._words[_PASS], self._words[_STEPS] = grown.number, len(grown.steps)
         self._words[_GROWN : _GROWN + len(steps)] = torch.tensor(steps, dtype=torch.int64)
         self._set_past(cursor.past or Past())
-        self._words[_GENERATION] += 1
 
     def _set_past(self, past: Past) -> None:
         if len(past.steps) > _MOST_PAST:
@@ -92,9 +108,12 @@ class EpochBoard:
         """
         worker, seed = _worker_and_seed()
         number = self.upcoming()
-        word = int(self._words[_GENERATION]) << (_COUNT_BITS + _SEED_BITS)
-        self._slots[worker] = word | (number + 1) << _SEED_BITS | seed
+        self._note(worker, seed, count=number + 1)
         return number
+
+    def _note(self, worker: int, seed: int, *, count: int) -> None:
+        word = int(self._words[_GENERATION]) << (_COUNT_BITS + _SEED_BITS)
+        self._slots[worker] = word | count << _SEED_BITS | seed
 
     def upcoming(self) -> int:
         """The number of the iteration that `begin` would start in this process."""

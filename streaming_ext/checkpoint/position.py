@@ -134,8 +134,8 @@ class TrainingPosition:
                 f"{worker} of {num_workers}. Resume a StatefulDataLoader with as many workers, or "
                 "use StreamingTokenLoader, whose state fits any number."
             )
-        self._board.set(cursor)  # each worker the same: the epochs behind it count from here,
-        self._board.begin()  # also where this one is ended before it gives a row
+        # The epochs behind it count from here, also where this one is ended before it gives a row.
+        self._board.begin_at(cursor)
         self._iteration, self._worker_state = None, (cursor, own["yielded"])
         return place
 
