@@ -14,7 +14,7 @@ from streaming_ext.dataset.places import Place, PlacesOfPart, PlacesOfSources
 from streaming_ext.dataset.reading import record_of
 from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.errors import CorruptDatasetError, UsageError
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
 if TYPE_CHECKING:  # tokenizers are not installed everywhere

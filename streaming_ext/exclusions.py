@@ -13,7 +13,7 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.documents_of_part import parts_with, read_documents
 from streaming_ext.errors import UsageError, one_line
 from streaming_ext.packing.documents import Documents
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
 

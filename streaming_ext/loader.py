@@ -18,7 +18,7 @@ from streaming_ext.loading.newest import Newest
 from streaming_ext.loading.parent import end_with_parent
 from streaming_ext.loading.training_plan import TrainingPlan, training_plan
 from streaming_ext.loading.workers import as_it_is, forks, messages_of
-from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.sampler.cursor import Cursor
 from streaming_ext.streams import StreamShare, domains_of
 from streaming_ext.token_dataset import StreamingTokenDataset
 from streaming_ext.trace import DocumentVisit, SequenceTrace, trace_document, trace_step

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streaming_ext.arguments.kinds import plain_real, plain_whole
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.mixing import Mixing
+from streaming_ext.sampler.orders.mixing import Mixing
 from streaming_ext.sampler.schedule import Schedule
 
 

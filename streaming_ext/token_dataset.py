@@ -19,10 +19,10 @@ from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.exclusions import Exclusions, excluded_documents, excluded_sequences
 from streaming_ext.loading.blocks import StepsInTurn
 from streaming_ext.loading.newest import Newest
-from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.sampler.cursor import Cursor
 from streaming_ext.sampler.grown.opening import earlier_of
 from streaming_ext.sampler.nodes.node_local import find_node_group, plan_of
-from streaming_ext.sampler.order import kept_bounds
+from streaming_ext.sampler.orders.order import kept_bounds
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import find_rank
 from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings

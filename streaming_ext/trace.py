@@ -11,7 +11,7 @@ from streaming_ext.arguments.kinds import count
 from streaming_ext.dataset.places import Place
 from streaming_ext.documents_of_part import documents_between, find_document
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.sampler.cursor import Cursor
 from streaming_ext.shards.cache import ShardCache
 
 if TYPE_CHECKING:

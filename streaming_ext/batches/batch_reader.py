@@ -13,8 +13,9 @@ from streaming_ext.batches.spread import Spread
 from streaming_ext.batches.token_source import Flags, ReadAhead, TokenRows, TokenSource
 from streaming_ext.domains.token_domains import TokenDomains
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.cursor import Cursor
+from streaming_ext.sampler.epoch_plan import EpochPlan
+from streaming_ext.sampler.orders.order import Ints
 
 _NUMBERS: Final = ("sequence_ids", "stream_ids", "domain_ids")
 EXTRAS: Final = (*MASKS, "starts_inside", *_NUMBERS)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.batches.ends import DocumentEnds
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 
 MASKS: Final = ("targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen")
 IGNORED: Final = -100  # what torch's cross entropy leaves out

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streaming_ext.batches.ends import DocumentEnds
 from streaming_ext.batches.masks import Boundaries, Pieces
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 from streaming_ext.shards.mapped import MappedShards
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.batches.masks import Boundaries
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 
 Tokens = npt.NDArray[np.integer[Any]]
 Flags = npt.NDArray[np.bool_]

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.sampler.cursor import Cursor
 from streaming_ext.sampler.grown.grown_pass import Growth
 from streaming_ext.sampler.past import Past, PastSteps
 

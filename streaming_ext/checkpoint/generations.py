@@ -7,7 +7,8 @@ from typing import Any
 from streaming_ext.checkpoint.changes import past_of
 from streaming_ext.checkpoint.state import LoaderState
 from streaming_ext.errors import ConfigMismatchError, UsageError
-from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
+from streaming_ext.sampler.cursor import Cursor
+from streaming_ext.sampler.epoch_plan import EpochPlan
 from streaming_ext.sampler.grown.grown_pass import Earlier, Growth
 
 

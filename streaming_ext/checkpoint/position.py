@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 from streaming_ext.checkpoint.epoch_board import EpochBoard
 from streaming_ext.checkpoint.resume import Resume
 from streaming_ext.errors import ConfigMismatchError, UsageError
-from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.sampler.cursor import Cursor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,8 @@ from streaming_ext.checkpoint.generations import (
 )
 from streaming_ext.checkpoint.state import LoaderState, StreamState
 from streaming_ext.from_text.fingerprint import PREFIX, text_fingerprint
-from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
+from streaming_ext.sampler.cursor import Cursor
+from streaming_ext.sampler.epoch_plan import EpochPlan
 from streaming_ext.sampler.nodes.node_local import NodeGroup
 from streaming_ext.shards.cache import ShardCache
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import xxhash
 
 from streaming_ext.errors import CorruptDatasetError
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.content import content_of
 
 VERSION: Final = 1

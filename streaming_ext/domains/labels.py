@@ -16,7 +16,7 @@ from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.domains.domain_map import PADDING, Codes
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.packing.documents import each_part
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
 FOLDER: Final = "folder"

@@ -15,7 +15,7 @@ from streaming_ext.errors import CorruptDatasetError
 from streaming_ext.from_text.text_cache import TextCache
 from streaming_ext.from_text.text_index import PADDING
 from streaming_ext.from_text.units import Unit
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
 

@@ -16,7 +16,7 @@ from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import EngineMismatchError, SourceError
 from streaming_ext.from_text.engines import Engines
 from streaming_ext.from_text.units import Unit
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.source_format import BATCH_BYTES, DocumentBatch
 from streaming_ext.text.holdout import document_hashes, held_out

@@ -6,8 +6,9 @@ from itertools import pairwise
 from typing import Final
 
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
-from streaming_ext.sampler.mixture import WINDOW_ROWS
+from streaming_ext.sampler.cursor import Cursor
+from streaming_ext.sampler.epoch_plan import EpochPlan
+from streaming_ext.sampler.orders.mixture import WINDOW_ROWS
 from streaming_ext.sampler.stages import Stage
 
 _LOOKS: Final = 200  # at the shares of the streams in an epoch, at most

@@ -12,7 +12,7 @@ from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.provenance import lengths_of
 from streaming_ext.dataset.reading import listed_record
 from streaming_ext.errors import CorruptDatasetError, UsageError
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
 Found = TypeVar("Found")

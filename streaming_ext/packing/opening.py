@@ -13,7 +13,7 @@ from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.packing.documents import Documents, count_documents, documents_of
 from streaming_ext.packing.plan import MAX_ROW, VERSION, PackingPlan, write_plan
 from streaming_ext.packing.unit import RowPieces, pack_unit
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 from streaming_ext.shards.made_once import made_once
 

@@ -16,7 +16,7 @@ from streaming_ext.batches.token_source import Flags, Spans, Tokens
 from streaming_ext.packing.pieces_of_rows import PiecesOfRows
 from streaming_ext.packing.plan import PackingPlan
 from streaming_ext.packing.unit import RowPieces, rounded_up
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 
 
 class PackedSource(ShardSource):

@@ -19,7 +19,7 @@ import numpy as np
 
 from streaming_ext.batches.token_reader import TokenReader, Tokens
 from streaming_ext.packing.unit import RowPieces
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.windows import windows
 
 _GRANULE: Final = 64  # tokens

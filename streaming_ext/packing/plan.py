@@ -24,7 +24,7 @@ import xxhash
 
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.packing.unit import RowPieces
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.content import content_of
 
 VERSION: Final = 1

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.packing.best_fit import best_fit, rows_of
-from streaming_ext.sampler.order import Ints, Keys, key_of, mix
+from streaming_ext.sampler.orders.order import Ints, Keys, key_of, mix
 
 Flags = npt.NDArray[np.bool_]
 _DOCUMENTS, _ROWS = range(2)  # what is permuted, part of each key

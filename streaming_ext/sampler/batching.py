@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.mixture import WINDOW_ROWS
+from streaming_ext.sampler.orders.mixture import WINDOW_ROWS
 
 BATCHINGS: Final = ("random", "stratified", "per_stream", "device_per_stream")
 _WORDS: Final = (

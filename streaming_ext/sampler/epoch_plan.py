@@ -1,43 +1,20 @@
 """Which sequences a rank reads in which step: order, mixture and ranks put together."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.batching import Batching
-from streaming_ext.sampler.grown.grown_pass import Earlier, GrownOrders, Growth
-from streaming_ext.sampler.many_orders import ManyOrders
-from streaming_ext.sampler.mixing import Mixing
-from streaming_ext.sampler.mixture import Mixture
-from streaming_ext.sampler.order import Ints, OrderSpec, StreamOrder
-from streaming_ext.sampler.past import Past
+from streaming_ext.sampler.cursor import Cursor
+from streaming_ext.sampler.grown.grown_pass import Earlier, GrownOrders
+from streaming_ext.sampler.orders.many_orders import ManyOrders
+from streaming_ext.sampler.orders.mixing import Mixing
+from streaming_ext.sampler.orders.mixture import Mixture
+from streaming_ext.sampler.orders.order import Ints, OrderSpec, StreamOrder
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.stages import Stage, StepSizes, Visit
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cursor:
-    """A place between two steps.
-
-    Attributes:
-        epoch: number of the epoch, from 0.
-        place: places of the epoch that lie behind.
-        before: draws of each stream before this epoch.
-        missed: those of them that never came: passes before an extension were shorter.
-        tokens: of training before this epoch, of all streams it ever had.
-        grown: of a dataset that was extended during this pass.
-        past: of an epoch in which settings were changed.
-    """
-
-    epoch: int
-    place: int
-    before: tuple[int, ...]
-    missed: tuple[int, ...]
-    tokens: int = 0
-    grown: Growth | None = None
-    past: Past | None = None
 
 
 class EpochPlan:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 
 
 def step_layout(*, global_batch: int, lanes: int, phase: int) -> Ints:

@@ -6,7 +6,7 @@ from typing import Any
 from streaming_ext.arguments.kinds import MOST, count, flag
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.batching import Batching
-from streaming_ext.sampler.order import OrderSpec
+from streaming_ext.sampler.orders.order import OrderSpec
 from streaming_ext.sampler.schedule import Schedule
 from streaming_ext.sampler.stages import StepSizes
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.errors import StorageError
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.content import NO_MAPS
 from streaming_ext.shards.windows import windows
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.errors import CorruptDatasetError, StorageError
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 
 _LEAST_FILES: Final = 32
 

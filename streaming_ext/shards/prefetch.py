@@ -9,7 +9,7 @@ from typing import Final
 
 from streaming_ext.batches.token_reader import TokenReader
 from streaming_ext.errors import ShardmillError
-from streaming_ext.sampler.order import OrderSpec
+from streaming_ext.sampler.orders.order import OrderSpec
 
 THREADS = 8  # twice as many as download at once: the others unpack and verify
 _PATIENCE = 0.05  # seconds between looks at how far training is

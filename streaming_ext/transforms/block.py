@@ -17,7 +17,7 @@ import pyarrow as pa
 import torch
 
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.transforms.copies import copied
 
 Sample = dict[str, Any]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streaming_ext.sampler.order import Ints, OrderSpec, PassOrder, StreamOrder
+from streaming_ext.sampler.orders.order import Ints, OrderSpec, PassOrder, StreamOrder
 
 _AT_ONCE = 2**18  # draws that are looked through
 

@@ -17,9 +17,9 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.batching import Batching
-from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
+from streaming_ext.sampler.cursor import Cursor
+from streaming_ext.sampler.epoch_plan import EpochPlan
 from streaming_ext.sampler.grown.grown_pass import Earlier
-from streaming_ext.sampler.mixing import Mixing
 from streaming_ext.sampler.nodes.node_cards import (
     Card,
     from_group,
@@ -27,7 +27,8 @@ from streaming_ext.sampler.nodes.node_cards import (
     number_of,
     require_one_group,
 )
-from streaming_ext.sampler.order import Ints, OrderSpec
+from streaming_ext.sampler.orders.mixing import Mixing
+from streaming_ext.sampler.orders.order import Ints, OrderSpec
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import DataRank
 from streaming_ext.sampler.stages import StepSizes

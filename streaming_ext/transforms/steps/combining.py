@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.transforms.block import Block, concat
 from streaming_ext.transforms.flow import Flow, Opening, Passes, Source, State, Taken, inner
 

@@ -13,7 +13,7 @@ So what lies in a slot is known from the draws alone: the sample put there by th
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 
 _WORDS = 4  # that Philox gives a step of its counter
 

@@ -9,7 +9,7 @@ from collections import deque
 import numpy as np
 
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.transforms.block import Block, concat
 from streaming_ext.transforms.flow import Flow, Opening, Source, State, Taken, inner
 from streaming_ext.transforms.steps.drawing import exchanged, held_after, last_order, slots_drawn

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.transforms.block import Block, Ragged, concat, ranges
 from streaming_ext.transforms.flow import Flow, Opening, Source, State, inner
 from streaming_ext.transforms.steps.dropping import Dropping

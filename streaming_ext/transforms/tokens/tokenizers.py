@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from platformdirs import user_cache_path
 
 from streaming_ext.errors import EngineMismatchError, ShardmillError, UsageError
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.tokenizer.code_points import find_unsafe_code_points
 from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample, choose_engine, splice

@@ -17,7 +17,7 @@ from streaming_ext.batches.token_source import (
     Tokens,
     TokenSource,
 )
-from streaming_ext.sampler.order import Ints
+from streaming_ext.sampler.orders.order import Ints
 from tests.streaming_ext.build import Built
 
 

@@ -8,7 +8,7 @@ import pytest
 from torch.utils.data import _utils as loader_internals
 
 from streaming_ext.checkpoint.epoch_board import EpochBoard
-from streaming_ext.sampler.epoch_plan import Cursor
+from streaming_ext.sampler.cursor import Cursor
 
 BASE_SEED = 2**40 + 7
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.epoch_plan import EpochPlan
-from streaming_ext.sampler.order import OrderSpec, key_of, permute, unpermute
+from streaming_ext.sampler.orders.order import OrderSpec, key_of, permute, unpermute
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.trace import trace_document, trace_step
 from tests.streaming_ext.build import build, numbered_parts, some_documents

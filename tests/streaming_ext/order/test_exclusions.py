@@ -18,7 +18,7 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.exclusions import Exclusions
 from streaming_ext.loading.masked_rows import Masked
-from streaming_ext.sampler.order import OrderSpec, StreamOrder, kept_bounds
+from streaming_ext.sampler.orders.order import OrderSpec, StreamOrder, kept_bounds
 from streaming_ext.trace import trace_step, write_traces
 from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
 from tests.streaming_ext.processes import in_processes, join_group

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.sampler.many_orders import ManyOrders
-from streaming_ext.sampler.order import OrderSpec, StreamOrder, kept_bounds
+from streaming_ext.sampler.orders.many_orders import ManyOrders
+from streaming_ext.sampler.orders.order import OrderSpec, StreamOrder, kept_bounds
 
 
 @settings(max_examples=12, deadline=None)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.sampler.order import (
+from streaming_ext.sampler.orders.order import (
     OrderSpec,
     PassOrder,
     StreamOrder,

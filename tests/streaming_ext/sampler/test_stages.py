@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from streaming_ext.checkpoint.resume import Resume
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.epoch_plan import Cursor, EpochPlan
-from streaming_ext.sampler.order import OrderSpec
+from streaming_ext.sampler.cursor import Cursor
+from streaming_ext.sampler.epoch_plan import EpochPlan
+from streaming_ext.sampler.orders.order import OrderSpec
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.schedule import Schedule
 from streaming_ext.sampler.settings import OrderSettings

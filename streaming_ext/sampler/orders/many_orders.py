@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streaming_ext.sampler.order import Ints, StreamOrder, key_of, permute
+from streaming_ext.sampler.orders.order import Ints, StreamOrder, key_of, permute
 
 
 class ManyOrders:

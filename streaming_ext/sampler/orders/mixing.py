@@ -9,7 +9,7 @@ from math import lcm
 from typing import Any, Final
 
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.mixture import WINDOW_ROWS, dealt
+from streaming_ext.sampler.orders.mixture import WINDOW_ROWS, dealt
 from streaming_ext.sampler.schedule import Schedule
 
 AT_LIMITS: Final = ("error", "renormalize")

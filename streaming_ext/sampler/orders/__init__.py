@@ -1,0 +1,1 @@
+"""Which sequence stands at which place: each stream's shuffle, and how streams share an epoch."""
