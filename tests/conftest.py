@@ -156,8 +156,12 @@ def embedded(environment: dict[str, str], vocabulary: Path, sources: Path) -> Co
 
 @pytest.fixture(scope="session")
 def served(embedded: CommandLine, api_url: str) -> CommandLine:
-    """`shardmill` with a server; starts faster than with the embedded one."""
-    return embedded.where(PREFECT_API_URL=api_url)
+    """`shardmill` with a server; starts faster than with the embedded one.
+
+    It is that of all tests, and busy at times: its SQLite was seen locked for longer than the 14 s
+    for which a command asks by itself.
+    """
+    return embedded.where(PREFECT_API_URL=api_url, PREFECT_CLIENT_MAX_RETRIES="6")
 
 
 @pytest.fixture(scope="session")
