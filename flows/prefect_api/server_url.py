@@ -1,7 +1,8 @@
 """The URL of a configured Prefect server: what it must be, and what stands behind it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -58,19 +59,19 @@ def ask(url: str, *, seconds: float, headers: Mapping[str, str] | None = None) -
         )
 
 
-class proxies_explained:  # noqa: N801  (a block, as those of contextlib)
+@contextmanager
+def proxies_explained() -> Iterator[None]:
     """Tell that HTTP clients made in the block take none of the proxies that are named to them."""
-
-    def __enter__(self) -> None:
-        """Nothing to do."""
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, ImportError | httpx.InvalidURL) or type(error) is ValueError:
-            raise UsageError(
-                f"The proxy that {_BY_PROXY} names cannot be used to reach the Prefect server: "
-                f"{one_line(error)}. Name one as http://HOST:PORT, or add the server to NO_PROXY "
-                "and unset it."
-            ) from error
+    try:
+        yield
+    except (ImportError, httpx.InvalidURL, ValueError) as error:
+        if isinstance(error, ValueError) and type(error) is not ValueError:
+            raise  # of something else
+        raise UsageError(
+            f"The proxy that {_BY_PROXY} names cannot be used to reach the Prefect server: "
+            f"{one_line(error)}. Name one as http://HOST:PORT, or add the server to NO_PROXY "
+            "and unset it."
+        ) from error
 
 
 def is_prefect(answer: httpx.Response) -> bool:
