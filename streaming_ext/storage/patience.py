@@ -17,6 +17,8 @@ TIMEOUT_VARIABLE = "SHARDMILL_STORAGE_TIMEOUT"
 _TIMEOUT_SECONDS = 30.0
 _PATIENCE_SECONDS = 30.0  # that a fault which may pass is waited out, at the usual time-out
 MAX_WAIT_SECONDS = 300.0  # that a server may ask for with Retry-After
+# Not the module's own generator: its state belongs to the training script, and forks share one.
+_JITTER = random.SystemRandom()
 
 
 def timeout_seconds() -> float:
@@ -77,7 +79,7 @@ class Retry:
     def pause(self, attempt: int) -> float:
         """Seconds to wait behind attempt 0, 1, ..."""
         pause: float = min(self.first_pause * 2 ** min(attempt, 30), self.longest_pause)
-        return pause * random.uniform(0.5, 1.0)  # noqa: S311
+        return pause * _JITTER.uniform(0.5, 1.0)
 
 
 def insist(
