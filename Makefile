@@ -39,8 +39,12 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+# Real servers share the machine: what failed runs once more, alone. What passes then stands in the
+# list of the first run all the same: it is unsteady, and that is a defect.
 tests: $(READY)
-	$(BIN)/pytest --numprocesses $(TEST_WORKERS)
+	$(BIN)/pytest --numprocesses $(TEST_WORKERS) || { test $$? -eq 1 && \
+		echo "make: what failed runs once more, alone; what passes now is UNSTEADY" && \
+		$(BIN)/pytest --last-failed --last-failed-no-failures none --exitfirst; }
 
 # What takes minutes: endurance, Ansible, PostgreSQL restarted, hosts with a network of their own.
 soak: $(READY)
