@@ -27,7 +27,7 @@ import psutil
 from benchmarks import common
 from tasks.core.synthetic import write_parquet_files
 from tests.servers.browser import Page, browser_page, find_browser
-from tests.servers.prefect_server import free_port, prefect_server
+from tests.servers.prefect.server import free_port, prefect_server
 
 _TABLES = ("task_run", "task_run_state", "log", "events")
 _DISTINCT = 24  # source files that are made; the others are copies of them

@@ -20,9 +20,9 @@ from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet
 from tests.conftest import clean_environment
 from tests.servers.fault_proxy import fault_proxy
 from tests.servers.namespaces import network
-from tests.servers.prefect_server import prefect_server
-from tests.servers.prefect_worker import PARENTS, cluster
-from tests.servers.swift import aws_environment, make_bucket, s3_client, swift_server
+from tests.servers.prefect.server import prefect_server
+from tests.servers.prefect.worker import PARENTS, cluster
+from tests.servers.storage.swift import aws_environment, make_bucket, s3_client, swift_server
 
 FILES = 32
 PARTITIONS = 8

@@ -33,7 +33,7 @@ from typing import Any
 
 from benchmarks import common
 from benchmarks.make_corpus import make_corpus
-from tests.servers.swift import aws_environment, make_bucket, s3_client, swift_server
+from tests.servers.storage.swift import aws_environment, make_bucket, s3_client, swift_server
 
 _AT_ONCE = 4
 _INTEROP = common.ROOT / ".venv/interop/bin/python"

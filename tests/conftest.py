@@ -14,11 +14,11 @@ from hypothesis import settings
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 from tests.command_line import CommandLine
 from tests.servers import shared
-from tests.servers.azurite import AzuriteServer, azurite_server
-from tests.servers.gcs import GcsServer, gcs_server
-from tests.servers.prefect_database import give_database
-from tests.servers.prefect_server import start_prefect_server
-from tests.servers.swift import SwiftServer, aws_environment, make_bucket, swift_server
+from tests.servers.prefect.database import give_database
+from tests.servers.prefect.server import start_prefect_server
+from tests.servers.storage.azurite import AzuriteServer, azurite_server
+from tests.servers.storage.gcs import GcsServer, gcs_server
+from tests.servers.storage.swift import SwiftServer, aws_environment, make_bucket, swift_server
 
 pytest_plugins = ["tests.distribution", "tests.tokenizers"]
 

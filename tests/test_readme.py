@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasks.core.synthetic import write_parquet_files
-from tests.servers.prefect_server import free_port
+from tests.servers.prefect.server import free_port
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -28,7 +28,7 @@ from benchmarks.endurance.schedule import Fault
 from benchmarks.endurance.site import BUCKET, Site, enter_own_mounts, open_site
 from streaming_ext.dataset.layout import MANIFEST
 from tests.command_line import assert_same_dataset
-from tests.servers.swift import download_all
+from tests.servers.storage.swift import download_all
 
 _LOOK_SECONDS = 0.2
 _REST = 4.0  # times what a look took

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.core.synthetic import make_documents
-from tests.servers.swift import s3_client
+from tests.servers.storage.swift import s3_client
 
 FILES = 2410
 _WEEKS = {

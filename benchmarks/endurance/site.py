@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks.common import CACHE
 from tests.conftest import clean_environment
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
-from tests.servers.prefect_server import PrefectServer
-from tests.servers.swift import (
+from tests.servers.prefect.server import PrefectServer
+from tests.servers.storage.swift import (
     DAEMONS,
     SwiftServer,
     aws_environment,

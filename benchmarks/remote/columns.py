@@ -17,7 +17,7 @@ from streaming_ext.text.sources import ranges
 from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.sources.listing import list_sources
 from tests.servers.fault_proxy import Faults, fault_proxy
-from tests.servers.swift import aws_environment, make_bucket, s3_client, swift_server
+from tests.servers.storage.swift import aws_environment, make_bucket, s3_client, swift_server
 
 SIZE = 120 * 10**6
 ROW = 4000  # bytes of text and others

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.remote.network import THERE, inside, link, may_shape
 from tests.servers.fault_proxy import Faults, fault_proxy
-from tests.servers.swift import (
+from tests.servers.storage.swift import (
     SwiftServer,
     aws_environment,
     make_bucket,

@@ -18,7 +18,7 @@ from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.sources.listing import list_sources
 from tasks.core.storage.object_store import ObjectStorage
 from tasks.core.storage.uploads import uploads
-from tests.servers.swift import aws_environment, make_bucket, s3_client, swift_server
+from tests.servers.storage.swift import aws_environment, make_bucket, s3_client, swift_server
 
 SHARD = 32 * 2**20
 AT_ONCE = 4

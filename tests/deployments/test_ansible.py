@@ -17,8 +17,8 @@ import pytest
 from platformdirs import user_cache_path
 
 from tests.command_line import CommandLine, assert_same_dataset
-from tests.servers.prefect_server import free_port
-from tests.servers.prefect_worker import HOSTS, ROOT, Cluster, cluster
+from tests.servers.prefect.server import free_port
+from tests.servers.prefect.worker import HOSTS, ROOT, Cluster, cluster
 from tests.test_readme import blocks
 
 ANSIBLE = "ansible-core==2.19.14"

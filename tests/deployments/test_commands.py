@@ -12,8 +12,8 @@ import pytest
 
 from tests.command_line import assert_same_dataset
 from tests.servers import shared
-from tests.servers.prefect_server import start_prefect_server
-from tests.servers.prefect_worker import ROOT
+from tests.servers.prefect.server import start_prefect_server
+from tests.servers.prefect.worker import ROOT
 from tests.test_readme import blocks
 
 

@@ -14,7 +14,7 @@ import yaml
 from flows.flow_body import require_absolute
 from streaming_ext.errors import UsageError
 from tasks.core.config import ShardConfig
-from tests.servers.prefect_worker import HOSTS, PARENTS, ROOT
+from tests.servers.prefect.worker import HOSTS, PARENTS, ROOT
 
 FOLDER = ROOT / "deployments"
 UNIT = FOLDER / "shardmill-worker@.service"

@@ -12,7 +12,7 @@ import pytest
 from streaming_ext.dataset.manifest import Manifest
 from tasks.core.synthetic import make_documents
 from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
-from tests.servers.swift import SwiftServer, aws_environment, s3_client
+from tests.servers.storage.swift import SwiftServer, aws_environment, s3_client
 
 OPTIONS = {"part_size": "400KiB", "min_part_size": "200KiB", "engine": "reference", "workers": 2}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streaming_ext import StreamingTokenDataset
-from tests.servers.swift import SwiftServer, make_bucket, s3_client
+from tests.servers.storage.swift import SwiftServer, make_bucket, s3_client
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
 

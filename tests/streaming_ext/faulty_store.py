@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
-from tests.servers.swift import SwiftServer, s3_client
+from tests.servers.storage.swift import SwiftServer, s3_client
 
 PASSING = {
     "500": Faults(answer=(500, "InternalError"), times=2),

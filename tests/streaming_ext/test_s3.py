@@ -18,7 +18,7 @@ from streaming_ext.errors import (
 )
 from streaming_ext.shards.cache import DOWNLOADS
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
-from tests.servers.swift import NOBODY, OWNER, SwiftServer, s3_client
+from tests.servers.storage.swift import NOBODY, OWNER, SwiftServer, s3_client
 from tests.streaming_ext.build import Built
 
 Open = Callable[..., StreamingTokenDataset]

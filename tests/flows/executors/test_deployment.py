@@ -11,7 +11,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.executors.deployment import PARAMETERS, PartitionDeployment, find_deployment
 from streaming_ext.errors import UsageError
 from tests.command_line import CommandLine
-from tests.servers.prefect_server import ask, free_port
+from tests.servers.prefect.server import ask, free_port
 
 
 @pytest.fixture(autouse=True)

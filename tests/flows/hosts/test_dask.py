@@ -23,7 +23,7 @@ from tests.command_line import (
     workers_of,
 )
 from tests.flows.conftest import SHUFFLE
-from tests.servers.prefect_server import free_port
+from tests.servers.prefect.server import free_port
 from tests.tasks.core.extending.extended import write_source
 
 distributed = pytest.importorskip("distributed")

@@ -24,8 +24,8 @@ from tests.command_line import CommandLine, assert_same_dataset, output_of, wait
 from tests.servers import namespaces
 from tests.servers.fault_proxy import fault_proxy
 from tests.servers.namespaces import Network, network
-from tests.servers.prefect_worker import Cluster, cluster
-from tests.servers.swift import SwiftServer, aws_environment, download_all
+from tests.servers.prefect.worker import Cluster, cluster
+from tests.servers.storage.swift import SwiftServer, aws_environment, download_all
 from tests.streaming_ext.order.test_grown import all_rows, opened, rows_of, steps
 
 pytestmark = [

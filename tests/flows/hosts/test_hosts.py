@@ -19,7 +19,7 @@ from tests.command_line import (
 )
 from tests.flows.conftest import SHUFFLE
 from tests.servers.browser import browser_page, find_browser
-from tests.servers.prefect_worker import FINAL, PARENTS, Cluster, cluster
+from tests.servers.prefect.worker import FINAL, PARENTS, Cluster, cluster
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from tests.command_line import CommandLine, assert_same_dataset, wait_for
 from tests.servers import namespaces
 from tests.servers.fault_proxy import fault_proxy
 from tests.servers.namespaces import Network, network
-from tests.servers.prefect_worker import PARENTS, Cluster, cluster
-from tests.servers.swift import SwiftServer, aws_environment, download_all
+from tests.servers.prefect.worker import PARENTS, Cluster, cluster
+from tests.servers.storage.swift import SwiftServer, aws_environment, download_all
 
 pytestmark = [
     pytest.mark.soak,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.command_line import CommandLine, assert_same_dataset
-from tests.servers.postgres import PostgresServer, postgres_server, programs
-from tests.servers.prefect_server import PrefectServer
-from tests.servers.prefect_worker import PARENTS, Cluster, cluster
+from tests.servers.prefect.postgres import PostgresServer, postgres_server, programs
+from tests.servers.prefect.server import PrefectServer
+from tests.servers.prefect.worker import PARENTS, Cluster, cluster
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)])

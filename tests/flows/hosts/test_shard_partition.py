@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from tests.command_line import wait_for
-from tests.servers.prefect_server import ask
+from tests.servers.prefect.server import ask
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from flows.terminal.run_progress import describe
 from streaming_ext.errors import ShardmillError
 from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of, wait_for
 from tests.flows.terminal.test_run_progress import snapshot
-from tests.servers.prefect_server import ask, free_port
+from tests.servers.prefect.server import ask, free_port
 from tests.servers.scripted import Answer, scripted
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.command_line import CommandLine, assert_same_dataset, wait_for
 from tests.flows.hosts.test_dask import DaskCluster
 from tests.servers.namespaces import CAN_HIDE, full, hiding
-from tests.servers.prefect_worker import PARENTS, Cluster, cluster
+from tests.servers.prefect.worker import PARENTS, Cluster, cluster
 
 pytestmark = pytest.mark.soak
 needs_hiding = pytest.mark.skipif(not CAN_HIDE, reason="a disk cannot be hidden here (unshare)")

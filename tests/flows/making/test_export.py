@@ -13,7 +13,7 @@ import pytest
 from tasks.core.exports.verify import verify_export
 from tasks.core.storage import open_storage
 from tests.command_line import CommandLine, wait_for
-from tests.servers.swift import SwiftServer, download_all, s3_client
+from tests.servers.storage.swift import SwiftServer, download_all, s3_client
 from tests.tasks.core.exports.exporting import content, exported, make_dataset
 
 

@@ -16,7 +16,7 @@ from tasks.core.storage import open_storage
 from tasks.core.verify.verify import verify
 from tests.command_line import CommandLine, wait_for, workers_of
 from tests.flows.commands.conftest import Command, shardmill  # noqa: F401
-from tests.servers.swift import SwiftServer, aws_environment
+from tests.servers.storage.swift import SwiftServer, aws_environment
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.extending.extended import write_source
 

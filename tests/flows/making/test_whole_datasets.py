@@ -14,7 +14,7 @@ from tasks.core.storage import open_storage
 from tasks.core.verify.verify import verify
 from tests.command_line import CommandLine, wait_for
 from tests.flows.commands.conftest import Command, shardmill  # noqa: F401
-from tests.servers.swift import SwiftServer, aws_environment
+from tests.servers.storage.swift import SwiftServer, aws_environment
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.moving.moved import copied, merged

@@ -24,7 +24,7 @@ from tests.command_line import (
     wait_for,
     workers_of,
 )
-from tests.servers.prefect_server import PrefectServer, free_port
+from tests.servers.prefect.server import PrefectServer, free_port
 
 
 def test_a_proxy_is_not_asked_for_the_embedded_api(monkeypatch: pytest.MonkeyPatch) -> None:

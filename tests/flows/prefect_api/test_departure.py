@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from tests.servers.prefect_server import free_port
+from tests.servers.prefect.server import free_port
 from tests.servers.scripted import Answer, scripted
 
 # Prefect's threads hold a process like this one: it would wait for an hour.

@@ -8,7 +8,7 @@ from prefect.flow_runs import resume_flow_run, suspend_flow_run
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.command_line import CommandLine, assert_same_dataset, wait_for
-from tests.servers.prefect_worker import PARENTS, cluster
+from tests.servers.prefect.worker import PARENTS, cluster
 
 END_SECONDS = 200.0  # some seconds on an idle machine
 

@@ -31,7 +31,7 @@ from tests.flows.stops.test_stopping import cancel_in_the_dashboard, flow_run
 from tests.servers import shared
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.namespaces import CAN_HIDE
-from tests.servers.swift import SwiftServer, aws_environment, download_all
+from tests.servers.storage.swift import SwiftServer, aws_environment, download_all
 
 pytestmark = pytest.mark.soak  # two to four commands each
 
@@ -185,7 +185,7 @@ def test_faults_of_storage_that_pass(
 
 def is_there(s3: SwiftServer, bucket: str, prefix: str) -> bool:
     """Whether there is anything below a prefix."""
-    from tests.servers.swift import s3_client
+    from tests.servers.storage.swift import s3_client
 
     client = s3_client(s3.url)
     found = client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)

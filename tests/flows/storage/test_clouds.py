@@ -12,7 +12,7 @@ import pytest
 
 from streaming_ext.dataset.manifest import Manifest
 from tests.command_line import PATIENCE_SECONDS, CommandLine, assert_same_text, wait_for
-from tests.servers.azurite import container_client, download_container, make_container
+from tests.servers.storage.azurite import container_client, download_container, make_container
 
 READ_BOTH = """
 import sys

@@ -20,7 +20,7 @@ from tests.command_line import (
     wait_for,
 )
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
-from tests.servers.swift import (
+from tests.servers.storage.swift import (
     NOBODY,
     SwiftServer,
     aws_environment,

@@ -17,8 +17,8 @@ import pytest
 from streaming_ext.dataset.manifest import Manifest
 from tests.command_line import CommandLine, assert_same_text, wait_for
 from tests.servers.hub import Dataset, Hub, hub_server
-from tests.servers.prefect_database import give_database
-from tests.servers.swift import OWNER, SwiftServer, aws_environment, download_all, is_held
+from tests.servers.prefect.database import give_database
+from tests.servers.storage.swift import OWNER, SwiftServer, aws_environment, download_all, is_held
 from tests.test_readme import blocks, here
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.command_line import PATIENCE_SECONDS, CommandLine, assert_same_dataset
-from tests.servers.swift import (
+from tests.servers.storage.swift import (
     NOBODY,
     SwiftServer,
     aws_environment,

@@ -23,7 +23,13 @@ from tests.command_line import (
     workers_of,
 )
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
-from tests.servers.swift import SwiftServer, aws_environment, download_all, is_held, s3_client
+from tests.servers.storage.swift import (
+    SwiftServer,
+    aws_environment,
+    download_all,
+    is_held,
+    s3_client,
+)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from streaming_ext.storage.patience import Retry
 from streaming_ext.text.sources import web
 from tests.servers.fault_proxy import Faults
 from tests.servers.hub import Dataset, hub_server
-from tests.servers.swift import SwiftServer, make_bucket
+from tests.servers.storage.swift import SwiftServer, make_bucket
 from tests.streaming_ext.faulty_store import LASTING, PASSING, FaultyStore, faulty_store
 from tests.streaming_ext.from_text.conftest import Open
 

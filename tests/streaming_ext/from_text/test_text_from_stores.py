@@ -11,7 +11,7 @@ from huggingface_hub import constants
 from streaming_ext.storage.patience import Retry
 from streaming_ext.text.sources import web
 from tests.servers.hub import Dataset, hub_server
-from tests.servers.swift import SwiftServer, make_bucket, s3_client
+from tests.servers.storage.swift import SwiftServer, make_bucket, s3_client
 from tests.streaming_ext.from_text.conftest import LENGTH, Open, rows_of
 from tests.streaming_ext.from_text.test_text_dataset import rows_read
 

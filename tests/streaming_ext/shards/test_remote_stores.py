@@ -15,10 +15,10 @@ from streaming_ext.shards.remote import FileMissingError, Remote
 from streaming_ext.storage.client import ObjectClient
 from streaming_ext.storage.patience import Retry
 from streaming_ext.storage.process_clients import client_of_process
-from tests.servers.azurite import make_container
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.scripted import Answer, scripted
-from tests.servers.swift import OWNER, make_bucket
+from tests.servers.storage.azurite import make_container
+from tests.servers.storage.swift import OWNER, make_bucket
 
 DATA = bytes(range(256)) * 8192  # 2 MiB: a shard, read in a thread of its own
 

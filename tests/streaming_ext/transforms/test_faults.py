@@ -14,7 +14,7 @@ from streaming_ext.text.sources import web
 from streaming_ext.transforms import CheckpointableDataset, CheckpointableLoader
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.scripted import Answer, Scripted, scripted
-from tests.servers.swift import SwiftServer
+from tests.servers.storage.swift import SwiftServer
 from tests.streaming_ext.faulty_store import LASTING, PASSING, FaultyStore, faulty_store
 
 FILES = 5

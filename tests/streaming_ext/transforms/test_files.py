@@ -13,7 +13,7 @@ from streaming_ext.errors import ConfigMismatchError, SourceError, UsageError
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from streaming_ext.transforms import CheckpointableDataset
 from streaming_ext.transforms.files import mux
-from tests.servers.swift import SwiftServer, make_bucket, s3_client
+from tests.servers.storage.swift import SwiftServer, make_bucket, s3_client
 from tests.streaming_ext.transforms.chains import require_resumes
 from tests.streaming_ext.transforms.conftest import write_lines
 

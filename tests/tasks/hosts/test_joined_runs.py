@@ -26,7 +26,7 @@ from tasks.hosts.joined_runs import JoinedRuns
 from tasks.running.run import Run
 from tasks.shard_part import shard_part
 from tests.command_line import wait_for
-from tests.servers.prefect_server import free_port
+from tests.servers.prefect.server import free_port
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ import pytest
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.sources import SourceFile, list_sources, objects
 from streaming_ext.text.sources.fetch import fetch, open_reader
-from tests.servers.azurite import container_client, make_container
 from tests.servers.hub import Dataset, hub_server
-from tests.servers.swift import s3_client
+from tests.servers.storage.azurite import container_client, make_container
+from tests.servers.storage.swift import s3_client
 
 FILES = {"a/x.parquet": b"x" * 100, "a/y.parquet": bytes(range(256)) * 4, "b/x.parquet": b"b"}
 

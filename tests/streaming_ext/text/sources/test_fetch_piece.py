@@ -16,7 +16,7 @@ from streaming_ext.text.sources import SourceFile, list_sources, ranges
 from streaming_ext.text.sources import fetch_piece as module
 from streaming_ext.text.sources.fetch import Reader, came_unchecked, open_reader, remove_fetched
 from streaming_ext.text.sources.fetch_piece import fetch_piece
-from tests.servers.swift import SwiftServer, s3_client
+from tests.servers.storage.swift import SwiftServer, s3_client
 
 TEXT = ReadOptions()
 TEXTS = [f"{row} " * (row % 700) for row in range(2000)]

@@ -31,7 +31,7 @@ from tasks.core.config import ShardConfig
 from tasks.core.planning.sources import check_sources
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.scripted import Answer, scripted
-from tests.servers.swift import SwiftServer, s3_client
+from tests.servers.storage.swift import SwiftServer, s3_client
 
 KEYS = ("a/x.parquet", "a/deep/y.parquet", "a/.hidden/z.parquet", "a/notes.txt", "b/x.parquet",
         "a2/x.parquet")  # fmt: skip

@@ -16,7 +16,7 @@ from tasks.core.estimate.config import EstimateConfig, parse_rate
 from tasks.core.estimate.estimate import Estimate, estimate, parts_of_alike
 from tasks.core.synthetic import make_documents
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
-from tests.servers.swift import SwiftServer, s3_client
+from tests.servers.storage.swift import SwiftServer, s3_client
 
 OPTIONS = {"pattern": "gpt2", "sequence_length": 128, "shard_size": "16KiB",
            "holdout_fraction": 0.1, "workers": 1}  # fmt: skip

@@ -20,7 +20,7 @@ from tasks.core.workers.jobs import FetchJob
 from tasks.core.workers.own_threads import OwnThreads
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.hub import Dataset, hub_server
-from tests.servers.swift import SwiftServer
+from tests.servers.storage.swift import SwiftServer
 from tests.tasks.core.build_dataset import tokenize_all
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import documents_in, imported, planned

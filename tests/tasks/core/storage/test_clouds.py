@@ -10,9 +10,9 @@ from streaming_ext.errors import ShardmillError, StorageError, TransientStorageE
 from streaming_ext.storage.client import ObjectClient
 from streaming_ext.storage.patience import Retry
 from tasks.core.storage.object_store import ObjectStorage
-from tests.servers.azurite import WRONG_KEY, AzuriteServer, make_container
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
-from tests.servers.gcs import NOBODY, STRANGER, GcsServer
+from tests.servers.storage.azurite import WRONG_KEY, AzuriteServer, make_container
+from tests.servers.storage.gcs import NOBODY, STRANGER, GcsServer
 
 
 @dataclass(frozen=True)

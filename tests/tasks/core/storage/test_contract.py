@@ -9,7 +9,7 @@ import pytest
 from streaming_ext.errors import StorageError, UsageError
 from tasks.core.storage import Storage, open_storage
 from tasks.core.storage import local as local_module
-from tests.servers.azurite import make_container
+from tests.servers.storage.azurite import make_container
 
 Open = Callable[[str], Storage]
 

@@ -26,7 +26,7 @@ from tasks.core.storage import open_storage
 from tasks.core.storage.object_store import ObjectStorage
 from tests.command_line import wait_for
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
-from tests.servers.swift import NOBODY, SwiftServer, s3_client
+from tests.servers.storage.swift import NOBODY, SwiftServer, s3_client
 
 
 def quick(bucket: str, *, attempts: int = 3, timeout: float = 5.0) -> ObjectStorage:

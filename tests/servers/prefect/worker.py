@@ -15,9 +15,9 @@ import httpx
 import psutil
 
 from tests.command_line import workers_of
-from tests.servers.prefect_server import ask
+from tests.servers.prefect.server import ask
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DEPLOYMENTS = ROOT / "deployments" / "prefect.yaml"
 PARENTS, HOSTS = "shardmill", "shardmill-hosts"
 WORK_SECONDS = 240.0

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.prefect_server import free_port
+from tests.servers.prefect.server import free_port
 
 _NOBODY = 65534
 _SHORT = Path("/tmp")  # noqa: S108  mkdtemp makes a folder of its own there

@@ -16,7 +16,7 @@ import httpx
 
 from tests.servers.answering import answering
 from tests.servers.environments import python_environment
-from tests.servers.prefect_server import free_port
+from tests.servers.prefect.server import free_port
 
 EMULATOR = "gcp-storage-emulator==2026.7.19"
 START_SECONDS = 180.0  # some seconds on an idle machine

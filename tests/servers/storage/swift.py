@@ -20,7 +20,7 @@ import httpx
 from platformdirs import user_cache_path
 
 from tests.servers.environments import python_environment
-from tests.servers.prefect_server import free_port
+from tests.servers.prefect.server import free_port
 
 SWIFT = "swift==2.38.3"
 START_SECONDS = 180.0  # some seconds on an idle machine

