@@ -31,6 +31,17 @@ def run_script(name: str, *arguments: object, cache: Path) -> str:
     return done.stdout
 
 
+def test_scripts_that_the_pages_name_are_there() -> None:
+    for page in (ROOT / "README.md", *ROOT.glob("benchmarks/**/*.md"), *ROOT.glob("docs/*.md")):
+        commands = re.findall(r"-m (benchmarks\.[\w.]*\w)", page.read_text())
+        paths = re.findall(r"`(benchmarks/[\w/]+)(?:\.py)?", page.read_text())
+        for name in (command.replace(".", "/") for command in commands):
+            scripts = (ROOT / f"{name}.py", ROOT / name / "__main__.py")
+            assert any(script.is_file() for script in scripts), f"{page} runs {name}"
+        for name in paths:
+            assert (ROOT / name).is_dir() or (ROOT / f"{name}.py").is_file(), f"{page} names {name}"
+
+
 def saved(path: Path) -> dict[str, Any]:
     result: dict[str, Any] = json.loads(path.read_text())
     assert set(result.pop("machine")) == {"processor", "cores", "memory", "system", "Python"}
@@ -44,7 +55,7 @@ def test_shard_throughput(cache: Path, tmp_path: Path) -> None:
 
     contenders = ("shardmill", "bare limit", "gigatoken to .bin")
     arguments = (corpus, "--rounds", 1, "--result", result, "--only", *contenders)
-    printed = run_script("shard_throughput", *arguments, cache=cache)
+    printed = run_script("sharding.throughput", *arguments, cache=cache)
 
     assert all(f"| {name} |" in printed for name in contenders)
     facts = saved(result)["facts"]
@@ -57,7 +68,7 @@ def test_shard_throughput(cache: Path, tmp_path: Path) -> None:
 def test_memory(cache: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     sizes = ("--megabytes", 1, "--files", 2, "--mb-per-file", 0.5)
-    run_script("memory", *sizes, "--result", result, cache=cache)
+    run_script("sharding.memory", *sizes, "--result", result, cache=cache)
     peaks = saved(result)["peak_mb"]
     assert len(peaks) == 2
     assert all(20 < peak < 1500 for peak in peaks.values())
@@ -67,7 +78,7 @@ def test_memory(cache: Path, tmp_path: Path) -> None:
 def test_many_files(cache: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     sizes = ("--files", 4, "--large-files", 2, "--mb-per-file", 0.2, "--rounds", 1)
-    printed = run_script("many_files", *sizes, "--result", result, cache=cache)
+    printed = run_script("sharding.many_files", *sizes, "--result", result, cache=cache)
     assert "A file costs" in printed
     assert set(saved(result)["seconds"]) == {"4 files", "2 files"}
 

@@ -17,13 +17,13 @@ from tasks.core.shuffle.run_writer import BLOCK_BYTES, MOST_BLOCKS
 
 Resource = Literal["network", "cpu", "disk", "requests"]
 
-# What Prefect takes for a file's tasks, in seconds of one process a host: many_files.py in
+# What Prefect takes for a file's tasks, in seconds of one process a host: sharding/many_files.py in
 # benchmarks/ tells 2,400 files of 1 MB from 8 of 300 MB; a local file has two.
 SECONDS_A_FILE = 0.017
 PARTS_AHEAD = 2  # files a host has in hand beside one a worker
 AHEAD_BYTES = 8 * 2**30  # of downloaded files that no worker has begun, at most
 REQUESTS_A_PART = 2  # its record and its table of documents; each shard is one more
-MERGE_RATE = 120e6  # of runs, in bytes a second of a worker: benchmarks/shuffle.py
+MERGE_RATE = 120e6  # of runs, in bytes a second of a worker: benchmarks/shuffle/
 READ_RATE = 500e6  # of runs that are read as they were written
 COMPARE_RATE = 60e6  # of hashes, in bytes a second of the process that arranges
 PIECE_BYTES = 8 * 2**20  # of an object that one request brings

@@ -1,6 +1,6 @@
 """What does training straight from text cost, beside the engine alone?
 
-Run: python -m benchmarks.reading.from_text FOLDER --tokenizer FILE [--pattern gpt2] [--length 1024]
+Run: python -m benchmarks.from_text.rates FOLDER --tokenizer FILE [--pattern gpt2] [--length 1024]
 Each figure is of a process of its own, all on the same files: the engine alone on texts in memory;
 the first run, which counts; one whose tokens are in the cache; and ones whose tokens are not, so
 that text is tokenized while batches come, without workers and with one and two. Tokens a second, by
@@ -108,7 +108,7 @@ def main() -> None:
             if "worker" in run or run == "in the middle":
                 for tokens in Path(folder).glob("text-*/train"):
                     shutil.rmtree(tokens)
-            command = [sys.executable, "-m", "benchmarks.reading.from_text", *sys.argv[1:]]
+            command = [sys.executable, "-m", "benchmarks.from_text.rates", *sys.argv[1:]]
             ended = subprocess.run([*command, "--run", run, "--cache", folder],
                                    stdout=subprocess.PIPE, text=True, check=True)  # fmt: skip
             found = results[run] = json.loads(ended.stdout)

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from benchmarks import common
 from benchmarks.make_corpus import make_corpus
-from benchmarks.shuffle_limits import copy_seconds, packing_seconds
-from benchmarks.shuffle_terashuf import beside_terashuf
+from benchmarks.shuffle.limits import copy_seconds, packing_seconds
+from benchmarks.shuffle.terashuf import beside_terashuf
 from streaming_ext.dataset.shuffled.keys import document_keys
 
 if TYPE_CHECKING:

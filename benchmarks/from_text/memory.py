@@ -1,6 +1,6 @@
 """Does training from text take more memory the more text it has read?
 
-Run: python -m benchmarks.reading.memory FOLDER --tokenizer FILE [--pattern gpt2] [--gigabytes 20]
+Run: python -m benchmarks.from_text.memory FOLDER --tokenizer FILE [--pattern gpt2] [--gigabytes 20]
 FOLDER holds JSON Lines, of which hard links are made beside it until they are so many gigabytes.
 Runs: a chain (files, tokenize, an end of text, rows of 1,024, shuffle(1000), batch(8)), and
 StreamingTextDataset, which counts all of the text and then reads it, with --cache-limit of tokens
@@ -179,7 +179,7 @@ def main() -> None:
             links = Path(name) / "links"
             links.mkdir()
             gigabytes = link(options.folder, links, options.gigabytes)
-            command = [sys.executable, "-m", "benchmarks.reading.memory", *sys.argv[1:],
+            command = [sys.executable, "-m", "benchmarks.from_text.memory", *sys.argv[1:],
                        "--run", run, "--links", str(links)]  # fmt: skip
             ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             seen = json.loads(ended.stdout.splitlines()[-1])

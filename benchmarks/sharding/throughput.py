@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks import common
 
-PEERS = Path(__file__).parent / "peers"
+PEERS = Path(__file__).parents[1] / "peers"
 OURS, BARE, DATATROVE, STOCK = "shardmill", "bare limit", "datatrove", "MDSWriter + tiktoken"
 _TORCH = "torch==2.13.0"  # this one's wheel is for processors; later ones bring gigabytes
 _HUGGING_FACE = ("datasets==5.2.0", "tokenizers", "tiktoken")

@@ -1,6 +1,6 @@
 """What does a chain of transforms cost, beside the engine alone, epochraft and datasets?
 
-Run: python -m benchmarks.reading.chains FOLDER --tokenizer TOKENIZER_JSON
+Run: python -m benchmarks.from_text.chains FOLDER --tokenizer TOKENIZER_JSON
          [--peers PYTHON --epochraft SOURCE] [--runs chain "chain, 2 workers" ...]
 FOLDER holds JSON Lines. PYTHON is an interpreter with transformers, datasets, smart_open and
 braceexpand, SOURCE a folder with epochraft's package. Each figure is of a process of its own, on

@@ -1,6 +1,6 @@
 """How soon does training from text begin, or go on in the middle, and how large are its states?
 
-Run: python -m benchmarks.reading.starts FOLDER --tokenizer FILE [--pattern gpt2]
+Run: python -m benchmarks.from_text.starts FOLDER --tokenizer FILE [--pattern gpt2]
 FOLDER holds JSON Lines, which are cut into 100 files here. Chains (files, tokenize, an end of text,
 rows of 1,024, shuffle(1000), batch(8)) and StreamingTextDataset, each row in a process of its own:
 from the opening to the first batch of files on disk, of states at 10%, 50% and 90% of a pass, and
@@ -194,7 +194,7 @@ def measure(
             "--url",
             url if "remote" in run else str(files),
         ]
-        command = [sys.executable, "-m", "benchmarks.reading.starts", *sys.argv[1:], *more]
+        command = [sys.executable, "-m", "benchmarks.from_text.starts", *sys.argv[1:], *more]
         ended = subprocess.run(
             command, stdout=subprocess.PIPE, text=True, check=True, env=environment
         )

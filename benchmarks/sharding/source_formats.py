@@ -1,6 +1,6 @@
 """How fast each source format goes from file to packed tokens, in one worker, beside Parquet.
 
-python -m benchmarks.source_formats [MEGABYTES] [TOKENIZER]
+python -m benchmarks.sharding.source_formats [MEGABYTES] [TOKENIZER]
 
 Wall and CPU seconds of one process; for packed files also the rate of the decompressor alone, which
 bounds them. Rounds alternate, the best of each counts.
