@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streaming_ext.arguments.kinds import count
+from streaming_ext.arguments.kinds import count, seconds
 from streaming_ext.arguments.of_stock import refuse_stock, require_stock_world
 from streaming_ext.batches.batch_reader import PLANNED_ROWS, BatchReader
 from streaming_ext.batches.context import context_slice
@@ -169,7 +169,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.dp_rank, self.dp_world_size = rank.rank, rank.size
         self.cache_limit = parse_bytes(cache_limit, name="cache_limit")
         caches = open_streams(self.streams, split=split, limit=self.cache_limit,
-                              retries=download_retry, timeout=download_timeout,
+                              retries=download_retry,
+                              timeout=seconds("download_timeout", download_timeout),
                               options=storage_options or {}, token_dtype=token_dtype,
                               sequence_length=order.longest)  # fmt: skip
         indexes = [cache.index for cache in caches]

@@ -49,3 +49,15 @@ def plain_real(value: Any) -> float | None:
     if plain_whole(value) is not None:
         return plain_whole(value)
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+
+
+def seconds(name: str, value: Any) -> float:
+    """A time that is waited, in seconds, as a plain number above 0.
+
+    Raises:
+        UsageError: naming the argument and what came.
+    """
+    real = plain_real(value)
+    if real is None or not 0 < real <= MOST:  # not so of NaN either
+        raise UsageError(f"`{name}` must be seconds above 0, got {value!r}.")
+    return real

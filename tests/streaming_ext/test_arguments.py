@@ -47,6 +47,9 @@ def require_plain(state: dict[str, Any]) -> None:
     ({"drop_last": "no"}, "`drop_last` must be True or False, got 'no'"),
     ({"download_retry": -1}, "`download_retry` must be at least 0, got -1"),
     ({"download_retry": None}, "`download_retry` must be a whole number .*got None"),
+    ({"download_timeout": 0}, "`download_timeout` must be seconds above 0, got 0"),
+    ({"download_timeout": float("nan")}, "`download_timeout` must be seconds above 0, got nan"),
+    ({"download_timeout": "60"}, "`download_timeout` must be seconds above 0, got '60'"),
     ({"batch_size": True}, "`batch_size` must be a whole number .*got True"),
     ({"shuffle_seed": 1.5}, "`shuffle_seed` must be a whole number .*got 1.5"),
 ])  # fmt: skip
