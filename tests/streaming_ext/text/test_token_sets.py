@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -168,11 +169,19 @@ def write_litdata(folder: Path, documents: Documents, dtype: str = "<u2") -> Pat
     data += np.concatenate(documents).astype(dtype).tobytes()
     path = folder / "chunk-0-0.bin"
     path.write_bytes(data)
-    code = {"<u2": 5, "<u4": 6, "<i8": 3}[dtype]
-    (folder / "index.json").write_text(
-        json.dumps({"config": {"compression": None, "data_format": [f"no_header_numpy:{code}"]}})
-    )
+    code = {"<u2": 5, "<u4": 6, "<i4": 2, "<i8": 3}[dtype]
+    tell_litdata(folder, f"no_header_numpy:{code}")
     return path
+
+
+def tell_litdata(
+    folder: Path, form: object, compression: str | None = None, chunks: int = 1
+) -> None:
+    told = {
+        "chunks": [{"filename": f"chunk-0-{number}.bin"} for number in range(chunks)],
+        "config": {"compression": compression, "data_format": [form]},
+    }
+    (folder / "index.json").write_text(json.dumps(told))
 
 
 def test_rows_of_tars_go_on_from_tar_to_tar(tmp_path: Path) -> None:
@@ -317,6 +326,26 @@ def test_items_of_other_types(tmp_path: Path) -> None:
     assert read(path, options("litdata")) == [[1, 2], [3], [4], [5]]
 
 
+@pytest.mark.parametrize(("code", "dtype"), [(15, "<i4"), (16, "<i4"), (17, "<i8"), (18, "<i8")])
+def test_items_that_were_tensors(tmp_path: Path, code: int, dtype: str) -> None:
+    """As litGPT and most users of `TokensLoader` write them."""
+    path = write_litdata(tmp_path, [[1, 2, 9], [3, 4]], dtype)
+    tell_litdata(tmp_path, f"no_header_tensor:{code}")
+    assert read(path, options("litdata")) == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "zstd:9"])
+def test_a_chunk_that_is_compressed(tmp_path: Path, codec: str) -> None:
+    path = write_litdata(tmp_path, [[1, 2, 9], [3, 4]])
+    tell_litdata(tmp_path, "no_header_numpy:5", codec)
+    packed = pa.Codec("zstd").compress(path.read_bytes(), asbytes=True)
+    path.write_bytes(packed)
+    assert read(path, options("litdata")) == [[1, 2], [3, 4]]
+    path.write_bytes(packed[:-3])
+    with pytest.raises(SourceError, match=r"chunk-0-0\.bin: .* Copy it again"):
+        read(path, options("litdata"))
+
+
 def test_documents_that_begin_with_the_end_of_text(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     np.array([9, 1, 2, 9, 9, 3], "<u2").tofile(path)
@@ -380,8 +409,18 @@ def llmc(folder: Path) -> Path:
 def litdata_of(form: object) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
         path = write_litdata(folder, [[1, 9]])
-        config = {"data_format": [form], "compression": None}
-        (folder / "index.json").write_text(json.dumps({"config": config}))
+        tell_litdata(folder, form)
+        return path
+
+    return make
+
+
+def litdata_without(index_of: int) -> Callable[[Path], Path]:
+    """A chunk, and the index of another number of them."""
+
+    def make(folder: Path) -> Path:
+        path = write_litdata(folder, [[1, 9]])
+        tell_litdata(folder, "no_header_numpy:5", chunks=index_of)
         return path
 
     return make
@@ -414,6 +453,9 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("litdata", damaged(lambda f: write_litdata(f, [[1, 9]]), ".bin", TAIL), "15 bytes, in which"),
     ("litdata", bare([1, 9]), "no index.json beside it"),
     ("litdata", litdata_of("no_header_numpy:five"), "chunks of 'no_header_numpy:five'"),
+    ("litdata", litdata_of("no_header_tensor:11"), "chunks of 'no_header_tensor:11'"),
+    ("litdata", litdata_without(3), r"lists chunk-0-1.bin and more, which is not there"),
+    ("litdata", litdata_without(0), r"index.json does not list it. Leave it out"),
     ("litdata", litdata_of(5), "chunks of 5, compressed with None; chunks of ids"),
     ("webdataset", damaged(tar_of("a.npy", [1, 9]), ".tar", slice(700, None)), "cut short"),
     ("webdataset", tar_of("a.npy", [1, 9], more="a.ids.npy"), "sample a holds several .npy"),
