@@ -97,6 +97,7 @@ def _read(index: SetFile) -> _Described:
         (form,) = told["config"]["data_format"]
         codec = told["config"]["compression"]
         names = frozenset(chunk["filename"] for chunk in told["chunks"])
+        counted = any(chunk["dim"] is not None for chunk in told["chunks"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{index.name}: no index of litData: {one_line(error)}.") from error
     packed = isinstance(codec, str) and codec.partition(":")[0] == _CODEC
@@ -104,6 +105,11 @@ def _read(index: SetFile) -> _Described:
         raise UsageError(
             f"{index.name}: chunks of {form!r}, compressed with {codec}; chunks of ids, "
             f"{', '.join(_TYPES)}, that are not compressed or with {_CODEC} are read."
+        )
+    if names and not counted:  # each item begins with its size there
+        raise UsageError(
+            f"{index.name}: its chunks do not tell how many ids they hold, so it was written for "
+            "PyTreeLoader. Sets that were written with item_loader=TokensLoader() are read."
         )
     if lost := sorted(names - set(index.folder.names())):
         raise UsageError(

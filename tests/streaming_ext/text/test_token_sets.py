@@ -175,10 +175,15 @@ def write_litdata(folder: Path, documents: Documents, dtype: str = "<u2") -> Pat
 
 
 def tell_litdata(
-    folder: Path, form: object, compression: str | None = None, chunks: int = 1
+    folder: Path,
+    form: object,
+    compression: str | None = None,
+    *,
+    chunks: int = 1,
+    dim: int | None = 5,
 ) -> None:
     told = {
-        "chunks": [{"filename": f"chunk-0-{number}.bin"} for number in range(chunks)],
+        "chunks": [{"filename": f"chunk-0-{number}.bin", "dim": dim} for number in range(chunks)],
         "config": {"compression": compression, "data_format": [form]},
     }
     (folder / "index.json").write_text(json.dumps(told))
@@ -415,12 +420,12 @@ def litdata_of(form: object) -> Callable[[Path], Path]:
     return make
 
 
-def litdata_without(index_of: int) -> Callable[[Path], Path]:
-    """A chunk, and the index of another number of them."""
+def litdata_told(**told: Any) -> Callable[[Path], Path]:
+    """A chunk, and an index that tells something else."""
 
     def make(folder: Path) -> Path:
         path = write_litdata(folder, [[1, 9]])
-        tell_litdata(folder, "no_header_numpy:5", chunks=index_of)
+        tell_litdata(folder, "no_header_numpy:5", **told)
         return path
 
     return make
@@ -454,8 +459,9 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("litdata", bare([1, 9]), "no index.json beside it"),
     ("litdata", litdata_of("no_header_numpy:five"), "chunks of 'no_header_numpy:five'"),
     ("litdata", litdata_of("no_header_tensor:11"), "chunks of 'no_header_tensor:11'"),
-    ("litdata", litdata_without(3), r"lists chunk-0-1.bin and more, which is not there"),
-    ("litdata", litdata_without(0), r"index.json does not list it. Leave it out"),
+    ("litdata", litdata_told(chunks=3), r"lists chunk-0-1.bin and more, which is not there"),
+    ("litdata", litdata_told(chunks=0), r"index.json does not list it. Leave it out"),
+    ("litdata", litdata_told(dim=None), r"for PyTreeLoader\. .*item_loader=TokensLoader"),
     ("litdata", litdata_of(5), "chunks of 5, compressed with None; chunks of ids"),
     ("webdataset", damaged(tar_of("a.npy", [1, 9]), ".tar", slice(700, None)), "cut short"),
     ("webdataset", tar_of("a.npy", [1, 9], more="a.ids.npy"), "sample a holds several .npy"),
