@@ -137,6 +137,9 @@ class PartFiles:
 class _DocumentsFile:
     """Where each document came from, and what its kept columns hold, as a Parquet file.
 
+    Row groups end with what was appended, but for those of a shuffled dataset: how much of that is
+    appended at a time hangs on the parts that it was tokenized in, and must not show.
+
     A kept column has the type of all of its values, or of texts where it has none. Where a later
     row group holds values of another type than those before it, the file is written again.
     """
@@ -170,9 +173,26 @@ class _DocumentsFile:
         if origins is not None:
             places = pa.array(origins.places, mask=origins.places == rows)
             columns = [pa.array(origins.sources.astype(np.int32)), places, *columns]
-        self._pending.append(pa.record_batch(columns, schema=self._schema))
-        self._values.append(values)
-        if sum(batch.num_rows for batch in self._pending) >= _DOCUMENTS_A_ROW_GROUP:
+        batch = pa.record_batch(columns, schema=self._schema)
+        first = 0
+        while origins is not None and len(rows) - first >= self._room:
+            end = first + self._room
+            self._append(batch, values, first, end)
+            first = end
+        self._append(batch, values, first, len(rows))
+
+    @property
+    def _room(self) -> int:
+        """Documents that the row group lacks."""
+        return _DOCUMENTS_A_ROW_GROUP - sum(batch.num_rows for batch in self._pending)
+
+    def _append(
+        self, batch: pa.RecordBatch, values: Sequence[pa.Array], first: int, end: int
+    ) -> None:
+        """Append the rows [first, end) of a batch."""
+        self._pending.append(batch.slice(first, end - first))
+        self._values.append([column.slice(first, end - first) for column in values])
+        if self._room <= 0:
             self._flush()
 
     def _flush(self) -> None:

@@ -23,7 +23,7 @@ from tasks.core.storage import Storage
 from tasks.core.workers.jobs import GatherJob, TokenizedPart
 from tasks.core.workers.messages import JobProgress
 
-_LISTED_BYTES = 2**25  # of ids whose documents are listed at a time: groups of rows end with them
+_LISTED_BYTES = 2**25  # of ids whose documents are listed at a time
 
 
 def read_index(storage: Storage, file: FileRecord) -> RunIndex:

@@ -113,6 +113,23 @@ def test_permutation(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     assert verify(LocalStorage(root), deep=True).findings == ()
 
 
+def test_lists_do_not_hang_on_how_much_is_merged_at_a_time(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other parts make runs of another size, and so other steps: a few bytes may decide."""
+    monkeypatch.setattr("tasks.core.outputs.part_files._DOCUMENTS_A_ROW_GROUP", 8)
+    settings: dict[str, Any] = {"shard_size": 2**18, "keep_columns": ("text",)}
+    wanted = hash_of(build(lines, tmp_path / "whole", vocabulary, **settings))
+    (file,) = (tmp_path / "whole/documents").glob("0*.parquet")
+    groups = pq.ParquetFile(file).metadata
+    assert [groups.row_group(n).num_rows for n in range(groups.num_row_groups)] == [8] * 11 + [2]
+    monkeypatch.setattr("tasks.core.shuffle.run_index.STEP_BYTES", 20_000)
+    for size in ("1KiB", "1MiB"):
+        assert (
+            hash_of(build(lines, tmp_path / size, vocabulary, part_size=size, **settings)) == wanted
+        )
+
+
 def test_seed(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     one, other = (
         hash_of(build(lines, tmp_path / str(seed), vocabulary, shuffle_seed=seed))
