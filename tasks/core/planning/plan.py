@@ -37,6 +37,7 @@ from tasks.core.planning.published import (
     gathering_of,
     has_leftovers,
     require_can_be_made_again,
+    to_grow,
 )
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.same_sources import require_same_sources
@@ -195,9 +196,10 @@ def _compare_with_output(
             )
         if len(parts) != len(manifest.parts):
             kind = "parts" if manifest.format != 1 or _has_pieces(parts) else "source files"
+            instead = "" if spec.imported else f" {to_grow(storage)}"
             raise ConfigMismatchError(
                 f"{storage} is a whole dataset of {len(manifest.parts)} {kind}, this run "
-                f"asks for {len(parts)}. Use another --output."
+                f"asks for {len(parts)}. Use another --output.{instead}"
             )
     require_same_sources(storage, records, parts, spec.read_options)
     if manifest is None:

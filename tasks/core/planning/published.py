@@ -15,6 +15,11 @@ def has_leftovers(sizes: Mapping[str, int]) -> bool:
     return EXTENDING not in sizes and any(path.startswith(f"{SHUFFLE_FOLDER}/") for path in sizes)
 
 
+def to_grow(storage: Storage) -> str:
+    """What to do where a run asks for other sources than a published dataset has."""
+    return f"Sources that are new are added to it by {command('extend', storage, 'SOURCE...')}."
+
+
 def gathering_of(manifest: Manifest | None) -> Gathering:
     """What a published dataset was gathered from, as far as publishing it again needs that."""
     if manifest is None:

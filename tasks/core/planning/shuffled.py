@@ -18,6 +18,7 @@ from tasks.core.planning.published import (
     gathering_of,
     has_leftovers,
     require_can_be_made_again,
+    to_grow,
 )
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.same_sources import require_same_sources
@@ -133,7 +134,7 @@ def _require_same_sources(storage: Storage, made: Sequence[Source], parts: Seque
         raise ConfigMismatchError(
             f"{storage} was made from other sources:\n  "
             + "\n  ".join(shortened(differences))
-            + "\nUse the old sources, or another --output."
+            + f"\nUse the old sources, or another --output. {to_grow(storage)}"
         )
 
 

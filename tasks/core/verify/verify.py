@@ -324,6 +324,8 @@ def _find_extras(
         folders = {path.rsplit("/", depth)[0] for depth in range(1, path.count("/") + 1)}
         if path not in known and path not in unknown_files and not folders & unknown_folders:
             out.found(path, f"{size} bytes that nothing in the dataset lists")
+    if EXTENDING in files.sizes:
+        return  # what is on its way is of the extension: it goes on with it or removes it
     try:
         leftovers = files.storage.leftovers()
     except StorageError as error:

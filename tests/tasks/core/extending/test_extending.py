@@ -160,6 +160,18 @@ def test_means_that_are_not_given_are_those_of_each_host(old: Path, new: Path) -
     assert (given["workers"], given["scratch"]) == (3, "/somewhere")
 
 
+@pytest.mark.parametrize("settings", [{}, {"shuffle": "documents"}])
+def test_a_run_of_more_sources_is_told_to_extend(
+    tmp_path: Path, vocabulary: Path, new: Path, settings: dict[str, Any]
+) -> None:
+    """A folder that got a file, and the command of before: what adds it is named."""
+    settings |= {"tokenizer": str(vocabulary), "sequence_length": 16}
+    old = build_dataset(tmp_path / "made", OLD, **settings)
+    shutil.copy(new, tmp_path / "made/sources/new.parquet")
+    with pytest.raises(ConfigMismatchError, match=rf"`shardmill extend {old} SOURCE\.\.\.`"):
+        build_from(tmp_path / "made/sources", old, **settings)
+
+
 class TestKilled:
     def test_the_old_one_is_whole_and_it_goes_on(
         self, old: Path, new: Path, tmp_path: Path
@@ -183,6 +195,17 @@ class TestKilled:
         extended(twin, new.parent)
         assert without_runs(old) == without_runs(twin)
         assert verify(open_storage(str(old))).findings == ()
+
+    def test_a_file_on_its_way_is_no_damage(self, old: Path, new: Path) -> None:
+        """Killed in the midst of putting a file: the dataset is as it was, and `verify` says so."""
+        _, storage = planned(old, new)
+        (old / ".incoming").mkdir(exist_ok=True)
+        (old / ".incoming/0123").write_bytes(b"cut short")
+        assert verify(open_storage(str(old))).findings == ()
+        (old / "extending.json").unlink()
+        found = verify(open_storage(str(old))).findings
+        assert [each.file for each in found] == [".incoming/0123"]
+        storage.close()
 
     def test_begun_anew(self, old: Path, new: Path) -> None:
         second = write_source(new.parent / "b.parquet", NEW[:20])
