@@ -184,7 +184,8 @@ class _DocumentsFile:
     @property
     def _room(self) -> int:
         """Documents that the row group lacks."""
-        return _DOCUMENTS_A_ROW_GROUP - sum(batch.num_rows for batch in self._pending)
+        pending: int = sum(batch.num_rows for batch in self._pending)
+        return _DOCUMENTS_A_ROW_GROUP - pending
 
     def _append(
         self, batch: pa.RecordBatch, values: Sequence[pa.Array], first: int, end: int
