@@ -18,11 +18,11 @@ from typing import Any
 from benchmarks.common import machine
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 from tests.conftest import clean_environment
-from tests.servers.fault_proxy import fault_proxy
 from tests.servers.namespaces import network
+from tests.servers.prefect.networked import networked_cluster
 from tests.servers.prefect.server import prefect_server
-from tests.servers.prefect.worker import PARENTS, cluster
-from tests.servers.storage.swift import aws_environment, make_bucket, s3_client, swift_server
+from tests.servers.prefect.worker import ON_HOSTS, PARENTS
+from tests.servers.storage.swift import make_bucket, s3_client, swift_server
 
 FILES = 32
 PARTITIONS = 8
@@ -58,12 +58,10 @@ def measure(hosts: int, folder: Path, sources: Path, vocabulary: Path, link: flo
         wire = stack.enter_context(network())
         s3 = stack.enter_context(swift_server(folder / "swift"))
         api = stack.enter_context(prefect_server(folder / "prefect"))
-        store = stack.enter_context(fault_proxy(s3.port, wire.address))
-        server = stack.enter_context(fault_proxy(int(api.split(":")[2][:-4]), wire.address))
         bucket = make_bucket(s3.url)
         size = upload(s3.url, bucket, sources)
-        env = {**clean_environment(folder / "home"), **aws_environment(store.url)}
-        made = stack.enter_context(cluster(f"{server.url}/api", env, folder))
+        env = clean_environment(folder / "home")
+        made = stack.enter_context(networked_cluster(wire, api, s3, env, folder))
         made.start("planner", pool=PARENTS, prefix=wire.add("planner"))
         for number in range(hosts):
             name = f"h{number}"
@@ -75,7 +73,7 @@ def measure(hosts: int, folder: Path, sources: Path, vocabulary: Path, link: flo
             "tokenizer": str(vocabulary),
             "pattern": "gpt2",
             "workers": 1,
-            "executor": "prefect://shard-partition/hosts",
+            "executor": ON_HOSTS,
             "partitions": PARTITIONS,
         }
         run = made.run("shard-dataset/demo", {"config": config})

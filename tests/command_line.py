@@ -78,7 +78,18 @@ class CommandLine:
 
     def shard_arguments(self, output: Path | str, **options: object) -> list[object]:
         """Arguments that shard the session's small files; options override or add to these."""
-        chosen = {
+        chosen = self._options | options
+        named = [(f"--{name.replace('_', '-')}", value) for name, value in chosen.items()]
+        return ["shard", "--output", output, *(word for pair in named for word in pair)]
+
+    def shard_config(self, output: Path | str, **options: object) -> dict[str, object]:
+        """The same as the configuration that a deployment takes."""
+        places = {"output": str(output), "tokenizer": str(self.tokenizer)}
+        return {**self._options, "sources": [str(self.sources)], **places, **options}
+
+    @property
+    def _options(self) -> dict[str, object]:
+        return {
             "sources": self.sources,
             "tokenizer": self.tokenizer,
             "pattern": "gpt2",
@@ -86,9 +97,7 @@ class CommandLine:
             "shard_size": self.shard_size,
             "holdout_fraction": 0.1,
             "workers": self.workers,
-        } | options
-        named = [(f"--{name.replace('_', '-')}", value) for name, value in chosen.items()]
-        return ["shard", "--output", output, *(word for pair in named for word in pair)]
+        }
 
     def shard(self, output: Path | str, **options: object) -> "subprocess.CompletedProcess[str]":
         """Shard the session's small files, or what the options say, to the end."""

@@ -18,7 +18,7 @@ from platformdirs import user_cache_path
 
 from tests.command_line import CommandLine, assert_same_dataset
 from tests.servers.prefect.server import free_port
-from tests.servers.prefect.worker import HOSTS, ROOT, Cluster, cluster
+from tests.servers.prefect.worker import HOSTS, ON_HOSTS, ROOT, Cluster, cluster
 from tests.test_readme import blocks
 
 ANSIBLE = "ansible-core==2.19.14"
@@ -144,9 +144,7 @@ def test_machines_become_hosts(
     with cluster(api_url, served.env, folder) as hosts:
         for name in MACHINES:
             start_as_the_unit_does(hosts, name, ssh)
-        ended = served.shard(
-            tmp_path / "out", executor="prefect://shard-partition/hosts", partitions=2
-        )
+        ended = served.shard(tmp_path / "out", executor=ON_HOSTS, partitions=2)
     assert ended.returncode == 0, ended.stderr
     assert_same_dataset(dataset, tmp_path / "out")
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -21,20 +20,15 @@ from tasks.core.storage import open_storage
 from tasks.core.synthetic import make_documents
 from tasks.core.verify.verify import verify
 from tests.command_line import CommandLine, assert_same_dataset, output_of, wait_for
-from tests.servers import namespaces
-from tests.servers.fault_proxy import fault_proxy
-from tests.servers.namespaces import Network, network
-from tests.servers.prefect.worker import Cluster, cluster
+from tests.servers.namespaces import Network
+from tests.servers.prefect.networked import networked_cluster
+from tests.servers.prefect.worker import ON_HOSTS, Cluster
 from tests.servers.storage.swift import SwiftServer, aws_environment, download_all
 from tests.streaming_ext.order.test_grown import all_rows, opened, rows_of, steps
 
-pytestmark = [
-    pytest.mark.soak,
-    pytest.mark.timeout(1800),
-    pytest.mark.skipif(namespaces.why_not() is not None, reason=namespaces.why_not() or "they can"),
-]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 DOCUMENTS = 400  # a file
-HOSTS = ("--executor", "prefect://shard-partition/hosts", "--partitions", 3, "--workers", 1)
+HOSTS = ("--executor", ON_HOSTS, "--partitions", 3, "--workers", 1)
 
 
 @pytest.fixture
@@ -54,23 +48,14 @@ def lines(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def wire() -> Iterator[Network]:
-    with network() as made:
-        yield made
-
-
-@pytest.fixture
 def hosts(
     wire: Network, api_url: str, s3: SwiftServer, served: CommandLine, tmp_path: Path
 ) -> Iterator[Cluster]:
-    port = urlsplit(api_url).port
-    assert port is not None
-    with fault_proxy(port, wire.address) as api, fault_proxy(s3.port, wire.address) as store:
-        env = {**served.env, **aws_environment(store.url), "SHARDMILL_SILENCE": "8"}
-        with cluster(f"{api.url}/api", env, tmp_path) as made:
-            for name in ("one", "two"):
-                made.start(name, prefix=wire.add(name))
-            yield made
+    env = {**served.env, "SHARDMILL_SILENCE": "8"}
+    with networked_cluster(wire, api_url, s3, env, tmp_path) as made:
+        for name in ("one", "two"):
+            made.start(name, prefix=wire.add(name))
+        yield made
 
 
 def in_the_gather(hosts: Cluster, run: "subprocess.Popen[str]", url: str, parts: int) -> str:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,7 @@ from tests.command_line import (
 )
 from tests.flows.conftest import SHUFFLE
 from tests.servers.browser import browser_page, find_browser
-from tests.servers.prefect.worker import FINAL, PARENTS, Cluster, cluster
+from tests.servers.prefect.worker import FINAL, ON_HOSTS, Cluster, cluster
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +28,8 @@ def hosts(
     api_url: str, served: CommandLine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """Two hosts, and one for the parent runs."""
-    with cluster(api_url, served.env, tmp_path_factory.mktemp("hosts")) as made:
-        made.start("planner", pool=PARENTS)
-        made.start("one")
-        made.start("two")
+    folder = tmp_path_factory.mktemp("hosts")
+    with cluster(api_url, served.env, folder, hosts=("one", "two")) as made:
         yield made
 
 
@@ -45,34 +44,23 @@ class Runs:
     def __init__(self, hosts: Cluster, command: CommandLine, output: Path) -> None:
         self.hosts = hosts
         self.output = output
-        self._command = CommandLine(hosts.env, command.tokenizer, command.sources)
-        self._config = {
-            "sources": [str(command.sources)],
-            "output": str(output),
-            "tokenizer": str(command.tokenizer),
-            "pattern": "gpt2",
-            "sequence_length": 128,
-            "shard_size": "16KiB",
-            "holdout_fraction": 0.1,
-            "workers": 1,  # so that it is enough to freeze one
-            "executor": "prefect://shard-partition/hosts",
-        }
+        self._command = replace(command, env=hosts.env)
 
     def deployed(self) -> str:
         """Have a worker take one; returns the id of the flow run."""
-        config = {**self._config, "partitions": 3}
-        return self.hosts.run("shard-dataset/demo", {"config": config})
+        return self.hosts.shard(self._command, self.output, partitions=3)
 
     def submitted(self) -> "subprocess.Popen[str]":
         """`shardmill submit` one."""
-        settings = [f"{name}={value}" for name, value in self._config.items()]
-        return self._command.start("submit", "demo", *settings, "partitions=3")
+        config = self._command.shard_config(self.output, executor=ON_HOSTS, partitions=3)
+        return self._command.start(
+            "submit", "demo", *(f"{name}={value}" for name, value in config.items())
+        )
 
     def at_home(self, partitions: int, **more: object) -> "subprocess.Popen[str]":
         """`shardmill shard` one: its parent run is that process."""
-        options = {**self._config, "partitions": partitions, "sources": self._config["sources"][0]}
-        options |= more
-        return self._command.start(*self._command.shard_arguments(**options))
+        where = {"executor": ON_HOSTS, "partitions": partitions}
+        return self._command.start(*self._command.shard_arguments(self.output, **where, **more))
 
     def latest(self) -> str:
         """The id of the latest flow run."""

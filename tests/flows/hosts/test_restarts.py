@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.command_line import CommandLine, assert_same_dataset
 from tests.servers.prefect.postgres import PostgresServer, postgres_server, programs
 from tests.servers.prefect.server import PrefectServer
-from tests.servers.prefect.worker import PARENTS, Cluster, cluster
+from tests.servers.prefect.worker import Cluster, cluster
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)])
@@ -40,9 +39,7 @@ def server(database: PostgresServer | None, tmp_path: Path) -> Iterator[PrefectS
 def hosts(server: PrefectServer, embedded: CommandLine, tmp_path: Path) -> Iterator[Cluster]:
     folder = tmp_path / "hosts"
     folder.mkdir()
-    with cluster(server.url, embedded.env, folder) as made:
-        made.start("planner", pool=PARENTS)
-        made.start("one")
+    with cluster(server.url, embedded.env, folder, hosts=("one",)) as made:
         yield made
 
 
@@ -54,19 +51,7 @@ def test_a_restart_in_the_middle_costs_nothing(
     dataset: Path,
     tmp_path: Path,
 ) -> None:
-    config: dict[str, Any] = {
-        "sources": [str(embedded.sources)],
-        "output": str(tmp_path / "out"),
-        "tokenizer": str(embedded.tokenizer),
-        "pattern": "gpt2",
-        "sequence_length": 128,
-        "shard_size": "16KiB",
-        "holdout_fraction": 0.1,
-        "workers": 1,
-        "executor": "prefect://shard-partition/hosts",
-        "partitions": 2,
-    }
-    run = hosts.run("shard-dataset/demo", {"config": config})
+    run = hosts.shard(embedded, tmp_path / "out", partitions=2)
     assert hosts.frozen() == ["one"]
     if database is None:
         server.kill()

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.command_line import CommandLine, assert_same_dataset, wait_for
 from tests.flows.hosts.test_dask import DaskCluster
 from tests.servers.namespaces import CAN_HIDE, full, hiding
-from tests.servers.prefect.worker import PARENTS, Cluster, cluster
+from tests.servers.prefect.worker import Cluster, cluster
 
 pytestmark = pytest.mark.soak
 needs_hiding = pytest.mark.skipif(not CAN_HIDE, reason="a disk cannot be hidden here (unshare)")
@@ -27,27 +26,8 @@ def hosts(api_url: str, served: CommandLine, tmp_path: Path) -> Iterator[Cluster
     """A host, and one for the parent runs."""
     folder = tmp_path / "hosts"
     folder.mkdir()
-    with cluster(api_url, served.env, folder) as made:
-        made.start("planner", pool=PARENTS)
-        made.start("one")
+    with cluster(api_url, served.env, folder, hosts=("one",)) as made:
         yield made
-
-
-def parameters(command: CommandLine, output: Path) -> dict[str, Any]:
-    return {
-        "config": {
-            "sources": [str(command.sources)],
-            "output": str(output),
-            "tokenizer": str(command.tokenizer),
-            "pattern": "gpt2",
-            "sequence_length": 128,
-            "shard_size": "16KiB",
-            "holdout_fraction": 0.1,
-            "workers": 1,
-            "executor": "prefect://shard-partition/hosts",
-            "partitions": 2,
-        }
-    }
 
 
 @needs_hiding
@@ -56,7 +36,7 @@ def test_a_host_that_sees_another_disk(
 ) -> None:
     """It is named, takes nothing more of the run, and lets go of it in the end."""
     output = tmp_path / "out"
-    run = hosts.run("shard-dataset/demo", parameters(served, output))
+    run = hosts.shard(served, output, partitions=2)
     hosts.frozen()
     hosts.start("unfit", prefix=hiding(output))
 
@@ -83,9 +63,7 @@ def test_a_host_whose_scratch_fills_amid_the_work(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     hosts.start("full", prefix=full(scratch))
-    asked = parameters(served, output)
-    asked["config"]["scratch"] = str(scratch)
-    run = hosts.run("shard-dataset/demo", asked)
+    run = hosts.shard(served, output, partitions=2, scratch=str(scratch))
 
     def refused() -> list[str]:
         found = hosts.partitions(run)
@@ -103,7 +81,7 @@ def test_a_stopped_worker_gives_its_partition_back_at_once(
 ) -> None:
     """Prefect's worker kills what it started; the parent run need not wait for a silence."""
     output = tmp_path / "out"
-    run = hosts.run("shard-dataset/demo", parameters(served, output))
+    run = hosts.shard(served, output, partitions=2)
     hosts.frozen()
     worker = hosts.hosts.pop("one")
     worker.send_signal(signal.SIGTERM)

@@ -8,31 +8,19 @@ from prefect.flow_runs import resume_flow_run, suspend_flow_run
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.command_line import CommandLine, assert_same_dataset, wait_for
-from tests.servers.prefect.worker import PARENTS, cluster
+from tests.servers.prefect.worker import ON_HOSTS, PARENTS, cluster
 
 END_SECONDS = 200.0  # some seconds on an idle machine
 
 
 @pytest.mark.parametrize(
     "executor",
-    ["here", pytest.param("prefect://shard-partition/hosts", marks=pytest.mark.soak)],
+    ["here", pytest.param(ON_HOSTS, marks=pytest.mark.soak)],
 )
 def test_a_suspended_run_goes_on_after_resume(
     slow: CommandLine, undisturbed: Path, api_url: str, tmp_path: Path, executor: str
 ) -> None:
     output = tmp_path / "out"
-    config = {
-        "sources": [str(slow.sources)],
-        "output": str(output),
-        "tokenizer": str(slow.tokenizer),
-        "pattern": "gpt2",
-        "sequence_length": 128,
-        "shard_size": slow.shard_size,
-        "holdout_fraction": 0.1,
-        "workers": 2,
-        "executor": executor,
-        "partitions": 2,
-    }
     (tmp_path / "host").mkdir()
     with (
         temporary_settings({PREFECT_API_URL: api_url}),
@@ -41,7 +29,7 @@ def test_a_suspended_run_goes_on_after_resume(
         hosts.start("planner", pool=PARENTS)
         if executor != "here":
             hosts.start("one")
-        run = hosts.run("shard-dataset/demo", {"config": config})
+        run = hosts.shard(slow, output, executor=executor, partitions=2)
         # Suspended amid the preparation of this host's worker processes, or of another's.
         hosts.frozen()
         suspend_flow_run(flow_run_id=UUID(run))

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +14,13 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.command_line import workers_of
+from tests.command_line import CommandLine, workers_of
 from tests.servers.prefect.server import ask
 
 ROOT = Path(__file__).parents[3]
 DEPLOYMENTS = ROOT / "deployments" / "prefect.yaml"
 PARENTS, HOSTS = "shardmill", "shardmill-hosts"
+ON_HOSTS = "prefect://shard-partition/hosts"
 WORK_SECONDS = 240.0
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
@@ -155,6 +156,11 @@ class Cluster:
         )
         return str(made["id"])
 
+    def shard(self, command: CommandLine, output: Path | str, **options: object) -> str:
+        """Have the deployment shard a command's files on hosts; returns the id of the flow run."""
+        config = command.shard_config(output, **{"executor": ON_HOSTS, **options})
+        return self.run("shard-dataset/demo", {"config": config})
+
     def flow_run(self, run: str) -> dict[str, Any]:
         """A flow run as the server knows it."""
         return dict(self.ask(f"flow_runs/{run}"))
@@ -186,8 +192,17 @@ class Cluster:
 
 
 @contextmanager
-def cluster(api: str, env: Mapping[str, str], folder: Path) -> Iterator[Cluster]:
-    """Make the work pools and the deployments on a server; all hosts end with the block."""
+def cluster(
+    api: str, env: Mapping[str, str], folder: Path, *, hosts: Sequence[str] = ()
+) -> Iterator[Cluster]:
+    """Make the work pools and the deployments on a server; all hosts end with the block.
+
+    Args:
+        api: URL of the server.
+        env: of everything that runs.
+        folder: for logs, and for each host's scratch.
+        hosts: to start at once, and with them one for the parent runs.
+    """
     made = Cluster(
         api,
         {
@@ -206,6 +221,10 @@ def cluster(api: str, env: Mapping[str, str], folder: Path) -> Iterator[Cluster]
         made.prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(DEPLOYMENTS))
     with ExitStack() as stack:
         stack.callback(lambda: [made.stop(name) for name in list(made.hosts)])
+        if hosts:
+            made.start("planner", pool=PARENTS)
+        for name in hosts:
+            made.start(name)
         yield made
 
 
