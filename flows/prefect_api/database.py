@@ -16,9 +16,14 @@ _NOTE = "shardmill-migrated.json"
 _SQLITE = "sqlite+aiosqlite:///"
 
 
+def home() -> Path:
+    """Prefect's folder, as its settings say."""
+    return Path(PREFECT_HOME.value()).expanduser()
+
+
 def make_home() -> None:
     """Make Prefect's folder with those above it, which Prefect takes for granted."""
-    PREFECT_HOME.value().expanduser().mkdir(mode=0o700, parents=True, exist_ok=True)
+    home().mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def needs_no_migration() -> bool:
@@ -40,7 +45,7 @@ def note_migrated() -> None:
 
 
 def _note() -> Path:
-    return Path(PREFECT_HOME.value()) / _NOTE
+    return home() / _NOTE
 
 
 def _state() -> dict[str, str] | None:

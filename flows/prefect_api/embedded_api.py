@@ -15,9 +15,9 @@ import signal
 import socket
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from flows.forked import fork
+from flows.prefect_api.database import home
 from flows.prefect_api.embedded_server import READY, STOP_SECONDS, serve
 from streaming_ext.errors import StorageError
 
@@ -58,10 +58,9 @@ class EmbeddedApi:
         told = os.read(self._ready, select.PIPE_BUF)
         if told != READY:
             reason = told.decode(errors="replace") or "it was killed, or ended by itself"
-            home = os.environ.get("PREFECT_HOME") or str(Path("~/.prefect").expanduser())
             raise StorageError(
                 f"Prefect's embedded API ended before it was ready: {reason}. It keeps its "
-                f"database in {home}, which must be whole, with room, and this user's to write "
+                f"database in {home()}, which must be whole, with room, and this user's to write "
                 "to: mend that, or set PREFECT_HOME to another folder."
             )
 

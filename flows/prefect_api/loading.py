@@ -3,18 +3,17 @@
 import io
 import os
 import sys
-import tomllib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import Any
 
 import pydantic
 from pydantic_settings import SettingsError
 
 from flows.console.consoles import err
 from flows.prefect_api.server_url import require_url
+from flows.prefect_api.settings_files import broken_file, files_with_settings, find_setting
 from streaming_ext.errors import UsageError, one_line
 from streaming_ext.plain_faults import in_words
 
@@ -52,9 +51,9 @@ def settings_explained() -> Iterator[None]:
             warnings.simplefilter("ignore", UserWarning)
             yield
     except pydantic.ValidationError as error:
-        raise UsageError("\n".join(_told(error))) from error
+        raise UsageError(broken_file() or "\n".join(_told(error))) from error
     except (SettingsError, ValueError, TypeError) as error:  # of TOML, of JSON, of UTF-8
-        raise UsageError(_broken_file() or _somewhere(one_line(error))) from error
+        raise UsageError(broken_file() or _somewhere(one_line(error))) from error
     err.out(said.getvalue(), end="", highlight=False)
 
 
@@ -76,57 +75,20 @@ def _told(error: pydantic.ValidationError) -> Iterator[str]:
     for fault in error.errors(include_url=False):
         if fault["type"] == "default_factory_not_called":  # for want of another one
             continue
-        field = str(fault["loc"][-1]) if fault["loc"] else ""
-        name = _variable(error.title, field) if field else ""
-        words = in_words(fault, name=name) if field else str(fault["msg"])
-        if name in os.environ:
-            yield f"{words}. The variable is set in the environment."
+        setting = find_setting(error.title, str(fault["loc"][-1])) if fault["loc"] else None
+        if setting is None:
+            yield _somewhere(str(fault["msg"]))
+        elif (place := setting.place()) is None:
+            yield _somewhere(in_words(fault, name=setting.variables[0]))
         else:
-            yield _somewhere(words)
-
-
-def _variable(settings: str, field: str) -> str:
-    """The environment variable of a field, such as PREFECT_LOGGING_LEVEL."""
-    if field.upper().startswith("PREFECT_"):
-        return field.upper()
-    from prefect.settings.base import PrefectBaseSettings
-
-    kinds: list[Any] = [PrefectBaseSettings]
-    for kind in kinds:
-        kinds += kind.__subclasses__()
-        if kind.__name__ == settings:
-            return f"{kind.model_config.get('env_prefix', 'PREFECT_')}{field}".upper()
-    return field
-
-
-def _files() -> list[Path]:
-    """Files of settings that Prefect reads, those that are there."""
-    home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
-    profiles = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml")
-    places = [Path(".env"), Path("prefect.toml"), Path("pyproject.toml"), profiles.expanduser()]
-    return [place for place in places if place.is_file()]
-
-
-def _broken_file() -> str | None:
-    """Which of these files cannot be read, and why."""
-    for file in _files():
-        try:
-            text = file.read_bytes().decode()
-            if file.suffix == ".toml":
-                tomllib.loads(text)
-        except (OSError, ValueError) as error:
-            kind = "TOML" if file.suffix == ".toml" else "text"
-            reason = "it is not UTF-8" if isinstance(error, UnicodeError) else one_line(error)
-            return (
-                f"{file.absolute()}: Prefect looks for its settings there, and it is no {kind}: "
-                f"{reason}. Mend it" + (", or start elsewhere." if not file.is_absolute() else ".")
-            )
-    return None
+            name, file = place
+            where = "the environment" if file is None else file.absolute()
+            yield f"{in_words(fault, name=name)}. It is set in {where}."
 
 
 def _somewhere(words: str) -> str:
-    """A fault whose place is not known."""
-    files = "".join(f", {file.absolute()}" for file in _files())
+    """A fault of a setting that is not known."""
+    files = "".join(f", {file.absolute()}" for file in files_with_settings())
     return (
         f"Prefect's settings cannot be read: {words}. They stand in environment variables "
         f"PREFECT_...{files}."

@@ -69,15 +69,18 @@ def test_prefect_has_all_routes_that_a_run_asks_for() -> None:
     assert found == embedded_server.USED
 
 
-def test_an_api_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_that_cannot_start_says_why_and_where(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise OSError("the disk is full")
 
     monkeypatch.setattr(embedded_server, "_run_server", fail)
     api = EmbeddedApi()
-    with pytest.raises(StorageError, match="OSError: the disk is full.*set PREFECT_HOME"):
+    with pytest.raises(StorageError, match="OSError: the disk is full.*set PREFECT_HOME") as raised:
         api.wait()
     api.stop(recorded=True)
+    assert f"its database in {database.parent}, " in str(raised.value)  # as its settings say
 
 
 def test_a_database_that_is_damaged_is_told(

@@ -64,15 +64,58 @@ def test_a_variable_with_a_wrong_value_is_named(
     monkeypatch.setenv(variable, value)
     told = _refusal(capfd)
     assert told.startswith(f"{variable}: expected {expected}")
-    assert "environment" in told
+    assert told.endswith(". It is set in the environment.")
 
 
-@pytest.mark.parametrize("content", ["api = 3\n", "[client]\nmax_retries = 'many'\n"])
-def test_a_file_with_a_wrong_value_is_named(
-    folder: Path, capfd: pytest.CaptureFixture[str], content: str
+PROFILE = "active = 'a'\n[profiles.a]\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "name"),
+    [
+        (".env", "PREFECT_CLIENT_MAX_RETRIES=many\n", "PREFECT_CLIENT_MAX_RETRIES"),
+        (".env", "prefect_logging_level=banana\n", "PREFECT_LOGGING_LEVEL"),
+        ("prefect.toml", "[client]\nmax_retries = 'many'\n", "client.max_retries"),
+        (
+            "pyproject.toml",
+            "[tool.prefect.client.metrics]\nenabled = 'x'\n",
+            "tool.prefect.client.metrics.enabled",
+        ),
+        ("prefect/profiles.toml", f"{PROFILE}PREFECT_DEBUG_MODE = 'x'\n", "PREFECT_DEBUG_MODE"),
+    ],
+)
+def test_a_wrong_value_is_told_with_the_one_file_that_holds_it(
+    folder: Path, capfd: pytest.CaptureFixture[str], file: str, content: str, name: str
 ) -> None:
-    (folder / "prefect.toml").write_text(content)
-    assert str(folder / "prefect.toml") in _refusal(capfd)
+    right = {
+        ".env": "PREFECT_SERVER_API_PORT=4201\n",
+        "prefect.toml": "[server.api]\nhost = 'here'\n",
+        "pyproject.toml": "[tool.prefect.server.api]\nport = 4202\n",
+        "prefect/profiles.toml": f"{PROFILE}PREFECT_SERVER_API_PORT = '4203'\n",
+    }
+    for place, text in {**right, file: content}.items():
+        (folder / place).write_text(text)
+    told = _refusal(capfd)
+    assert told.startswith(f"{name}: expected ")
+    assert told.endswith(f". It is set in {folder / file}.")
+
+
+def test_of_two_files_that_hold_a_value_the_first_one_counts(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / ".env").write_text("PREFECT_CLIENT_MAX_RETRIES=many\n")
+    (folder / "prefect.toml").write_text("[client]\nmax_retries = 3\n")
+    assert _refusal(capfd).endswith(f"It is set in {folder / '.env'}.")
+
+
+def test_a_value_in_place_of_a_table_is_told_with_the_files_that_hold_settings(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pyproject.toml").write_text("[project]\nname = 'mine'\n")
+    (folder / "prefect.toml").write_text("api = 3\n")
+    told = _refusal(capfd)
+    assert str(folder / "prefect.toml") in told
+    assert "pyproject.toml" not in told
 
 
 def test_a_home_that_cannot_be_made_is_told_once(
