@@ -142,12 +142,6 @@ class TestSources:
         with pytest.raises(ConfigMismatchError, match=r"(?s)other bytes.*001.parquet: \d+ bytes"):
             planned(old, old.parent / "sources")
 
-    def test_a_merged_dataset_is_refused(self, old: Path, new: Path, tmp_path: Path) -> None:
-        both = tmp_path / "both"
-        merged([old, shutil.copytree(old, tmp_path / "twin")], both, repeats=True)
-        with pytest.raises(UsageError, match=r"was merged of others: it cannot be extended"):
-            planned(both, new)
-
 
 def test_means_that_are_not_given_are_those_of_each_host(old: Path, new: Path) -> None:
     """Partitions are sent what is set: the rest is the host's own."""
