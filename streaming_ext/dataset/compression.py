@@ -61,7 +61,7 @@ class Compression:
         return bz2.compress(data, self.level)
 
 
-def decompress(data: bytes, *, codec: str, raw_size: int) -> bytes:
+def decompress(data: bytes | memoryview, *, codec: str, raw_size: int) -> bytes:
     """Unpack `data`, never writing more than `raw_size` bytes.
 
     Args:

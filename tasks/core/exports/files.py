@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import xxhash
@@ -14,6 +16,10 @@ from tasks.core.storage.uploads import Put
 # Stays in the cache of a core from hash to write; and of a file that several processes write into,
 # the system lets one at a time.
 _AT_ONCE = 2**20
+_BEGUN_AT = 2**23  # bytes that the disk is asked to begin with while more are made
+
+
+_SYNCED_AT_ONCE = 4  # files
 
 
 class _Hashed:
@@ -60,7 +66,8 @@ class _Written(_Hashed):
         self, path: str, start: int, ended: Callable[[Piece], None], file: Path, *, shared: bool
     ) -> None:
         super().__init__(path, start, ended)
-        self._file, self._shared = file, shared
+        self._file = file
+        self._begun = start  # before this the disk was asked to begin
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | (0 if shared else os.O_TRUNC)
@@ -76,6 +83,8 @@ class _Written(_Hashed):
             while len(view):
                 written = os.pwrite(self._opened.fileno(), view, at)
                 view, at = view[written:], at + written
+            if at - self._begun >= _BEGUN_AT:
+                self._begin(at)
         except OSError as error:
             raise _cannot_write(self._file, error) from error
 
@@ -83,28 +92,37 @@ class _Written(_Hashed):
         if self._opened.closed:
             return
         try:
-            if self._shared:  # a record will say that it is there, also after a loss of power
-                os.fdatasync(self._opened.fileno())
-                _sync_folder(self._file.parent)
-            else:  # have the disk begin, so that putting it in place has less to wait for
-                os.posix_fadvise(self._opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            self._begin(self._start + self.size)
         except OSError as error:
             raise _cannot_write(self._file, error) from error
         finally:
             self._opened.close()
         super().close()
 
+    def _begin(self, end: int) -> None:
+        """Have the disk begin with all before `end`: there is less to wait for then.
+
+        Linux writes what is "not needed", and keeps in memory what it is writing.
+        """
+        if end > self._begun:
+            size = end - self._begun
+            os.posix_fadvise(self._opened.fileno(), self._begun, size, os.POSIX_FADV_DONTNEED)
+            self._begun = end
+
     def abandon(self) -> None:
         """Close it where that was not done: it is of no use."""
         self._opened.close()
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path, how: Callable[[int], None]) -> None:
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            how(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
 
 
 def _cannot_write(file: Path, error: OSError) -> ScratchError:
@@ -122,6 +140,23 @@ class WrittenOut:
         self._scratch, self._assembly, self._put = scratch, assembly, put
         self.pieces: list[Piece] = []
         self._sinks: list[_Written] = []
+        self._shared: set[Path] = set()
+
+    def settle(self) -> None:
+        """Have on disk what was written of shared files: a record may say so from then on.
+
+        Once a file, however many pieces of it were written, and several at the same time: most of
+        it is waiting for the journal, which serves all that wait. Whole files are synced as they
+        are put in place.
+
+        Raises:
+            ScratchError: the disk did not take it.
+        """
+        with ThreadPoolExecutor(_SYNCED_AT_ONCE, thread_name_prefix="shardmill-sync") as threads:
+            list(threads.map(partial(_sync, how=os.fdatasync), sorted(self._shared)))
+            folders = {file.parent for file in self._shared}
+            list(threads.map(partial(_sync, how=os.fsync), sorted(folders)))
+        self._shared.clear()
 
     def abandon(self) -> None:
         """Close what a failure left open: a worker lives on."""
@@ -140,6 +175,7 @@ class WrittenOut:
     def piece(self, path: str, start: int) -> Sink:
         """Some bytes of a shared file."""
         file = self._assembly / path
+        self._shared.add(file)
         return self._begun(_Written(path, start, self.pieces.append, file, shared=True))
 
     def _begun(self, sink: _Written) -> _Written:

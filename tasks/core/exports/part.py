@@ -98,6 +98,7 @@ def export_part(
         out = WrittenOut(scratch, assembly, put)
         try:
             made = write_splits(job, dataset, manifest, out, report)
+            out.settle()
         finally:
             out.abandon()
     record = ExportRecord(

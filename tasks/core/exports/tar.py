@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.core.reading.whole_documents import Ids, Ints
+from tasks.core.reading.shard_tokens import Ids
+from tasks.core.reading.whole_documents import Ints
 
 BLOCK = 512
 END = bytes(2 * BLOCK)  # of a tar file

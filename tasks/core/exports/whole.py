@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tasks.core.reading.whole_documents import Documents, Ids, Ints
+from tasks.core.reading.shard_tokens import Ids
+from tasks.core.reading.whole_documents import Documents, Ints
 
 
 class WholeFiles:

@@ -18,8 +18,9 @@ from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.errors import CorruptDatasetError, UsageError, one_line
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, is_panic
-from tasks.core.reading.dataset_files import DatasetFiles, open_tokenizer, read_tokens
+from tasks.core.reading.dataset_files import DatasetFiles, open_tokenizer
 from tasks.core.reading.opened import damaged, open_dataset, read_listed, read_record
+from tasks.core.reading.shard_tokens import read_tokens
 from tasks.core.storage import Storage
 
 # Length in bytes of a character -> what its first byte may be.

@@ -11,7 +11,8 @@ from streaming_ext.errors import UsageError
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reading.dataset_files import open_tokenizer
 from tasks.core.reading.opened import open_dataset, read_record
-from tasks.core.reading.whole_documents import Documents, Ids, PartOfDataset
+from tasks.core.reading.shard_tokens import Ids
+from tasks.core.reading.whole_documents import Documents, PartOfDataset
 from tasks.core.storage import Storage
 
 _THREADS = 4  # a shard unpacked and its text each

@@ -8,9 +8,10 @@ import numpy.typing as npt
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.errors import CorruptDatasetError, command
-from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
+from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.opened import damaged
-from tasks.core.reading.whole_documents import Documents, Ids, Ints
+from tasks.core.reading.shard_tokens import Ids, read_tokens
+from tasks.core.reading.whole_documents import Documents, Ints
 
 
 def chosen_documents(

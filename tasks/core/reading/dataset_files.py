@@ -1,16 +1,17 @@
 """Reading the files of a dataset that may be damaged: checked, and never more than expected."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from streaming_ext.dataset.compression import decompress
+import xxhash
+
 from streaming_ext.dataset.extended.generations import chosen_generation
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.layout import EXPORT, MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER, Split
+from streaming_ext.dataset.layout import EXPORT, MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER
 from streaming_ext.dataset.reading import manifest_of
 from streaming_ext.dataset.schema import FileRecord
-from streaming_ext.dataset.shard import Shard, TokenArray
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import (
     CorruptDatasetError,
@@ -27,6 +28,7 @@ from tasks.core.storage import Storage
 
 # Far more than any real one: a manifest takes about 500 bytes a part, an index 600 a shard.
 MAX_JSON_BYTES = 2**30
+Read = TypeVar("Read")
 MAX_FAILURES = 4  # files in a row that storage fails, each after all attempts
 
 
@@ -63,11 +65,25 @@ class DatasetFiles:
         """
         self.check_size(file, limit=limit)
         data = self.read_small(file.path, limit=limit)
-        if len(data) != file.size:
-            raise CorruptDatasetError(f"{len(data)} bytes, expected {file.size}")
-        if (found := content_hash(data)) != file.xxh128:
-            raise CorruptDatasetError(f"its content hash is {found}, expected {file.xxh128}")
+        _require_recorded(file, len(data), content_hash(data))
         return data
+
+    def read_into(self, file: FileRecord, room: memoryview) -> None:
+        """Read a large file, which is the recorded one, hashed block by block as it comes.
+
+        Args:
+            file: to read.
+            room: takes it, and a byte more, so that a longer file is known.
+
+        Raises:
+            CorruptDatasetError: saying what was expected and found, not where.
+            StorageError: it cannot be read.
+        """
+        digest = xxhash.xxh3_128()
+        found = self._read(
+            file.path, lambda: self.storage.read_into(file.path, room, digest.update)
+        )
+        _require_recorded(file, found, digest.hexdigest())
 
     def check_size(self, file: FileRecord, *, limit: int) -> None:
         """Look at the size alone.
@@ -93,10 +109,13 @@ class DatasetFiles:
         """
         if self.sizes.get(path, 0) > limit:
             raise CorruptDatasetError(f"{self.sizes[path]} bytes, where at most {limit} make sense")
+        return self._read(path, lambda: self.storage.read(path))
+
+    def _read(self, path: str, read: Callable[[], Read]) -> Read:
         if self._down:
             raise StorageDownError(self._down)
         try:
-            data = self.storage.read(path)
+            data = read()
         except FileNotFoundError:
             raise CorruptDatasetError("missing") from None
         except TransientStorageError as error:
@@ -146,33 +165,13 @@ class DatasetFiles:
         )
 
 
-def read_tokens(files: DatasetFiles, split: Split, shard: Shard, spec: DatasetSpec) -> TokenArray:
-    """The samples of a shard, checked from the stored file to the header of the raw one.
-
-    Raises:
-        CorruptDatasetError: saying what was expected and found, not where.
-        StorageError: it cannot be read.
-    """
-    shard_format = spec.shard_format
-    if not 0 < shard.samples <= shard_format.samples_per_shard:
-        raise CorruptDatasetError(
-            f"recorded with {shard.samples} samples, expected 1 to {shard_format.samples_per_shard}"
-        )
-    raw_size = shard_format.raw_size(shard.samples)
-    if shard.raw_bytes != raw_size:
-        raise CorruptDatasetError(
-            f"recorded with {shard.raw_bytes} raw bytes, {shard.samples} samples take {raw_size}"
-        )
-    stored = FileRecord(path=f"{split}/{shard.name}", size=shard.size, xxh128=shard.hash)
-    # No codec makes incompressible data so much longer.
-    raw = data = files.read(stored, limit=raw_size + raw_size // 8 + 2**16)
-    if shard.zip_name is not None:
-        raw = decompress(data, codec=spec.compression, raw_size=raw_size)
-        if (found := content_hash(raw)) != shard.raw_hash:
-            raise CorruptDatasetError(
-                f"its content hash is {found} once unpacked, expected {shard.raw_hash}"
-            )
-    return shard_format.tokens_of(raw, shard.samples)
+def _require_recorded(file: FileRecord, size: int, xxh128: str) -> None:
+    if size < file.size:
+        raise CorruptDatasetError(f"{size} bytes, expected {file.size}")
+    if size > file.size:
+        raise CorruptDatasetError(f"{size} bytes or more, expected {file.size}")
+    if xxh128 != file.xxh128:
+        raise CorruptDatasetError(f"its content hash is {xxh128}, expected {file.xxh128}")
 
 
 def open_tokenizer(files: DatasetFiles, spec: DatasetSpec) -> Tokenizer:

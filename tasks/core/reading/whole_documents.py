@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +14,13 @@ from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError
-from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
+from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.opened import damaged, read_listed
+from tasks.core.reading.shard_tokens import Ids, joined, read_with_room
 from tasks.core.storage import Storage
 
+_AT_ONCE = 2**19  # ids, which stay in the cache of a core from one look at them to the next
 Ints = npt.NDArray[np.int64]
-Ids = npt.NDArray[Any]  # uint16 or uint32
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +109,21 @@ class PartOfDataset:
         begun: list[Ids] = []  # of a document that ends in a later shard
         for shard in held.shards:
             try:
-                # ids: (tokens of the shard,), padding left out
-                ids = read_tokens(self._files, split, shard, self._spec).reshape(-1)[:left]
+                room = sum(some.nbytes for some in begun)
+                samples, memory = read_with_room(self._files, split, shard, self._spec, before=room)
             except CorruptDatasetError as error:
                 raise damaged(self._files, f"{split}/{shard.name}", error) from None
+            ids = samples.reshape(-1)[:left]  # (tokens of the shard,), padding left out
             left -= len(ids)
-            ends = np.flatnonzero(ids == eot) + 1
+            ends = _behind(ids, eot)
             read(shard.size)
             if not len(ends):
                 begun.append(ids)
                 continue
             cut = int(ends[-1])
             stream, rest = ids[:cut], ids[cut:]
-            if begun:
-                ends += sum(map(len, begun))
-                stream = np.concatenate([*begun, stream])
+            ends += sum(map(len, begun))
+            stream = joined(begun, stream, memory)
             begun = [rest] if len(rest) else []
             yield Documents(stream, ends)
         if begun or left:
@@ -150,3 +150,12 @@ class PartOfDataset:
             table = read_listed(self._files, manifest.shuffled.sources)
             places = PlacesOfSources(sources_of(table))
         return Origins(places, np.concatenate(sources), np.concatenate(rows))
+
+
+def _behind(ids: Ids, eot: int) -> Ints:
+    """The places behind each end-of-text id, (documents,)."""
+    found = [
+        np.flatnonzero(ids[first : first + _AT_ONCE] == eot) + first + 1
+        for first in range(0, len(ids), _AT_ONCE)
+    ]
+    return np.concatenate(found) if found else np.empty(0, np.int64)

@@ -1,7 +1,7 @@
 """What every place for a dataset can do, whatever it is made of."""
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -77,6 +77,19 @@ class Storage(Protocol):
 
     def read(self, path: str) -> bytes:
         """The content of a file; `FileNotFoundError` where there is none."""
+        ...
+
+    def read_into(self, path: str, room: memoryview, seen: Callable[[memoryview], object]) -> int:
+        """Read a large file into memory that is there, or as much of it as there is room for.
+
+        Args:
+            path: of the file; `FileNotFoundError` where there is none.
+            room: takes it.
+            seen: called with all of it in order, blocks that a core has in its cache still.
+
+        Returns:
+            How many bytes came.
+        """
         ...
 
     def read_range(self, path: str, start: int, end: int) -> bytes:

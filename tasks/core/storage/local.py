@@ -21,6 +21,7 @@ from tasks.core.storage.holder import Holder
 _INCOMING = ".incoming"  # files on their way; a folder of its own, so that leftovers are found
 # How file systems, and two of them, say that a file cannot have a second name.
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
+_AT_ONCE = 2**20  # bytes: stays in the cache of a core
 _LOCK_WAIT_SECONDS = 15.0  # workers of a killed run end within a second or two
 
 
@@ -147,8 +148,27 @@ class LocalStorage:
             FileNotFoundError: there is none.
             StorageError: it cannot be read.
         """
-        try:
+        with self._reading(path):
             return self._path(path).read_bytes()
+
+    def read_into(self, path: str, room: memoryview, seen: Callable[[memoryview], object]) -> int:
+        """Read a large file into memory that is there, told to `seen` as it comes.
+
+        Raises:
+            FileNotFoundError: there is none.
+            StorageError: it cannot be read.
+        """
+        held = 0
+        with self._reading(path), self._path(path).open("rb", buffering=0) as file:
+            while came := file.readinto(room[held : held + _AT_ONCE]):
+                seen(room[held : held + came])
+                held += came
+        return held
+
+    @contextmanager
+    def _reading(self, path: str) -> Iterator[None]:
+        try:
+            yield
         except FileNotFoundError:
             raise
         except NotADirectoryError as error:  # a file stands where a folder would have to

@@ -7,7 +7,7 @@ object or the old one, never a part of it.
 import builtins
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from mmap import ACCESS_READ, mmap
 from pathlib import Path, PurePosixPath
@@ -135,6 +135,13 @@ class ObjectStorage:
     def read(self, path: str) -> bytes:
         """The content of a file."""
         return self._client.read(self._key(path), what=f"read {self}/{path}")
+
+    def read_into(self, path: str, room: memoryview, seen: Callable[[memoryview], object]) -> int:
+        """Read a large file, seen at once when all of it is here."""
+        data = memoryview(self.read(path))[: len(room)]
+        room[: len(data)] = data
+        seen(data)
+        return len(data)
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
         """The bytes [start, end) of a file, in one request."""

@@ -30,8 +30,9 @@ from streaming_ext.text.sources.fetch_piece import fetch_piece
 from streaming_ext.text.token_sets.id_documents import IdsReference
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.imports.sources import list_token_files
-from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
+from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
+from tasks.core.reading.shard_tokens import read_tokens
 from tasks.core.verify.duplicates import duplicates_of
 from tasks.core.verify.findings import Outcome
 from tasks.core.verify.rows import Encodes, compare_rows

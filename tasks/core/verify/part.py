@@ -15,7 +15,8 @@ from streaming_ext.dataset.provenance import (
 )
 from streaming_ext.dataset.record import PartRecord, SplitPart
 from streaming_ext.errors import CorruptDatasetError, StorageError
-from tasks.core.reading.dataset_files import DatasetFiles, read_tokens
+from tasks.core.reading.dataset_files import DatasetFiles
+from tasks.core.reading.shard_tokens import read_tokens
 from tasks.core.verify.findings import Outcome
 from tasks.core.verify.order import Order, ShuffledSources, order_of
 from tasks.core.verify.stream import ExpectedLengths, StreamCheck

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.core.exports.contract import Out, Sink
-from tasks.core.reading.whole_documents import Ids
+from tasks.core.reading.shard_tokens import Ids
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

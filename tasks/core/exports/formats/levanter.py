@@ -17,7 +17,8 @@ from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.storage.crc import Crc
 from tasks.core.exports.contract import ExportOptions, Extent, Extents, Made, Out, Place, Sink
 from tasks.core.exports.formats.asked import require_only
-from tasks.core.reading.whole_documents import Documents, Ids
+from tasks.core.reading.shard_tokens import Ids
+from tasks.core.reading.whole_documents import Documents
 
 _CHUNK = 2**18  # values, as Levanter asks for them
 _CHUNKS = 512  # of a shard

@@ -15,7 +15,8 @@ from streaming_ext.errors import UsageError
 from tasks.core.exports.contract import ExportOptions, Extent, Extents, Made, Out, Place
 from tasks.core.exports.formats.asked import require_only
 from tasks.core.exports.whole import WholeFiles
-from tasks.core.reading.whole_documents import Documents, Ids, Ints
+from tasks.core.reading.shard_tokens import Ids
+from tasks.core.reading.whole_documents import Documents, Ints
 
 _USUAL_BYTES = 64 * 10**6
 _PLACE_BYTES = 4

@@ -25,7 +25,8 @@ from tasks.core.exports.contract import (
 from tasks.core.exports.formats.asked import require_only
 from tasks.core.exports.formats.flat import FlatFiles, FlatWriter
 from tasks.core.exports.whole import WholeFiles
-from tasks.core.reading.whole_documents import Documents, Ids, Ints
+from tasks.core.reading.shard_tokens import Ids
+from tasks.core.reading.whole_documents import Documents, Ints
 
 _MOST_UINT16 = 65_500  # ids, as Megatron's own `optimal_dtype` has it
 _CODES = {"uint16": 8, "int32": 4}

@@ -26,7 +26,8 @@ from tasks.core.exports.contract import (
     SplitExporter,
 )
 from tasks.core.exports.formats.asked import require_only
-from tasks.core.reading.whole_documents import Documents, Ids, Ints, Origins
+from tasks.core.reading.shard_tokens import Ids
+from tasks.core.reading.whole_documents import Documents, Ints, Origins
 
 _USUAL_BYTES = 128 * 2**20
 _NPY_HEAD = 128

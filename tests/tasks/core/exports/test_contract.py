@@ -38,7 +38,15 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("settings", [{"compression": "none"}, {"shard_samples": 1}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"compression": "none"},
+        {"shard_samples": 1},
+        {"compression": "none", "shard_samples": 1},
+    ],
+    ids=str,
+)
 def test_it_holds_the_documents_of_the_dataset(
     name: str, settings: dict[str, object], tmp_path: Path
 ) -> None:

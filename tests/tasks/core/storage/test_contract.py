@@ -55,6 +55,23 @@ class TestFiles:
             assert storage.read("x") == data
             assert storage.list() == {"x": size}
 
+    @pytest.mark.parametrize("size", [0, 1, 2**20, 5 * 2**20 + 3])
+    @pytest.mark.parametrize("more", [-1, 0, 1])
+    def test_a_file_is_read_into_the_room_there_is(
+        self, storage: Storage, size: int, more: int
+    ) -> None:
+        data = (bytes(range(256)) * (size // 256 + 1))[:size]
+        storage.put("x", data)
+        room, blocks = bytearray(max(size + more, 0)), []
+        count = storage.read_into("x", memoryview(room), lambda block: blocks.append(bytes(block)))
+        assert count == min(size, len(room))
+        assert room[:count] == data[:count]
+        assert b"".join(blocks) == data[:count]
+
+    def test_nothing_is_read_of_a_file_that_is_not_there(self, storage: Storage) -> None:
+        with pytest.raises(FileNotFoundError):
+            storage.read_into("gone", memoryview(bytearray(4)), bytes)
+
     def test_a_local_file(self, storage: Storage, tmp_path: Path) -> None:
         file = tmp_path / "on scratch"
         file.write_bytes(b"whole")

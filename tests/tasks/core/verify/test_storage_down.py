@@ -1,5 +1,6 @@
 """Storage that fails every file ends the check, after a few of them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,17 @@ class Failing(LocalStorage):
         self.asked, self.after, self.of_ten = 0, after, of_ten
 
     def read(self, path: str) -> bytes:
+        self._fail(path)
+        return super().read(path)
+
+    def read_into(self, path: str, room: memoryview, seen: Callable[[memoryview], object]) -> int:
+        self._fail(path)
+        return super().read_into(path, room, seen)
+
+    def _fail(self, path: str) -> None:
         self.asked += 1
         if self.asked > self.after and self.asked % 10 < self.of_ten:
             raise TransientStorageError(f"Cannot read {path}: 503.")
-        return super().read(path)
 
 
 @pytest.fixture(scope="module")

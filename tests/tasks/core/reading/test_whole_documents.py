@@ -1,0 +1,86 @@
+"""Documents that begin in one shard and end in another, however shards lie in memory."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streaming_ext.errors import CorruptDatasetError
+from tasks.core.exports.part import open_part
+from tasks.core.reading import whole_documents
+from tasks.core.reading.shard_tokens import joined
+from tasks.core.storage import LocalStorage
+from tests.streaming_ext.build import EOT, Built, build
+
+# Within a shard, at its very end, over two shards, over five, longer than a shard's header.
+LENGTHS = [3, 12, 7, 30, 1, 0, 90, 2, 700, 5]
+DOCUMENTS = [[length % 90] * length for length in LENGTHS]
+
+
+def _made(folder: Path, compression: str, shard_samples: int) -> Built:
+    rows = [("train", ids) for ids in DOCUMENTS]
+    return build(folder / "dataset", [rows], compression=compression, shard_samples=shard_samples)
+
+
+def _found(built: Built) -> list[list[int]]:
+    part = open_part(LocalStorage(built.root), built.manifest, 0)
+    found = []
+    for block in part.documents("train"):
+        for begin, end in pairwise([0, *block.ends.tolist()]):
+            found.append(block.stream[begin:end].tolist())
+    return found
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd:1"])
+@pytest.mark.parametrize("shard_samples", [1, 2, 4, 1000])
+@pytest.mark.parametrize("at_once", [1, 3, 2**19])
+def test_documents_are_whole(
+    compression: str,
+    shard_samples: int,
+    at_once: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(whole_documents, "_AT_ONCE", at_once)
+    built = _made(tmp_path, compression, shard_samples)
+    assert _found(built) == [[*ids, EOT] for ids in DOCUMENTS]
+
+
+def test_blocks_that_are_kept_do_not_change(tmp_path: Path) -> None:
+    built = _made(tmp_path, "none", 4)
+    part = open_part(LocalStorage(built.root), built.manifest, 0)
+    now = [(block.stream, block.stream.copy()) for block in part.documents("train")]
+    assert len(now) > 3
+    for stream, copy in now:
+        assert np.array_equal(stream, copy)
+
+
+@pytest.mark.parametrize("change", [-1, 1, 1000])
+def test_a_shard_of_another_length_is_damaged(change: int, tmp_path: Path) -> None:
+    built = _made(tmp_path, "none", 4)
+    shard = built.root / "train/00000/shard.00002.mds"
+    data = shard.read_bytes()
+    shard.write_bytes(data + bytes(change) if change > 0 else data[:change])
+    wanted = rf"shard.00002.mds: {len(data) + min(change, 1)} bytes.*, expected {len(data)}"
+    with pytest.raises(CorruptDatasetError, match=wanted):
+        _found(built)
+
+
+def test_ids_are_not_copied_where_there_is_room_before_them() -> None:
+    memory = np.zeros(40, np.uint8)
+    ids = np.frombuffer(memory, "<u2", 10, 15)
+    ids[:] = np.arange(10)
+    stream = joined([np.array([70, 71], "<u2"), np.array([72], "<u2")], ids, memory)
+    assert stream.tolist() == [70, 71, 72, *range(10)]
+    assert np.shares_memory(stream, ids)
+
+
+@pytest.mark.parametrize("at", [0, 5])
+def test_they_are_where_there_is_none(at: int) -> None:
+    memory = np.zeros(40, np.uint8)
+    ids = np.frombuffer(memory, "<u2", 10, at)
+    ids[:] = np.arange(10)
+    stream = joined([np.array([70, 71, 72], "<u2")], ids, memory)
+    assert stream.tolist() == [70, 71, 72, *range(10)]
+    assert not np.shares_memory(stream, memory)
