@@ -19,6 +19,7 @@ from streaming_ext.shards.windows import windows
 
 _TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
 COLUMN: Final = "tokens"
+_ASKED: Final = "token_dtype= (of `import`: --dtype)"  # where a type is told that bytes do not
 ID_TYPES: Final = tuple(_TYPE_CODES.values())
 Bytes = npt.NDArray[np.uint8]
 
@@ -65,15 +66,14 @@ class SampleLayout:
                 f"{', '.join(ID_TYPES)}"
             )
         if token_dtype not in (None, *ID_TYPES):
-            raise UsageError(f"`token_dtype` may be {', '.join(ID_TYPES)}; got {token_dtype!r}.")
+            raise UsageError(f"{_ASKED} may be {', '.join(ID_TYPES)}; got {token_dtype!r}.")
         if kind == "bytes" and token_dtype is None:
             raise UsageError(
                 f"The column {COLUMN!r} is stored as bytes, which do not tell the type of an id. "
-                'Pass token_dtype="int64" (llm-foundry\'s older sets), or "uint16", "uint32", '
-                '"int32".'
+                f"Pass it as {_ASKED}: int64 (llm-foundry's older sets), uint16, uint32 or int32."
             )
         if told and token_dtype not in (None, told):
-            raise UsageError(f"token_dtype={token_dtype!r}, but the set says {told}: leave it out.")
+            raise UsageError(f"{_ASKED} says {token_dtype}, but the set says {told}: leave it out.")
         return cls(sizes=tuple(sizes), column=column, encoding=encodings[column],
                    token_dtype=told or token_dtype)  # fmt: skip
 
@@ -96,7 +96,7 @@ class SampleLayout:
         if values.shape[1] == 0 or values.shape[1] % np.dtype(dtype).itemsize:
             raise CorruptDatasetError(
                 f"{where}: {values.shape[1]} bytes a sample are no whole number of {dtype} ids. "
-                "Pass the right token_dtype=."
+                f"Pass the right type as {_ASKED}."
             )
         return values.view(np.dtype(dtype).newbyteorder("<"))
 

@@ -20,6 +20,9 @@ from streaming_ext.text.token_sets.files.ids_of_file import Ids, Ints
 from streaming_ext.text.tokenizer.engine import Encoded
 
 ID_BYTES = 4  # of each, where ids are carried as texts are
+_LOOKED_AT = 2**12  # ids
+_TELLING = 64  # ids of which every other one is 0, which no text gives
+_MOST_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,34 @@ def checked(ids: Ids, options: IdOptions, *, where: str, first: int) -> npt.NDAr
             "--dtype the type of its ids?"
         )
     return ids.astype(np.uint32)
+
+
+def require_width(ids: Ids, *, where: str) -> None:
+    """Refuse ids that are read with half of their bits, or fewer.
+
+    Args:
+        ids: as they were read, from the beginning of a file or of a shard.
+        where: they were read, for messages.
+
+    Raises:
+        SourceError: all but every second, or every fourth of them are 0.
+    """
+    first = ids[:_LOOKED_AT]
+    bits = own = 8 * ids.itemsize
+    while bits < _MOST_BITS and len(first) >= _TELLING and _has_gaps(first):
+        first, bits = first[::2], 2 * bits
+    if bits == own:
+        return
+    times = bits // own
+    raise SourceError(
+        f"{where}: all but one of {times} ids are 0, so they have {bits} bits and not {own}. Pass "
+        f"--dtype {'int64' if bits == _MOST_BITS else f'uint{bits}'}."
+    )
+
+
+def _has_gaps(ids: Ids) -> bool:
+    """Whether every other id is 0, and most between are not: rows may be filled up with 0."""
+    return not ids[1::2].any() and 4 * np.count_nonzero(ids) >= len(ids)
 
 
 def as_texts(ids: npt.NDArray[np.uint32], lengths: Ints) -> pa.LargeBinaryArray:

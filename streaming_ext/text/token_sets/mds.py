@@ -18,6 +18,7 @@ from streaming_ext.text.documents.options import IdOptions, ReadOptions
 from streaming_ext.text.documents.source_format import Span
 from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, held_ids
 from streaming_ext.text.token_sets.files.set_file import Folder, SetFile, pin_of, set_file
+from streaming_ext.text.token_sets.id_documents import require_width
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 
 _PACKED = ("", ".zstd", ".gz", ".bz2")
@@ -66,7 +67,10 @@ class MdsSet(TokenSetFormat):
             )
         ):  # fmt: skip
             raise SourceError(f"{name}: {fault}. Copy the shard and its index again.")
-        return held_ids(np.frombuffer(data, np.dtype(table.dtype).newbyteorder("<"), offset=first))
+        ids = np.frombuffer(data, np.dtype(table.dtype).newbyteorder("<"), offset=first)
+        if options.dtype is not None:  # the set does not tell it
+            require_width(ids, where=name)
+        return held_ids(ids)
 
     def pin(self, file: SetFile, options: IdOptions) -> str:
         """Of the index, and of all that it lists."""
@@ -137,6 +141,8 @@ def _read(index: SetFile, dtype: str | None) -> _Listed:
         table = foreign_table(index.whole(), where=index.name, fetch=fetch, token_dtype=dtype)
     except CorruptDatasetError as error:
         raise UsageError(str(error)) from error
+    except UsageError as error:
+        raise UsageError(f"{index.name}: {error}") from error
     if lost := [name for name in table.names if folder.open(name) is None]:
         raise UsageError(
             f"{index.name}: lists {lost[0]}{' and more' if len(lost) > 1 else ''}, which is not "

@@ -22,15 +22,20 @@ from streaming_ext.text.documents.source_format import (
 )
 from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, Ints
 from streaming_ext.text.token_sets.files.set_file import SetFile, set_file, set_file_of
-from streaming_ext.text.token_sets.id_documents import ID_BYTES, as_texts, bounds, checked, cut
+from streaming_ext.text.token_sets.id_documents import (
+    ID_BYTES,
+    as_texts,
+    bounds,
+    checked,
+    cut,
+    require_width,
+)
 
 if TYPE_CHECKING:
     from streaming_ext.text.sources.source_file import SourceFile
 
 _LOOKED_AT = 2**12  # ids at the head of a file, or behind a piece of it
 _MOST_AT_ONCE = 2**22
-_TELLING = 64  # ids of which every other one is 0, which no text gives
-_MOST_BITS = 32
 _Stretch = npt.NDArray[np.uint32]
 
 
@@ -130,15 +135,10 @@ class TokenSetFormat(SourceFormat):
                 return None
             first = opened.read(0, min(_LOOKED_AT, opened.count))
             checked(first, ids, where=file.name, first=0)
+            if not self.tells_type:
+                require_width(first, where=file.name)
         except SourceError as error:
             raise UsageError(str(error)) from error
-        bits = 16 * opened.itemsize
-        twice = bits <= _MOST_BITS and len(first) >= _TELLING and not first[1::2].any()
-        if twice and not self.tells_type and first.any():
-            raise UsageError(
-                f"{file.name}: every other id is 0, so they have twice as many bits. Pass "
-                f"--dtype uint{bits}."
-            )
         return None
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.errors import ShardmillError, SourceError, UsageError
+from streaming_ext.stock import streaming
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import IdOptions, ReadOptions, TokenSetName
@@ -441,7 +442,9 @@ WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("nanogpt", bare([1, 2, 3]), r"no end-of-text id \(9\).*--eot-token"),
     ("nanogpt", bare([1, 9, 3]), "ends in the middle of a document.*cut short"),
     ("nanogpt", bare([1, 12, 9]), r"id 12 at place 1 is outside the vocabulary of 10.*--dtype"),
-    ("nanogpt", bare([1, 9] * 40, "<u4"), "every other id is 0.*--dtype uint32"),
+    ("nanogpt", bare([1, 9] * 40, "<u4"), "all but one of 2 ids are 0.*--dtype uint32"),
+    ("nanogpt", bare([1, 9] * 40, "<i8"), "all but one of 4 ids are 0.*--dtype int64"),
+    ("olmo", bare([1, 9] * 40, "<u4", "x.npy"), "all but one of 4 ids are 0.*--dtype uint32"),
     ("olmo", lambda folder: _saved(folder / "x.npy"), "made by numpy.save"),
     ("olmo", bare([1, 2, 9, 3], "<u1", "x.npy"), "ends in the middle of a document"),
     ("llmc", damaged(llmc, ".bin", MIDDLE), "its head counts 3 ids.*cut short"),
@@ -501,6 +504,36 @@ def test_what_is_wrong_with_a_file_is_one_error(
         look_and_read()
     assert isinstance(raised.value, SourceError | UsageError)
     assert str(path.parent) in str(raised.value)
+
+
+@pytest.mark.parametrize("asked", ["uint16", "int32", "uint32"])
+def test_a_type_that_is_too_small_is_refused(tmp_path: Path, asked: str) -> None:
+    """What does not tell the type itself would be read as ids with zeros between them."""
+    path = bare([1, 2, 3, 9] * 40, "<i8")(tmp_path)
+    chosen = options("nanogpt", dtype=asked)
+    with pytest.raises(UsageError, match="Pass --dtype int64"):
+        format_of(str(path), chosen).look(
+            SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size)), chosen
+        )
+    with streaming.MDSWriter(out=str(tmp_path / "mds"), columns={"tokens": "bytes"}) as writer:
+        for _ in range(20):
+            writer.write({"tokens": np.array([1, 2, 3, 9] * 4, "<i8").tobytes()})
+    shard = tmp_path / "mds/shard.00000.mds"
+    with pytest.raises(SourceError, match=r"mds: all but one of . ids are 0.* --dtype int64"):
+        read(shard, options("mds", dtype=asked))
+    assert read(shard, options("mds", dtype="int64")) == [[1, 2, 3]] * 80
+    with pytest.raises(UsageError, match=r"index\.json: .*do not tell the type.*--dtype\): int64"):
+        read(shard, options("mds"))
+
+
+def test_rows_that_are_filled_up_with_0_are_no_wider_ids(tmp_path: Path) -> None:
+    path = bare([1, 2, 1, *[0] * 97])(tmp_path)
+    chosen = ReadOptions(ids=IdOptions(set_format="nanogpt", eot_id=0, vocab_size=10))
+    source = SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
+    assert format_of(str(path), chosen).look(source, chosen) is None
+    assert read(path, chosen) == [[1, 2, 1]]
+    path = bare([1, 0, 1, *[0] * 97])(tmp_path)
+    assert format_of(str(path), chosen).look(source, chosen) is None
 
 
 @pytest.mark.parametrize("name", ["llmc", "olmo"])
