@@ -17,9 +17,11 @@ from tasks.core.outputs.publish import filled_splits, merged_index, summarize_sp
 from tasks.core.storage import Storage
 
 # What a record may say in its own way: how its sources were read, which decides no id of others.
-OF_SOURCES = frozenset(
+_OF_SOURCES = frozenset(
     {"text_column", "text_separator", "source_format", "on_bad_document", "filters", "subset"}
 )
+_OF_SETS = ("imported.set_format:", "imported.dtype:", "imported.rows:")  # the same of sets of ids
+_OF_HOLDOUTS = ("holdout_", "imported.holdout_by:")
 
 
 def merged(datasets: Sequence[Storage], *, repeats: bool) -> Contents:
@@ -99,18 +101,19 @@ def _require_same(
         ConfigMismatchError: naming every field.
     """
     ours = first.spec
-    theirs = manifest.spec.model_copy(update={name: getattr(ours, name) for name in OF_SOURCES})
+    theirs = manifest.spec.model_copy(update={name: getattr(ours, name) for name in _OF_SOURCES})
     lines = [
         line.replace("the output has", f"{first_storage} has")
         .replace("this run asks for", f"{storage} has")
         for line in ours.differences(theirs)
+        if not line.startswith(_OF_SETS)
     ]  # fmt: skip
     if ours.dtype != theirs.dtype:
         lines.append(f"type of an id: {first_storage} has {ours.dtype}, {storage} {theirs.dtype}")
     if not lines:
         return
     advice = "Shard one of them again with the values of the other, or mix them as streams."
-    if any(line.startswith("holdout_") for line in lines):
+    if any(line.startswith(_OF_HOLDOUTS) for line in lines):
         advice += " With other holdouts, a text could be in train of one and held out in the other."
     raise ConfigMismatchError(
         f"{first_storage} and {storage} cannot be merged:\n  " + "\n  ".join(lines) + f"\n{advice}"

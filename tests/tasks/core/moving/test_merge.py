@@ -17,6 +17,7 @@ from streaming_ext.errors import (
     NotADatasetError,
     UsageError,
 )
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.inspect.inspect import describe
 from tasks.core.moving.config import MergeConfig
 from tasks.core.moving.plan import plan_merge
@@ -24,6 +25,12 @@ from tasks.core.storage import open_storage
 from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_dataset, build_from
 from tests.tasks.core.exports.exporting import content, exported
+from tests.tasks.core.imports.importing import (
+    documents_in,
+    imported,
+    some_documents,
+    write_ids,
+)
 from tests.tasks.core.moving.moved import begin, finish, merged
 
 
@@ -137,6 +144,31 @@ def test_what_does_not_go_together_is_refused_by_field(
     assert named == ["compression", "holdout_fraction", "sequence_length"]
     assert "held out in the other" in lines[-1]
     assert not (tmp_path / "out").exists()
+
+
+def test_imports_go_together_however_their_sets_were_read(
+    first: Path, tokenizer: Tokenizer, rank_path: Path, tmp_path: Path
+) -> None:
+    """But not with texts: their holdout is by a hash of the text, and not of its ids."""
+    made = []
+    for name, dtype in (("nanogpt", "<u2"), ("olmo", "<u4")):
+        ids = some_documents(20, tokenizer.eot_id, seed=len(made))
+        file = tmp_path / name / ("x.bin" if name == "nanogpt" else "x.npy")
+        write_ids(file, ids, tokenizer.eot_id, dtype=dtype)
+        asked = {"tokenizer": str(rank_path), "pattern": "gpt2", "holdout_fraction": 0.2}
+        asked |= {"sequence_length": 64, "shard_size": 4096}
+        asked |= {"dtype": "uint32"} if name == "olmo" else {}
+        made.append(imported(name, file.parent, tmp_path / f"{name}-made", **asked))
+    merged(made, tmp_path / "both")
+    one, other = map(documents_in, made)
+    assert documents_in(tmp_path / "both") == {split: one[split] + other[split] for split in one}
+    assert verify(open_storage(str(tmp_path / "both")), deep=True).findings == ()
+    with pytest.raises(ConfigMismatchError) as refused:
+        merged([made[0], first], tmp_path / "out")
+    lines = str(refused.value).splitlines()
+    named = [line.split(":")[0].strip() for line in lines if line.startswith("  ")]
+    assert named == ["imported.holdout_by"]
+    assert "held out in the other" in lines[-1]
 
 
 def test_a_dataset_that_is_a_whole_by_itself_is_refused(
