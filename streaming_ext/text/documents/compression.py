@@ -14,6 +14,7 @@ from streaming_ext.text.documents.ahead import ReadAhead
 from streaming_ext.text.documents.source_format import SeekableBytes, SourceBytes
 
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
+_WRITTEN_AS_ONE = {".tgz": "gzip"}  # `.tar.gz`
 _REQUEST_BYTES = 2**20  # of a file that is not here
 _PACKED_BYTES = 2**17  # that are taken from a file at once
 _LARGEST_GROWTH = 1000  # bytes for a byte of file: text gives 2 to 10
@@ -81,7 +82,8 @@ def whole_in_head(
 
 def codec_of(name: str) -> str:
     """How a file is packed, by the end of its name; `none` where it is not."""
-    return next((codec for suffix, codec in CODECS.items() if name.endswith(suffix)), "none")
+    known = CODECS | _WRITTEN_AS_ONE
+    return next((codec for suffix, codec in known.items() if name.endswith(suffix)), "none")
 
 
 def packed_suffixes(*plain: str) -> tuple[str, ...]:

@@ -204,6 +204,16 @@ def test_rows_of_tars_go_on_from_tar_to_tar(tmp_path: Path) -> None:
     assert read(first, told) == [[1, 2], [3], [4, 4, 4, 4]]
 
 
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tgz"])
+def test_tars_that_are_packed(tmp_path: Path, suffix: str) -> None:
+    for number, ids in enumerate([[1, 2], [3, 9, 4, 9]]):
+        plain = write_tar(tmp_path / "x.tar", {"a.npy": ids})
+        packed = pa.Codec("gzip").compress(plain.read_bytes(), asbytes=True)
+        (tmp_path / f"x-{number}{suffix}").write_bytes(packed)
+    assert read(tmp_path / f"x-0{suffix}", options("webdataset")) == [[1, 2, 3]]
+    assert read(tmp_path / f"x-1{suffix}", options("webdataset")) == [[4]]
+
+
 @pytest.mark.parametrize("name", ["llmc", "webdataset"])
 def test_the_ids_of_a_neighbour_that_belong_to_a_file_pin_it(
     tmp_path: Path, name: TokenSetName
