@@ -14,7 +14,7 @@ TokenDtype = Literal["uint16", "uint32"]
 TokenArray = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
 _HASH = re.compile(r"[0-9a-f]{32}")
-_SHARD_NAME = re.compile(r"\d{5,}/shard\.\d{5,}\.[a-z0-9]+(\.[a-z0-9]+)?")
+_SHARD_NAME = re.compile(r"\d{5,}/(shard\.|(train|holdout)-\d{5,}-)\d{5,}\.[a-z0-9]+(\.[a-z0-9]+)?")
 
 
 def is_shard_name(name: str) -> bool:

@@ -27,8 +27,8 @@ class ShardFormat(Protocol):
         """How many samples a full shard holds; `UsageError` where not even one fits."""
         ...
 
-    def shard_name(self, part: int, number: int) -> str:
-        """Name of a raw shard relative to its split's folder, PART/shard.NUMBER.FORMAT."""
+    def shard_name(self, split: str, part: int, number: int) -> str:
+        """Name of a raw shard relative to its split's folder, PART/shard.NUMBER.FORMAT or alike."""
         ...
 
     def raw_size(self, num_samples: Samples) -> Samples:

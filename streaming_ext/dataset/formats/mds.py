@@ -76,7 +76,7 @@ class MdsFormat:
             raise UsageError(f"shard_size {self.shard_size}, at most {MAX_SHARD_BYTES} is possible")
         _ = self.samples_per_shard
 
-    def shard_name(self, part: int, number: int) -> str:
+    def shard_name(self, split: str, part: int, number: int) -> str:
         """Name of a raw shard relative to its split's folder."""
         return shard_name(part, number)
 

@@ -61,9 +61,12 @@ class WebdatasetFormat:
                 f"nothing. Pass --compression {_CODECS[0]} or {_CODECS[1]}, or leave it out."
             )
 
-    def shard_name(self, part: int, number: int) -> str:
-        """Name of a raw tar relative to its split's folder."""
-        return f"{part:05}/shard.{number:05}.tar"
+    def shard_name(self, split: str, part: int, number: int) -> str:
+        """Name of a raw tar relative to its split's folder.
+
+        No two of a dataset end in the same name: caches of `webdataset` and `wids` know tars by it.
+        """
+        return f"{part:05}/{split}-{part:05}-{number:05}.tar"
 
     def raw_size(self, num_samples: Samples) -> Samples:
         """Size of a raw tar of so many samples in bytes."""

@@ -173,9 +173,15 @@ def _of_one_file(one: PieceRecord, other: PieceRecord) -> bool:
 
 def _renumbered(record: PartRecord, number: int) -> PartRecord:
     """The record of a part under another number: its files have other names, and the same bytes."""
+    form = record.spec.shard_format
     splits = {
         split: held.model_copy(
-            update={"shards": tuple(_renamed(shard, record.part, number) for shard in held.shards)}
+            update={
+                "shards": tuple(
+                    _renamed(shard, form.shard_name(split, number, index))
+                    for index, shard in enumerate(held.shards)
+                )
+            }
         )
         for split, held in record.splits.items()
     }
@@ -184,12 +190,11 @@ def _renumbered(record: PartRecord, number: int) -> PartRecord:
     return PartRecord(**fields | {"part": number, "splits": splits, "documents": documents})
 
 
-def _renamed(shard: Shard, old: int, new: int) -> Shard:
-    def renamed(name: str) -> str:
-        return f"{new:05}{name.removeprefix(f'{old:05}')}"
-
-    packed = None if shard.zip_name is None else renamed(shard.zip_name)
-    return replace(shard, raw_name=renamed(shard.raw_name), zip_name=packed)
+def _renamed(shard: Shard, raw_name: str) -> Shard:
+    packed = shard.zip_name
+    if packed is not None:
+        packed = raw_name + packed.removeprefix(shard.raw_name)
+    return replace(shard, raw_name=raw_name, zip_name=packed)
 
 
 def _unit(storage: Storage, old: PartRecord, new: PartRecord) -> Unit:

@@ -13,7 +13,7 @@ from streaming_ext.dataset.provenance import (
     lengths_of,
     read_provenance,
 )
-from streaming_ext.dataset.record import PartRecord, SplitPart
+from streaming_ext.dataset.record import PartRecord
 from streaming_ext.errors import CorruptDatasetError, StorageError
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.shard_tokens import read_tokens
@@ -141,7 +141,7 @@ def _check_shards(
 ) -> StreamCheck | None:
     """Every shard of a split; None where one cannot be read, so that the stream has a gap."""
     held = record.splits[split]
-    for words in _packing_problems(record, held):
+    for words in _packing_problems(record, split):
         out.found(record_path(record.part), f"{split}: {words}")
     expected = None if documents is None else ExpectedLengths(lengths_of(documents, split))
     stream = StreamCheck(record.spec, expected)
@@ -175,14 +175,15 @@ def _take_problems(stream: StreamCheck, out: Outcome) -> None:
         out.found(file, words)
 
 
-def _packing_problems(record: PartRecord, held: SplitPart) -> list[str]:
+def _packing_problems(record: PartRecord, split: Split) -> list[str]:
     """What is wrong with the list of shards, without looking at them."""
     form, length = record.spec.shard_format, record.spec.sequence_length
+    held = record.splits[split]
     per_shard = form.samples_per_shard
     compression = Compression.parse(record.spec.compression)
     problems = []
     for number, shard in enumerate(held.shards):
-        raw_name = form.shard_name(record.part, number)
+        raw_name = form.shard_name(split, record.part, number)
         zip_name = None if compression is None else f"{raw_name}.{compression.codec}"
         if (shard.raw_name, shard.zip_name) != (raw_name, zip_name):
             problems.append(

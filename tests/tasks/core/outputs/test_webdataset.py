@@ -22,6 +22,7 @@ from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import documents_in, imported
+from tests.tasks.core.moving.moved import merged
 
 LENGTH = 64
 
@@ -52,6 +53,22 @@ def rows_in_tars(split: Path) -> list[list[int]]:
     assert len({*keys}) == len(keys)
     assert all(key.endswith(".npy") and key.count(".") == 1 for key in keys)
     return found
+
+
+def test_no_two_tars_have_one_name(both: dict[str, Path], tmp_path: Path, rank_path: Path) -> None:
+    """Caches of `webdataset` and `wids` know a tar by it: they would give one for the other."""
+    texts = [text[:500] for text in make_documents(20, seed=4)]
+    other = build_dataset(
+        tmp_path, [texts], tokenizer=str(rank_path), sequence_length=LENGTH,
+        output_format="webdataset", shard_size=2048,
+    )  # fmt: skip
+    merged([both["webdataset"], other], tmp_path / "merged")
+    for root, parts in ((both["webdataset"], 2), (tmp_path / "merged", 3)):
+        names = [file.name for file in root.rglob("*.tar")]
+        assert len({*names}) == len(names) > 2 * parts
+        folders = {file.parent.relative_to(root).as_posix() for file in root.rglob("*.tar")}
+        assert len(folders) == 2 * parts
+        assert verify(LocalStorage(root)).findings == ()
 
 
 def batches_of(root: Path, split: str) -> list[Any]:
