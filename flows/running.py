@@ -48,6 +48,7 @@ def run_flow(
 
         load_prefect()
         from flows.prefect_api.connection import PrefectApi, UnreachableError
+        from flows.prefect_api.server_url import shown_url
 
     with PrefectApi() as api:  # it gets ready in a process of its own, from here on
         with stops_held():
@@ -66,8 +67,8 @@ def run_flow(
                 if progress.report is None:
                     raise
                 err.print(
-                    f"shardmill: the Prefect server at {api.url} went away; its pages do not show "
-                    "how the run ended.",
+                    f"shardmill: the Prefect server at {shown_url(api.url)} went away; its pages "
+                    "do not show how the run ended.",
                     soft_wrap=True,
                 )
                 return None

@@ -22,9 +22,14 @@ from prefect.states import Cancelled, Cancelling
 
 from flows.console.explain import explain_values
 from flows.dashboard.followed import FollowedRun
-from flows.executors.deployment import may_pass
 from flows.prefect_api.connection import ask_without_proxy, require_answer
-from flows.prefect_api.server_url import CREDENTIALS, proxies_explained, require_url
+from flows.prefect_api.server_url import (
+    may_pass,
+    proxies_explained,
+    refused,
+    require_url,
+    shown_url,
+)
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.storage.secrets import require_no_secret
 from tasks.core.config import ShardConfig
@@ -70,7 +75,9 @@ def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -
         run = client.create_flow_run_from_deployment(found.id, parameters=parameters)
     except ObjectNotFound as error:
         require_answer(url)
-        raise UsageError(f"{name}: the server at {url} has no such deployment.") from error
+        raise UsageError(
+            f"{name}: the server at {shown_url(url)} has no such deployment."
+        ) from error
     except (json.JSONDecodeError, pydantic.ValidationError):
         require_answer(url)  # a page in place of an answer
         raise
@@ -212,15 +219,9 @@ def _asking(run: UUID) -> Iterator[None]:
 
 
 def _no_answer(error: httpx.HTTPError, url: str) -> ShardmillError:
-    if not isinstance(error, httpx.HTTPStatusError):
-        return ShardmillError(f"The Prefect server at {url} does not answer: {error}.")
-    code = error.response.status_code
-    way_out = ""
-    if code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
-        way_out = CREDENTIALS
-    return ShardmillError(
-        f"The Prefect server at {url} refuses: {code} {error.response.reason_phrase}.{way_out}"
-    )
+    if isinstance(error, httpx.HTTPStatusError):
+        return ShardmillError(refused(error.response, url))
+    return ShardmillError(f"The Prefect server at {shown_url(url)} does not answer: {error}.")
 
 
 def ended_for_wrong_usage(state: State[Any]) -> bool:

@@ -9,6 +9,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 
+from flows.prefect_api.server_url import may_pass
 from streaming_ext.errors import UsageError
 
 PARAMETERS = {"output", "run", "partition", "attempt"}  # of the flow `shard-partition`
@@ -87,12 +88,6 @@ def find_deployment(name: str) -> PartitionDeployment:
             "shard-partition, such as prefect://shard-partition/hosts."
         )
     return PartitionDeployment(name, found.work_pool_name or "?")
-
-
-def may_pass(answer: httpx.Response) -> bool:
-    """Whether a server that refused may answer otherwise a moment later."""
-    passing = {httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS}
-    return answer.is_server_error or answer.status_code in passing
 
 
 def _detail(answer: httpx.Response) -> str:

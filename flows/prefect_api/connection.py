@@ -26,11 +26,14 @@ from prefect.settings import (
 from flows.prefect_api.embedded_api import EmbeddedApi
 from flows.prefect_api.heartbeat import own_heartbeats
 from flows.prefect_api.server_url import (
+    UNKNOWN_USER,
     ask,
     is_loopback,
-    raise_refusal,
+    may_pass,
+    refused,
     require_prefect,
     require_url,
+    shown_url,
 )
 from streaming_ext.errors import ShardmillError
 from tasks.core.reporting.progress import RunProgress
@@ -49,13 +52,17 @@ _NOBODY = Path(__file__).with_name("nobody.pem")
 
 
 class UnreachableError(ShardmillError):
-    """The configured server does not answer, or no more."""
+    """The configured server does not answer, or no more; or has too much to do, and for long."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, answer: httpx.Response | None = None) -> None:
+        if answer is None:
+            told = f"The Prefect server at {shown_url(url)} does not answer. Start it (`prefect "
+            told += "server start`)"
+        else:
+            told = f"{refused(answer, url)} Run the command again when it does not"
         super().__init__(
-            f"The Prefect server at {url} does not answer. Start it (`prefect server start`), or "
-            "run without it: `prefect config unset PREFECT_API_URL`, and unset it in the "
-            "environment."
+            f"{told}, or run without it: `prefect config unset PREFECT_API_URL`, and unset it in "
+            "the environment."
         )
 
 
@@ -90,7 +97,7 @@ class PrefectApi:
             progress: of the run; tells how many task runs there are to record.
 
         Raises:
-            UnreachableError: the configured server does not answer.
+            UnreachableError: the configured server does not answer, or refuses for long.
             UsageError: what answers is no API of Prefect, or a proxy cannot be used.
             ShardmillError: it wants other credentials.
         """
@@ -102,7 +109,7 @@ class PrefectApi:
             except httpx.TransportError as error:
                 raise UnreachableError(self.url) from error
             except (httpx.HTTPStatusError, RuntimeError) as error:
-                raise_refusal(error, self.url)
+                _raise_refusal(error, self.url)
                 raise
             finally:
                 drain(DRAIN_SECONDS if answers(self.url) else DRAIN_SECONDS_GONE)
@@ -124,6 +131,25 @@ class PrefectApi:
                 raise
             recorded = _let_record(self.url, progress, seconds=DRAIN_SECONDS)
         self._embedded.stop(recorded=recorded)
+
+
+def _raise_refusal(error: Exception, url: str) -> None:
+    """Tell that a server refuses, where that is what an error is of.
+
+    Raises:
+        UnreachableError: it does, which may pass.
+        ShardmillError: it wants other credentials.
+    """
+    cause = error if isinstance(error, httpx.HTTPStatusError) else error.__cause__
+    if not isinstance(cause, httpx.HTTPStatusError):
+        return
+    answer = cause.response
+    if not str(answer.url).startswith(url.rstrip("/")):
+        return  # of somebody else
+    if may_pass(answer):
+        raise UnreachableError(url, answer) from error
+    if answer.status_code in UNKNOWN_USER:
+        raise ShardmillError(refused(answer, url)) from error
 
 
 def _without_certificates(url: str) -> dict[str, str]:

@@ -11,8 +11,8 @@ import httpx
 from streaming_ext.errors import ShardmillError, UsageError, one_line
 
 SUCH_AS: Final = "PREFECT_API_URL is to be such as http://127.0.0.1:4200/api"
-CREDENTIALS: Final = " Set PREFECT_API_AUTH_STRING, or PREFECT_API_KEY, to what it wants."
-_UNKNOWN_USER: Final = {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
+_CREDENTIALS: Final = " Set PREFECT_API_AUTH_STRING, or PREFECT_API_KEY, to what it wants."
+UNKNOWN_USER: Final = {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
 _BY_PROXY: Final = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
 
 
@@ -31,7 +31,7 @@ def require_url(url: str) -> None:
     except ValueError as error:
         reason = one_line(error)
     if reason:
-        raise UsageError(f"PREFECT_API_URL: {_shown(url)!r}: {reason}. {SUCH_AS}.")
+        raise UsageError(f"PREFECT_API_URL: {shown_url(url)!r}: {reason}. {SUCH_AS}.")
 
 
 def is_loopback(url: str) -> bool:
@@ -91,13 +91,11 @@ def require_prefect(url: str, answer: httpx.Response, *, seconds: float) -> None
         UsageError: it is none, or its API is below `/api`.
         ShardmillError: it answers that it cannot answer.
     """
-    if is_prefect(answer) or answer.status_code in _UNKNOWN_USER:  # Prefect's client has more
+    if is_prefect(answer) or answer.status_code in UNKNOWN_USER:  # Prefect's client has more
         return
-    shown = _shown(url)
-    if answer.is_server_error:
-        raise ShardmillError(
-            f"The Prefect server at {shown} refuses: {answer.status_code} {answer.reason_phrase}."
-        )
+    shown = shown_url(url)
+    if may_pass(answer):
+        raise ShardmillError(refused(answer, url))
     below = f"{url.rstrip('/')}/api"
     try:
         found = is_prefect(ask(f"{below}/health", seconds=seconds))
@@ -105,8 +103,8 @@ def require_prefect(url: str, answer: httpx.Response, *, seconds: float) -> None
         found = False
     if found:
         raise UsageError(
-            f"The API of the Prefect server at {shown} is at {_shown(below)}: set "
-            f"PREFECT_API_URL={_shown(below)}"
+            f"The API of the Prefect server at {shown} is at {shown_url(below)}: set "
+            f"PREFECT_API_URL={shown_url(below)}"
         )
     raise UsageError(
         f"What answers at {shown} is no API of Prefect ({answer.status_code} "
@@ -114,23 +112,19 @@ def require_prefect(url: str, answer: httpx.Response, *, seconds: float) -> None
     )
 
 
-def raise_refusal(error: Exception, url: str) -> None:
-    """Tell that a server wants other credentials, where that is what an error is of.
-
-    Raises:
-        ShardmillError: it does.
-    """
-    cause = error if isinstance(error, httpx.HTTPStatusError) else error.__cause__
-    if not isinstance(cause, httpx.HTTPStatusError):
-        return
-    code = cause.response.status_code
-    if str(cause.request.url).startswith(url.rstrip("/")) and code in _UNKNOWN_USER:
-        raise ShardmillError(
-            f"The Prefect server at {_shown(url)} refuses: {code} {cause.response.reason_phrase}."
-            f"{CREDENTIALS}"
-        ) from error
+def may_pass(answer: httpx.Response) -> bool:
+    """Whether a server that refused may answer otherwise a moment later."""
+    passing = {httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS}
+    return answer.is_server_error or answer.status_code in passing
 
 
-def _shown(url: str) -> str:
+def refused(answer: httpx.Response, url: str) -> str:
+    """What to tell of a server that refuses, and of what it wants where that is known."""
+    wanted = _CREDENTIALS if answer.status_code in UNKNOWN_USER else ""
+    said = f"{answer.status_code} {answer.reason_phrase}"
+    return f"The Prefect server at {shown_url(url)} refuses: {said}.{wanted}"
+
+
+def shown_url(url: str) -> str:
     """A URL without the credentials in it."""
     return re.sub(r"//[^/]*@", "//", url)

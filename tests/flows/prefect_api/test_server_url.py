@@ -1,18 +1,21 @@
 """A PREFECT_API_URL that leads nowhere, and proxies that cannot be used, in one line each."""
 
 import httpx
+import prefect
 import pytest
+from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from flows.prefect_api import connection
-from flows.prefect_api.connection import PrefectApi, require_answer
-from flows.prefect_api.server_url import ask, raise_refusal, require_url
+from flows.prefect_api.connection import PrefectApi, UnreachableError, require_answer
+from flows.prefect_api.server_url import ask, require_url
 from flows.submit import open_client, start
 from streaming_ext.errors import ShardmillError, UsageError
 from tasks.core.reporting.progress import RunProgress
 from tests.servers.scripted import PAGE, Answer, scripted
 
+LAST = {"Connection": "close"}  # Prefect's client leaves open what it cannot begin to use
 MISSING = Answer(404, b'{"detail":"Not Found"}', {"Content-Type": "application/json"})
 
 
@@ -69,19 +72,53 @@ def test_a_server_that_fails_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
         require_answer(f"{server.url}/api")
 
 
+def _run_on(url: str) -> None:
+    """A flow on a server, as commands run them."""
+    settings = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}
+    with temporary_settings(settings), PrefectApi() as api, api.connected(RunProgress()):
+        flow(lambda: None)()
+
+
 def test_a_server_that_wants_other_credentials() -> None:
-    with scripted(lambda *_: Answer(401)) as server:
-        url = f"{server.url}/api"
-        require_answer(url)  # credentials are for Prefect's client to give
-        with (
-            temporary_settings({PREFECT_API_URL: url}),
-            get_client(sync_client=True) as client,
-            pytest.raises(httpx.HTTPStatusError) as refused,
-        ):
-            client.hello()
-    with pytest.raises(ShardmillError, match="refuses: 401 .* PREFECT_API_AUTH_STRING"):
-        raise_refusal(refused.value, url)
-    raise_refusal(refused.value, "http://127.0.0.1:1/api")  # of somebody else
+    with (
+        scripted(lambda *_: Answer(401, headers=LAST)) as server,
+        pytest.raises(ShardmillError, match="refuses: 401 .* PREFECT_API_AUTH_STRING"),
+    ):
+        _run_on(f"{server.url}/api")
+
+
+@pytest.mark.parametrize("created", [False, True])
+def test_a_server_that_is_well_and_refuses_to_record_a_run(created: bool) -> None:
+    """Before the run is created, and amid that."""
+
+    def busy(_: str, path: str, __: object) -> Answer:
+        known = {"/api/health": b"true"}
+        if created:
+            known["/api/admin/version"] = f'"{prefect.__version__}"'.encode()
+        if path in known:
+            return Answer(200, known[path], LAST)
+        return Answer(404 if "csrf-token" in path else 503, headers=LAST)
+
+    with scripted(busy) as server, pytest.raises(UnreachableError) as raised:
+        _run_on(server.url.replace("//", "//me:secret@") + "/api")
+    told = str(raised.value)
+    assert told.startswith(f"The Prefect server at {server.url}/api refuses: 503 Service Unavail")
+    assert "prefect config unset PREFECT_API_URL" in told
+    assert "\n" not in told
+    assert "secret" not in told
+    assert created == (("POST", "/api/flows/") in server.asked)
+
+
+def test_a_refusal_of_somebody_else_is_not_the_server_s() -> None:
+    with (
+        scripted(lambda *_: Answer(200, b"true")) as server,
+        scripted(lambda *_: Answer(503)) as other,
+        temporary_settings({PREFECT_API_URL: f"{server.url}/api"}),
+        pytest.raises(httpx.HTTPStatusError),
+        PrefectApi() as api,
+        api.connected(RunProgress()),
+    ):
+        httpx.get(other.url).raise_for_status()
 
 
 @pytest.mark.parametrize(
