@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,17 +14,19 @@ TRAINING = {"torch", "torchvision", "streaming"}
 COMMAND_LINE = {"cyclopts", "typer", "click", "rich"}
 
 
-def loaded_by(*modules: str) -> set[str]:
-    """Top-level packages that a fresh interpreter holds after importing `modules`."""
+def loaded_by(*stages: Sequence[str]) -> list[set[str]]:
+    """Top-level packages that a fresh interpreter holds after importing the modules of each stage,
+    and of those before it."""
     code = "; ".join([
         "import importlib, sys",
-        f"[importlib.import_module(name) for name in {modules!r}]",
-        "print(*{name.partition('.')[0] for name in sys.modules})",
+        "load = lambda stage: [importlib.import_module(name) for name in stage]",
+        "tops = lambda: {name.partition('.')[0] for name in sys.modules}",
+        f"[print(*(load(stage) and tops())) for stage in {stages!r}]",
     ])  # fmt: skip
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return set(ended.stdout.split())
+    return [set(line.split()) for line in ended.stdout.splitlines()]
 
 
 def modules_of(package: str) -> list[str]:
@@ -55,63 +57,59 @@ def allowed_in_core(name: str) -> bool:
     return parts[0] not in {"flows", "prefect", *TRAINING, *COMMAND_LINE}
 
 
-def test_streaming_ext_alone_is_light() -> None:
-    assert not loaded_by("streaming_ext") & (PREFECT | TRAINING | COMMAND_LINE | {"tasks", "flows"})
-
-
-def test_format_and_manifest_are_light() -> None:
-    loaded = loaded_by(
-        *(f"streaming_ext.dataset.{name}" for name in ("formats.mds", "manifest", "layout"))
+def test_what_streaming_ext_loads() -> None:
+    """Alone it is light, and so are format and manifest; training from shards needs no tokenizer,
+    and nothing of it Prefect."""
+    pytest.importorskip("torch")
+    alone, manifest, training, everything = loaded_by(
+        ["streaming_ext"],
+        [f"streaming_ext.dataset.{name}" for name in ("formats.mds", "manifest", "layout")],
+        ["streaming_ext.token_dataset", "streaming_ext.loader", "streaming_ext.trace"],
+        modules_of("streaming_ext"),
     )
-    assert "pydantic" in loaded
-    assert not loaded & (PREFECT | TRAINING | COMMAND_LINE | {"tasks", "flows"})
-
-
-def test_all_of_streaming_ext_does_without_prefect() -> None:
-    pytest.importorskip("torch")
-    loaded = loaded_by(*modules_of("streaming_ext"))
-    assert "torch" in loaded
-    assert not loaded & (PREFECT | {"tasks", "flows"})
-
-
-def test_training_from_shards_needs_no_tokenizer() -> None:
-    pytest.importorskip("torch")
-    loaded = loaded_by("streaming_ext.token_dataset", "streaming_ext.loader", "streaming_ext.trace")
+    heavy = PREFECT | TRAINING | COMMAND_LINE | {"tasks", "flows"}
+    assert not alone & heavy
+    assert "pydantic" in manifest
+    assert not manifest & heavy
+    assert "torch" in training
     # mosaicml-streaming loads transformers, and so `tokenizers`, where they are installed.
-    assert not loaded & {"awkward", "bracex", "gigatoken", "httpx", "tiktoken"}
+    assert not training & {"awkward", "bracex", "gigatoken", "httpx", "tiktoken"}
+    assert not everything & (PREFECT | {"tasks", "flows"})
 
 
-def test_all_of_core_does_without_prefect_and_torch() -> None:
+def test_a_worker_is_light_and_all_of_core_does_without_prefect_and_torch() -> None:
     modules = modules_of("tasks/core")
     assert {"tasks.core.planning.plan", "tasks.core.workers.do_job"} <= set(modules)
     assert len(modules) > 15
-    assert not loaded_by(*modules) & (PREFECT | TRAINING | {"flows"})
-
-
-def test_a_worker_is_light() -> None:
-    loaded = loaded_by("tasks.core.workers.do_job")
-    assert {"tasks", "pyarrow", "pydantic"} <= loaded
-    assert not loaded & (PREFECT | TRAINING | COMMAND_LINE | {"flows", "pandas"})
+    worker, core = loaded_by(["tasks.core.workers.do_job"], modules)
+    assert {"tasks", "pyarrow", "pydantic"} <= worker
+    assert not worker & (PREFECT | TRAINING | COMMAND_LINE | {"flows", "pandas"})
+    assert not core & (PREFECT | TRAINING | {"flows"})
 
 
 def test_the_command_line_answers_before_prefect_is_loaded() -> None:
-    assert not loaded_by("flows.cli") & (PREFECT | TRAINING)
+    (loaded,) = loaded_by(["flows.cli"])
+    assert not loaded & (PREFECT | TRAINING)
 
 
-@pytest.mark.parametrize("module", modules_of("streaming_ext"))
-def test_streaming_ext_imports_nothing_of_tasks_and_flows(module: str) -> None:
-    wrong = {"tasks", "flows", "prefect"}
-    assert [name for name in imports_of(module) if name.partition(".")[0] in wrong] == []
+def imported(package: str, wrong: Callable[[str], bool]) -> dict[str, list[str]]:
+    """By module of a package, what it imports and must not."""
+    found = {module: [*filter(wrong, imports_of(module))] for module in modules_of(package)}
+    assert found
+    return {module: names for module, names in found.items() if names}
 
 
-@pytest.mark.parametrize("module", modules_of("tasks"))
-def test_tasks_import_nothing_of_flows(module: str) -> None:
-    assert [name for name in imports_of(module) if name.partition(".")[0] == "flows"] == []
+def test_streaming_ext_imports_nothing_of_tasks_and_flows() -> None:
+    above = {"tasks", "flows", "prefect"}
+    assert imported("streaming_ext", lambda name: name.partition(".")[0] in above) == {}
 
 
-@pytest.mark.parametrize("module", modules_of("tasks/core"))
-def test_core_imports_downwards_only(module: str) -> None:
-    assert [name for name in imports_of(module) if not allowed_in_core(name)] == []
+def test_tasks_import_nothing_of_flows() -> None:
+    assert imported("tasks", lambda name: name.partition(".")[0] == "flows") == {}
+
+
+def test_core_imports_downwards_only() -> None:
+    assert imported("tasks/core", lambda name: not allowed_in_core(name)) == {}
 
 
 def test_the_check_sees_imports_everywhere() -> None:
