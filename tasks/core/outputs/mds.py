@@ -136,7 +136,7 @@ class ShardPacker:
         size = self._begin + tokens * self._dtype.itemsize
         held = self._room[: self._held]
         if len(self._memory.data) < size:
-            self._memory.data = bytearray(size)
+            self._memory.data = np.empty(size, np.uint8)
         possible = (len(self._memory.data) - self._begin) // self._dtype.itemsize
         room = np.frombuffer(self._memory.data, self._dtype, min(self._full, possible), self._begin)
         room[: self._held] = held
@@ -150,6 +150,6 @@ class ShardPacker:
         padding, self._held = end - self._held, 0
         header = self._format.header(samples)
         start = self._begin - len(header)
-        data = memoryview(self._memory.data)
+        data = self._memory.data.data
         data[start : self._begin] = header
         return RawShard(samples, padding, data[start : self._begin + end * self._dtype.itemsize])

@@ -18,12 +18,14 @@ from tasks.core.deduplicate.left_out import CopiesLeftOut
 from tasks.core.outputs.contract import Memories
 from tasks.core.outputs.part_files import Origins, PartFiles
 from tasks.core.shuffle.range_documents import RangeDocuments, documents_of_range
-from tasks.core.shuffle.run_index import RunIndex
+from tasks.core.shuffle.run_index import STEP_BYTES, RunIndex
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import GatherJob, TokenizedPart
 from tasks.core.workers.messages import JobProgress
 
 _LISTED_BYTES = 2**25  # of ids whose documents are listed at a time
+_LEAST_STEP_BYTES = 2**26  # of runs that are merged at a time
+_READ_BYTES = 2**20  # about, of a run on a disk at a time: its blocks have a sixteenth of that
 
 
 def read_index(storage: Storage, file: FileRecord) -> RunIndex:
@@ -65,8 +67,10 @@ def gather_part(
         ScratchError: scratch is full or not writable.
     """
     began = time.monotonic()
+    pa.default_memory_pool().release_unused()  # what tokenizing had
     number, folder = job.part.number, Path(job.scratch)
-    steps = index.steps(*key_range(number - job.first, job.parts))
+    most = None if storage.remote else _step_bytes(len(index.parts))
+    steps = index.steps(*key_range(number - job.first, job.parts), most)
     copies = CopiesLeftOut(read_drops(storage, job.drops, number - job.first), number, job.spec)
     documents = text_bytes = tokens = 0
     try:
@@ -109,6 +113,11 @@ def gather_part(
     )
     result.save(folder)
     return result
+
+
+def _step_bytes(runs: int) -> int:
+    """How much of runs on a disk is merged at a time: where they are few, little memory will do."""
+    return min(STEP_BYTES, max(_LEAST_STEP_BYTES, _READ_BYTES * runs))
 
 
 def _add(files: PartFiles, found: RangeDocuments, documents: Ints) -> int:

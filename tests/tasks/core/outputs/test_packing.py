@@ -1,7 +1,9 @@
 """Raw shards of a token stream: nothing lost, nothing twice, padding at the very end."""
 
+import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,7 +83,7 @@ def test_shards_hold_the_stream(
         shard_size=300 + length * 4 + spare,
         compression="none",
     )
-    memory = Memory(bytearray(b"\xff" * (2 * form.shard_size))) if kept else None
+    memory = Memory(np.full(2 * form.shard_size, 255, np.uint8)) if kept else None
     shards = pack(range(num_tokens), form, cuts=cuts, memory=memory)
     ids = [each for shard in shards for each in shard.ids]
     assert ids[:num_tokens] == list(range(num_tokens))
@@ -119,7 +121,7 @@ def test_memory_is_kept_where_it_is_large_enough() -> None:
     first = memory.data
     ShardPacker(FORMAT, EOT, memory)
     assert memory.data is first
-    memory.data = bytearray(10)
+    memory.data = np.empty(10, np.uint8)
     ShardPacker(FORMAT, EOT, memory)
     assert len(memory.data) >= len(first)
 
@@ -131,3 +133,17 @@ def test_memory_grows_with_what_a_large_shard_holds(monkeypatch: pytest.MonkeyPa
     shards = pack(range(20_000), form, cuts=range(0, 20_000, 500), memory=memory)
     assert [each for shard in shards for each in shard.ids] == list(range(20_000))
     assert len(memory.data) < form.shard_size  # as much as there was to hold, not a whole shard
+
+
+def test_a_split_of_few_documents_takes_little_memory() -> None:
+    """Of the 64 MiB that a shard may need, what was never written to."""
+    form = MdsFormat(sequence_length=4, dtype="uint16", shard_size=2**26, compression="none")
+    before, memory = resident_bytes(), Memory()
+    pack(range(100), form, memory=memory)
+    assert len(memory.data) > 0.9 * 2**26
+    assert resident_bytes() - before < 2**25
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
