@@ -21,6 +21,7 @@ from flows.console.config_file import ConfigFile
 from flows.console.consoles import err, out, tell, write_anything
 from flows.console.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from flows.console.explain import explain
+from flows.console.places import require_names
 from flows.stops import Stopped, leave, stop_by_signals, stop_within, taken
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.storage.secrets import require_no_secret
@@ -46,7 +47,7 @@ app = App(
     help="Raw text datasets to tokenized MDS shards.",
     version=_version,
     console=out,
-    config=config_file,
+    config=(require_names, config_file),
     default_parameter=Parameter(negative=(), show_default=_default_text),
     help_on_error=False,
     suppress_keyboard_interrupt=False,

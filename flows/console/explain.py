@@ -3,8 +3,16 @@
 from collections.abc import Mapping
 
 import pydantic
-from cyclopts import Argument, CycloptsError, MissingArgumentError, RepeatArgumentError
+from cyclopts import (
+    Argument,
+    ArgumentOrderError,
+    CycloptsError,
+    MissingArgumentError,
+    RepeatArgumentError,
+    UnusedCliTokensError,
+)
 
+from flows.console.places import too_many
 from flows.terminal.visible import option_name
 from streaming_ext.plain_faults import in_words
 from tasks.core.estimate.config import EstimateConfig
@@ -21,24 +29,38 @@ def explain(error: CycloptsError, origins: Mapping[str, str]) -> str:
     if isinstance(cause, pydantic.ValidationError):
         return explain_values(cause, origins)
     if isinstance(error, MissingArgumentError) and error.argument is not None:
-        if error.keyword or error.argument.tokens:
-            return f"{error.keyword or error.argument.name} needs a value."
-        command = " ".join(error.command_chain or ())
-        needed = [error.argument]
-        if error.app is not None and not error.unused_tokens:  # nothing at all is given
-            needed = [each for each in error.app.assemble_argument_collection() if _is_needed(each)]
-        usage = str(error.app.usage) if error.app is not None else ""
-        *most, last = [_name(argument, usage) for argument in needed]
-        told = f"{', '.join(most)} and {last} are" if most else f"{last} is"
-        return f"{told} needed. `shardmill {command} --help` tells all options."
-    if isinstance(error, RepeatArgumentError):
-        return f"{error.token.keyword} is given twice, and takes one value."
+        return _missing(error, error.argument)
+    if isinstance(error, ArgumentOrderError | RepeatArgumentError | UnusedCliTokensError):
+        return _misplaced(error)
     argument = getattr(error, "argument", None)
     if argument is not None and (
         origin := origins.get(argument.name.removeprefix("--").replace("-", "_"))
     ):
         return f"{argument.name}: expected one value ({origin})"
     return str(error)
+
+
+def _misplaced(error: ArgumentOrderError | RepeatArgumentError | UnusedCliTokensError) -> str:
+    if isinstance(error, RepeatArgumentError):
+        return f"{error.token.keyword} is given twice, and takes one value."
+    if isinstance(error, UnusedCliTokensError):
+        return too_many((error.unused_tokens or [""])[0], " ".join(error.command_chain or ()))
+    before = error.prior_positional_or_keyword_supplied_as_keyword_arguments
+    named = ", ".join(argument.name for argument in before)
+    return f"{error.token!r} needs the name of its option, as {named} has its."
+
+
+def _missing(error: MissingArgumentError, argument: Argument) -> str:
+    if error.keyword or argument.tokens:
+        return f"{error.keyword or argument.name} needs a value."
+    command = " ".join(error.command_chain or ())
+    needed = [argument]
+    if error.app is not None and not error.unused_tokens:  # nothing at all is given
+        needed = [each for each in error.app.assemble_argument_collection() if _is_needed(each)]
+    usage = str(error.app.usage) if error.app is not None else ""
+    *most, last = [_name(each, usage) for each in needed]
+    told = f"{', '.join(most)} and {last} are" if most else f"{last} is"
+    return f"{told} needed. `shardmill {command} --help` tells all options."
 
 
 def _is_needed(argument: Argument) -> bool:

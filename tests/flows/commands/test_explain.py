@@ -46,6 +46,41 @@ def test_wrong_values_in_plain_words(
     assert not OF_THE_LIBRARIES.search(ended.stderr)
 
 
+@pytest.mark.parametrize(
+    ("words", "one_too_many"),
+    [
+        ("copy a b c", "c"),
+        ("copy a b 1 x y", "1"),
+        ("subset a b", "b"),
+        ("export megatron a b", "b"),
+        ("verify a b", "b"),
+        ("inspect a b c", "b"),
+        ("demo a b", "b"),
+    ],
+)
+def test_an_argument_too_many_is_no_option(
+    shardmill: Command, words: str, one_too_many: str
+) -> None:
+    command, *more = words.split()
+    ended = shardmill(command, *more)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        f"shardmill: {one_too_many!r} is one argument too many. `shardmill {command} --help` "
+        "tells all options.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "named"), [("shard", "--sources"), ("merge", "--datasets"), ("copy", "--dataset")]
+)
+def test_an_argument_behind_one_that_was_named_needs_a_name_too(
+    shardmill: Command, command: str, named: str
+) -> None:
+    ended = shardmill(command, named, "a", "b", "--workers", "1")
+    assert ended.returncode == 2
+    assert ended.stderr == f"shardmill: 'b' needs the name of its option, as {named} has its.\n"
+
+
 def test_the_version_is_the_installed_one(shardmill: Command) -> None:
     assert shardmill("--version").stdout.strip() == version("shardmill") != "0.0.0"
 
