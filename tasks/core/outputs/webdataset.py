@@ -10,7 +10,7 @@ from streaming_ext.dataset.compression import Compression
 from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.dataset.spec import DatasetSpec
-from tasks.core.exports import tar
+from tasks.core.exports.containers import tar
 from tasks.core.outputs.contract import Memory
 from tasks.core.outputs.stored import store_shard
 

@@ -31,7 +31,4 @@ FORMATS: dict[str, MakeFormat] = {
 
 def made_with(name: str) -> dict[str, str]:
     """The versions of libraries here that decide bytes of a format which itself does not."""
-    pyarrow = {"pyarrow": pa.__version__}
-    return {"parquet": pyarrow, "olmo": {**pyarrow, "zlib": zlib.ZLIB_RUNTIME_VERSION}}.get(
-        name, {}
-    )
+    return {"olmo": {"pyarrow": pa.__version__, "zlib": zlib.ZLIB_RUNTIME_VERSION}}.get(name, {})

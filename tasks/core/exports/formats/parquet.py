@@ -3,16 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.spec import DatasetSpec
-from tasks.core.exports.contract import ExportOptions, Extent, Extents, Made, Out, Place, Sink
+from tasks.core.exports.containers.parquet import MAGIC, Chunk, IdLists, size_of
+from tasks.core.exports.contract import ExportOptions, Extent, Extents, Made, Out, Place
 from tasks.core.exports.formats.asked import require_only
 from tasks.core.reading.whole_documents import Documents
 
-_SCHEMA = pa.schema([("input_ids", pa.list_(pa.int32()))])
 _GROUP_TOKENS = 2**24  # of a row group: readers hold one in memory
 
 
@@ -46,17 +44,9 @@ class ParquetFormat:
 
 class _Writer:
     def __init__(self, path: str, out: Out) -> None:
-        self._path = path
-        self._file = _File(out.file(path))
-        self._parquet = pq.ParquetWriter(
-            pa.PythonFile(self._file, mode="w"),
-            _SCHEMA,
-            compression="none",  # zstd takes seven times as long, for a third of the bytes
-            write_batch_size=2**16,
-            use_dictionary=False,
-            write_statistics=False,
-        )
-        self._documents = self._tokens = 0
+        self._path, self._sink, self._lists = path, out.file(path), IdLists()
+        self._documents = self._tokens = self._size = 0
+        self._write(MAGIC)
 
     def add(self, documents: Documents) -> None:
         # offsets: (documents + 1,), where each begins, and the last one's end
@@ -65,42 +55,24 @@ class _Writer:
         bounds = np.unique([*cuts.tolist(), len(documents.ends)])
         for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             begin, end = int(offsets[first]), int(offsets[last])
-            ids = pa.array(documents.stream[begin:end].astype(np.int32))
-            starts = pa.array((offsets[first : last + 1] - begin).astype(np.int32))
-            column = pa.ListArray.from_arrays(starts, ids)
-            batch = pa.record_batch([column], schema=_SCHEMA)
-            self._parquet.write_batch(batch, row_group_size=len(batch))
+            ids, ends = documents.stream[begin:end], offsets[first + 1 : last + 1] - begin
+            for chunk in self._lists.group(ids, ends):
+                self._write(chunk)
         self._documents += len(documents.ends)
         self._tokens += int(documents.ends[-1])
 
     def finish(self) -> list[Made]:
-        self._parquet.close()
-        size = self._file.end()
-        return [Made(path=self._path, documents=self._documents, tokens=self._tokens, size=size)]
-
-
-class _File:
-    """What Arrow takes for an open file."""
-
-    closed = False
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink, self._size = sink, 0
-
-    def write(self, data: bytes) -> int:
-        """Append bytes."""
-        self._sink.write(data)
-        self._size += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        """How many there are."""
-        return self._size
-
-    def flush(self) -> None:
-        """Each write goes on at once."""
-
-    def end(self) -> int:
-        """All is written; returns the size."""
+        self._write(self._lists.end())
         self._sink.close()
-        return self._size
+        return [
+            Made(
+                path=self._path,
+                documents=self._documents,
+                tokens=self._tokens,
+                size=self._size,
+            )
+        ]
+
+    def _write(self, chunk: Chunk) -> None:
+        self._sink.write(chunk)
+        self._size += size_of(chunk)

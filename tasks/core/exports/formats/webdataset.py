@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import UsageError
-from tasks.core.exports import tar
+from tasks.core.exports.containers import tar
 from tasks.core.exports.contract import (
     ExportOptions,
     Extent,

@@ -208,7 +208,7 @@ class TestVerify:
         dataset = make_dataset(tmp_path).root
         with monkeypatch.context() as patch:
             patch.setattr(publishing, "made_with", lambda name: {"pyarrow": "1.0"})
-            output = exported(dataset, tmp_path / "out", "parquet")
+            output = exported(dataset, tmp_path / "out", "olmo")
         report = verify_export(LocalStorage(output))
         assert report.sound
         assert report.not_compared.startswith("made with pyarrow 1.0, here is pyarrow ")

@@ -1,0 +1,1 @@
+"""The bytes of files that hold many things: tar files, Parquet files."""
