@@ -52,10 +52,16 @@ class Storage(Protocol):
         """Put a file in place in one step, over an older one."""
         ...
 
-    def put_file(self, path: str, file: Path) -> None:
+    def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
         """Put a local file in place in one step, over an older one; it is not to change any more.
 
         Where that saves copying, the two names stand for the same file on the same disk.
+
+        Args:
+            path: of the file here.
+            file: the local one.
+            lasting: it outlasts a loss of power; else that may cut it short, or take it. Waiting
+                for a disk to hold what is removed again soon would cost more than to make it.
         """
         ...
 

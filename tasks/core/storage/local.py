@@ -97,13 +97,13 @@ class LocalStorage:
         """
         self._put(path, lambda incoming: incoming.write_bytes(data))
 
-    def put_file(self, path: str, file: Path) -> None:
+    def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
         """Put a file in place in one step, over an older one: a second name where that is possible.
 
         Raises:
             StorageError: as `put`.
         """
-        self._put(path, lambda incoming: _link_or_copy(file, incoming))
+        self._put(path, lambda incoming: _link_or_copy(file, incoming), lasting=lasting)
 
     def adopt(self, other: Storage, path: str, to: str, size: int) -> bool:
         """Give a file a second name, where it lies on the same disk; links to it are followed.
@@ -127,16 +127,25 @@ class LocalStorage:
             raise
         return True
 
-    def _put(self, path: str, make: Callable[[Path], object], synced_as: int = os.O_RDWR) -> None:
+    def _put(
+        self,
+        path: str,
+        make: Callable[[Path], object],
+        synced_as: int = os.O_RDWR,
+        *,
+        lasting: bool = True,
+    ) -> None:
         target = self._path(path)
         incoming = self.root / _INCOMING / uuid.uuid4().hex
         try:
             make(incoming)
-            _sync(incoming, synced_as)
+            if lasting:
+                _sync(incoming, synced_as)
             _make_folders(target.parent, below=self.root)
             incoming.replace(target)
             incoming.unlink(missing_ok=True)  # stays where it was the same file already
-            _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            if lasting:
+                _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             incoming.unlink(missing_ok=True)
             raise StorageError(f"Cannot write {path} to {self.root}: {_reason(error)}.") from error

@@ -90,8 +90,8 @@ class ObjectStorage:
         """Put a file in place in one step, over an older one."""
         self._client.put(self._key(path), data, what=f"write {self}/{path}")
 
-    def put_file(self, path: str, file: Path) -> None:
-        """Put a local file in place in one step, over an older one."""
+    def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
+        """Put a local file in place in one step, over an older one; what is there lasts anyway."""
         try:
             with file.open("rb") as opened:
                 # Of a large one only the pieces that are under way are in memory.

@@ -11,10 +11,14 @@ Put = Callable[[str, Path], None]
 
 
 @contextmanager
-def uploads(storage: Storage) -> Iterator[Put]:
+def uploads(storage: Storage, *, lasting: bool = True) -> Iterator[Put]:
     """Yields a `put` that may come back before the file is there; at the end all of them are.
 
     As many files are under way, and in memory, as the storage has use for.
+
+    Args:
+        storage: where they go.
+        lasting: see `Storage.put_file`.
 
     Raises:
         StorageError: one of them could not be put; those under way are waited for.
@@ -28,7 +32,7 @@ def uploads(storage: Storage) -> Iterator[Put]:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 future.result()
-        running.add(threads.submit(storage.put_file, path, file))
+        running.add(threads.submit(storage.put_file, path, file, lasting=lasting))
 
     with ThreadPoolExecutor(at_once, thread_name_prefix="shardmill-put") as threads:
         yield put

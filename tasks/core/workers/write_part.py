@@ -38,13 +38,14 @@ def write_part(
     record = _run_record(part, job) if part.runs is not None else _part_record(part, job, scratch)
     files = record.files()
     size, done = sum(file.size for file in files), 0
-    with uploads(storage) as put:
+    is_part = isinstance(record, PartRecord)
+    # Runs are read once and removed; what a loss of power takes of them is missed, and made again.
+    with uploads(storage, lasting=is_part) as put:
         for file in files:
             _require(scratch / file.path, file.size)
             put(file.path, scratch / file.path)
             done += file.size
             report(JobProgress(fraction=done / max(size, 1)))
-    is_part = isinstance(record, PartRecord)
     path = record_path(record.part) if is_part else run_record_path(record.part)
     storage.put(path, to_json(record))
     lists = record.lists if isinstance(record, PartRecord) else record.digest_files

@@ -200,6 +200,41 @@ def test_taken_up(tmp_path: Path, lines: Path, vocabulary: Path, settings: dict[
     assert hash_of(root) == whole
 
 
+def test_only_runs_need_not_last(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_file = LocalStorage.put_file
+    found: set[tuple[str, bool]] = set()
+
+    def telling(self: LocalStorage, path: str, file: Path, *, lasting: bool = True) -> None:
+        found.add((path.partition("/")[0], lasting))
+        put_file(self, path, file, lasting=lasting)
+
+    monkeypatch.setattr(LocalStorage, "put_file", telling)
+    build(lines, tmp_path / "out", vocabulary)
+    lasting = {"train", "holdout", "documents", "duplicates"}
+    assert found == {("shuffle", False), *((folder, True) for folder in lasting)}
+
+
+@pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
+@pytest.mark.parametrize("suffix", [".run", ".digests"])
+def test_what_a_loss_of_power_takes_is_made_again(
+    tmp_path: Path, lines: Path, vocabulary: Path, suffix: str, settings: dict[str, Any]
+) -> None:
+    """Runs are not waited for: of a part that is recorded they may be gone, or cut short."""
+    whole = hash_of(build(lines, tmp_path / "whole", vocabulary, **settings))
+    plan, storage = begin(lines, tmp_path / "out", vocabulary, **settings)
+    tokenize_all(plan, storage)
+    (tmp_path / f"out/shuffle/00000-000{suffix}").unlink()
+    cut = tmp_path / f"out/shuffle/00002-000{suffix}"
+    data = cut.read_bytes()
+    cut.unlink()
+    cut.write_bytes(data[: len(data) // 2])
+    plan, _ = begin(lines, tmp_path / "out", vocabulary, **settings)
+    assert plan.todo == (0, 2)
+    assert hash_of(build(lines, tmp_path / "out", vocabulary, **settings)) == whole
+
+
 def test_nothing_changes_without_it(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     root = build(lines, tmp_path / "out", vocabulary, deduplicate=None)
     told = (root / "manifest.json").read_text() + (root / "parts" / "00000.json").read_text()

@@ -59,6 +59,29 @@ def test_a_file_is_copied_where_it_cannot_have_a_second_name(
     assert storage.leftovers() == []
 
 
+@pytest.mark.parametrize("lasting", [True, False])
+def test_only_what_is_to_last_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: bool
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def telling(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", telling)
+    storage = LocalStorage(tmp_path / "out")
+    storage.create()
+    (tmp_path / "file").write_bytes(b"whole")
+    synced.clear()
+    storage.put_file("shuffle/x", tmp_path / "file", lasting=lasting)
+    assert storage.read("shuffle/x") == b"whole"
+    assert storage.leftovers() == []
+    folders = [path for path in synced if path.endswith("/shuffle")]
+    assert (len(synced), len(folders)) == ((2, 1) if lasting else (0, 0))
+
+
 def _without_rights_over_modes(work: Callable[[], None]) -> None:
     """Run work in a thread for which the modes of files count, also where it is root's."""
     header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()

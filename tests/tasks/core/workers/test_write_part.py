@@ -41,8 +41,8 @@ class Recorder(LocalStorage):
         super().put(path, data)
         self.order.append(path)
 
-    def put_file(self, path: str, file: Path) -> None:
-        super().put_file(path, file)
+    def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
+        super().put_file(path, file, lasting=lasting)
         self.order.append(path)
 
 
