@@ -30,7 +30,7 @@ def require_possible_name(text: str) -> None:
     if "\0" in text:
         raise UsageError(f"{text!r} holds a zero byte, which no path can.")
     if not is_utf8(text):
-        raise UsageError(f"{_shown(text)} is not UTF-8: records of a run could not hold it.")
+        raise UsageError(f"{shown_path(text)} is not UTF-8: records of a run could not hold it.")
 
 
 def require_writable_name(text: str) -> None:
@@ -46,7 +46,7 @@ def require_writable_name(text: str) -> None:
     if "://" not in text and not is_utf8(str(local_path(text).absolute())):
         raise UsageError(
             f"{text} lies in a folder whose name is not UTF-8, which records of a run could not "
-            f"hold: {_shown(str(Path.cwd()))}. Start elsewhere."
+            f"hold: {shown_path(str(Path.cwd()))}. Start elsewhere."
         )
 
 
@@ -55,6 +55,6 @@ def is_utf8(path: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
-def _shown(path: str) -> str:
+def shown_path(path: str) -> str:
     """A path with its bytes that are not UTF-8 as `\\\\xff`."""
     return repr(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))

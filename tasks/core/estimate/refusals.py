@@ -9,7 +9,8 @@ from streaming_ext.errors import ScratchError, UsageError
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
 from streaming_ext.storage.local_paths import local_path, require_writable_name
 from tasks.core.estimate.config import MOST_PARTS
-from tasks.core.storage import open_storage
+from tasks.core.storage import LocalStorage, open_storage
+from tasks.core.storage.scratch import temporary_folder
 
 
 def require_output(output: str) -> None:
@@ -22,8 +23,8 @@ def require_output(output: str) -> None:
     if separator and scheme in OBJECT_STORES:
         return  # not asked for anything: nobody needs credentials to plan
     storage = open_storage(output)
-    if (file := Path(str(storage))).exists() and not file.is_dir():
-        raise UsageError(f"{storage} is a file: the output is a folder, s3://, gs:// or az://.")
+    if isinstance(storage, LocalStorage):
+        storage.require_no_file()
 
 
 def require_few(number: int, what: str) -> None:
@@ -45,9 +46,10 @@ def sample_place(scratch: str | None) -> Path:
     Raises:
         UsageError: a name that records cannot hold.
     """
-    folder = local_path(scratch or tempfile.gettempdir())
-    require_writable_name(str(folder))
-    return folder
+    if scratch is None:
+        return temporary_folder()
+    require_writable_name(scratch)
+    return local_path(scratch)
 
 
 @contextmanager

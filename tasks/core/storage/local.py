@@ -82,12 +82,23 @@ class LocalStorage:
 
         Raises:
             StorageError: it cannot be made or written to.
+            UsageError: it is a file.
         """
+        self.require_no_file()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             (self.root / _INCOMING).mkdir(exist_ok=True)
         except OSError as error:
             raise StorageError(f"Cannot write to {self.root}: {_reason(error)}.") from error
+
+    def require_no_file(self) -> None:
+        """Refuse a root folder that is a file.
+
+        Raises:
+            UsageError: it is one.
+        """
+        if self.root.exists() and not self.root.is_dir():
+            raise UsageError(f"{self} is a file: the output is a folder, s3://, gs:// or az://.")
 
     def put(self, path: str, data: bytes) -> None:
         """Put a file in place in one step, over an older one.

@@ -11,10 +11,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from streaming_ext.dataset.layout import SCRATCH_MARK
-from streaming_ext.errors import ScratchError, StorageError
+from streaming_ext.errors import ScratchError, StorageError, UsageError
+from streaming_ext.storage.local_paths import is_utf8, shown_path
 
 # What lies in those that were made before there was a mark: parts, files on their way, ...
 _OLDER = re.compile(r"\d{5,}|[0-9a-f]{32}|tokenizer|sources|assembly|publish|rest|.+\.lock")
+
+
+def temporary_folder() -> Path:
+    """The system's folder for temporary files.
+
+    Raises:
+        UsageError: its name is not UTF-8.
+    """
+    folder = tempfile.gettempdir()
+    if not is_utf8(folder):
+        raise UsageError(
+            f"The temporary folder {shown_path(folder)} is not UTF-8: records of a run could not "
+            "hold it. Set TMPDIR to another one, or pass --scratch."
+        )
+    return Path(folder)
 
 
 def user_scratch() -> Path:
@@ -22,8 +38,9 @@ def user_scratch() -> Path:
 
     Raises:
         StorageError: it cannot be made, or is somebody else's.
+        UsageError: the temporary folder's name is not UTF-8.
     """
-    folder = Path(tempfile.gettempdir()) / f"shardmill-{os.getuid()}"
+    folder = temporary_folder() / f"shardmill-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()

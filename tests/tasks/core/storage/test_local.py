@@ -293,6 +293,11 @@ class TestCreate:
         with pytest.raises(StorageError, match="Cannot write to .*file/out: not a directory"):
             LocalStorage(tmp_path / "file/out").create()
 
+    def test_of_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(UsageError, match=r"/file is a file: the output is a folder, s3://"):
+            LocalStorage(tmp_path / "file").create()
+
 
 @contextmanager
 def holder(root: Path) -> Iterator["subprocess.Popen[str]"]:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.dataset.layout import SCRATCH_MARK
-from streaming_ext.errors import ScratchError, StorageError
+from streaming_ext.errors import ScratchError, StorageError, UsageError
 from tasks.core.moving.config import CopyConfig
 from tasks.core.moving.plan import plan_copy
 from tasks.core.moving.plan import prepare as prepare_copy
 from tasks.core.storage import open_storage
-from tasks.core.storage.scratch import drop_scratch, own_folder, take_scratch
+from tasks.core.storage.scratch import drop_scratch, own_folder, take_scratch, user_scratch
 from tests.tasks.core.exports.exporting import make_dataset, planned
 
 
@@ -25,6 +25,18 @@ def test_it_is_the_users_own(folder: Path) -> None:
     take_scratch(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
     assert [file.name for file in folder.iterdir()] == [SCRATCH_MARK]
+
+
+def test_a_temporary_folder_that_is_not_utf8_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = tmp_path / os.fsdecode(b"a\xff")
+    odd.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(odd))
+    with pytest.raises(UsageError, match=r"a\\+xff' is not UTF-8.* TMPDIR .* --scratch") as raised:
+        user_scratch()
+    str(raised.value).encode()  # can be written
+    assert not list(odd.iterdir())
 
 
 def test_what_a_killed_run_left_is_emptied(folder: Path) -> None:
