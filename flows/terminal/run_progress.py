@@ -112,6 +112,11 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
     facts.append(("tokens", f"{report.tokens:,}"))
     if report.tokens and is_text:
         facts.append(("bytes a token", f"{report.text_bytes / report.tokens:.3f}"))
+    if report.gathered:
+        tokens = sum(times.tokens for times in report.gathered)
+        took = duration_text(report.gather_seconds)
+        parts = counted(len(report.gathered), "part")
+        facts.append(("second stage", f"{parts} put together, {counted(tokens, 'token')}, {took}"))
     facts.append(("shards", f"{report.shard_bytes / 1e6:,.1f} MB"))
     tokens_a_second = report.tokens / report.seconds if report.seconds else 0.0
     rate = (
