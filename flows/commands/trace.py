@@ -1,10 +1,8 @@
 """`shardmill trace`: which documents a training step held."""
 
-import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,25 +10,27 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from flows.console.consoles import out
+from flows.console.trace_options import (
+    documents_found,
+    limits_of,
+    require_file,
+    source_and_row,
+    steps_of,
+)
 from flows.terminal.visible import visible
 from streaming_ext.dataset.layout import Split
 from streaming_ext.errors import (
     NothingThereError,
     StorageError,
     UsageError,
-    one_line,
     reason_of,
 )
-from streaming_ext.storage.local_paths import local_path
-from tasks.core.storage import open_storage
 
 if TYPE_CHECKING:
-    from streaming_ext.dataset.places import Place
     from streaming_ext.streams import TokenStream
     from streaming_ext.token_dataset import StreamingTokenDataset
 
 _MOST_EPOCHS = 10_000  # of a plan; a line each, or more
-_MOST_DOCUMENTS = 100  # that words are looked for in; more are none that somebody would read
 
 
 def trace(
@@ -157,9 +157,9 @@ def trace(
         )
     if not 1 <= epochs <= _MOST_EPOCHS:
         raise UsageError(f"`--epochs` must be from 1 to {_MOST_EPOCHS:,}, got {epochs}.")
-    steps = range(0) if step is None else _steps(step)
-    asked_for = [] if document is None else [_source_and_row(document)]
-    _require_output(output, document=step is None and not plan, plan=plan)
+    steps = range(0) if step is None else steps_of(step)
+    asked_for = [] if document is None else [source_and_row(document)]
+    require_file(output, document=step is None and not plan, plan=plan)
     try:
         from streaming_ext.token_dataset import StreamingTokenDataset
     except ImportError as error:
@@ -175,7 +175,7 @@ def trace(
                 proportion=proportion,
                 repeat=repeat,
                 choose=choose,
-                max_repeats=_limits(max_repeats),
+                max_repeats=limits_of(max_repeats),
                 generation=generation,
             ),
             at_max_repeats=at_max_repeats,
@@ -200,7 +200,7 @@ def trace(
             _tell_plan(dataset, epoch=epoch, epochs=epochs, output=output)
             return 0
         if step is None:
-            documents = asked_for or _found(dataset.streams, split, text, grep)
+            documents = asked_for or documents_found(dataset.streams, split, text, grep)
             looked_at = range(epoch, epoch + epochs)
             _tell_visits(dataset, documents, looked_at, named=not asked_for)
             return 0
@@ -215,11 +215,6 @@ def trace(
             out.print(f"step {number}")
         show_trace(sequences, out, streams=len(dataset.streams))
     return 0
-
-
-def _limits(limits: list[float] | None) -> list[float | None] | None:
-    """Passes over each dataset, None for any number."""
-    return None if limits is None else [None if each == math.inf else each for each in limits]
 
 
 def _streams(paths: list[str], cache: str, **of_each: Sequence[Any] | None) -> "list[TokenStream]":
@@ -253,46 +248,6 @@ def _streams(paths: list[str], cache: str, **of_each: Sequence[Any] | None) -> "
     ]
 
 
-def _found(
-    streams: "Sequence[TokenStream]", split: Split, text: Path | None, grep: str | None
-) -> list[tuple[str, int]]:
-    """Source and row of the documents that are a text, or hold some words.
-
-    Raises:
-        UsageError: none is or does, or more than one would read of.
-    """
-    from tasks.core.inspect.search import documents_that_are, documents_that_hold
-
-    if text is None and grep is None:
-        return []
-    asked = f"--text {text}" if grep is None else f"--grep {grep!r}"
-    places: list[Place] = []
-    for stream in streams:
-        storage, generation = open_storage(stream.place), stream.generation
-        if text is not None:
-            whole = _read_text(text)
-            places += documents_that_are(storage, split, whole, generation=generation)
-            if whole.endswith("\n"):  # as editors have it
-                cut = whole[:-1]
-                places += documents_that_are(storage, split, cut, generation=generation)
-        elif grep is not None:
-            holding = documents_that_hold(storage, split, grep, generation=generation)
-            places += islice(holding, _MOST_DOCUMENTS + 1)
-    if not places:
-        raise UsageError(f"`{asked}`: no document of split {split!r}.")
-    if len(places) > _MOST_DOCUMENTS:
-        raise UsageError(f"`{asked}`: more than {_MOST_DOCUMENTS} documents. Give more words.")
-    return list(dict.fromkeys((place.source, place.row) for place in places))
-
-
-def _read_text(path: Path) -> str:
-    """A file of text, whole."""
-    try:
-        return local_path(path).read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"`--text {path}` cannot be read: {one_line(error)}.") from error
-
-
 def _tell_visits(
     dataset: "StreamingTokenDataset",
     documents: list[tuple[str, int]],
@@ -312,38 +267,6 @@ def _tell_visits(
             if len(epochs) > 1:
                 out.print(f"epoch {epoch}")
             show_visits(visits, out, streams=len(dataset.streams))
-
-
-def _steps(text: str) -> range:
-    """The steps that `A` or `A:B` stands for."""
-    first, colon, stop = text.partition(":")
-    if not (first.isdecimal() and (stop.isdecimal() or not colon)):
-        raise UsageError(f"`--step` is a number, or A:B for all from A to before B; got {text!r}.")
-    steps = range(int(first), int(stop) if colon else int(first) + 1)
-    if not steps:
-        raise UsageError(f"`--step {text}` holds no step: B must be above A.")
-    return steps
-
-
-def _source_and_row(text: str) -> tuple[str, int]:
-    """What `SOURCE:ROW` stands for."""
-    source, colon, row = text.rpartition(":")
-    if not (source and colon and row.isdecimal()):
-        raise UsageError(f"`--document` is SOURCE:ROW, a file and a row in it; got {text!r}.")
-    return source, int(row)
-
-
-def _require_output(output: str | None, *, document: bool, plan: bool) -> None:
-    if output is None:
-        return
-    if document:
-        raise UsageError("`--output` goes with `--step` and `--plan`.")
-    if plan and not output.endswith(".svg"):
-        raise UsageError(f"`--output {output}`: a plan is drawn as SVG. Name the file .svg.")
-    if not Path(output).absolute().parent.is_dir():
-        raise UsageError(f"`--output {output}`: there is no such folder. Make it first.")
-    if Path(output).is_dir():
-        raise UsageError(f"`--output {output}` is a folder. Name a file in it.")
 
 
 @contextmanager
