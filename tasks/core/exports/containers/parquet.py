@@ -21,6 +21,7 @@ Chunk = bytes | npt.NDArray[np.int32]
 
 MAGIC = b"PAR1"
 _PAGE_IDS = 2**18  # a mebibyte, as Arrow has it
+_LONGEST_PAGE = 2**26  # of a list that is longer than a page; some readers want lists whole in one
 _INT32, _PLAIN, _RLE, _NOT_PACKED = I32(1), I32(0), I32(3), I32(0)
 _REQUIRED, _OPTIONAL, _REPEATED = I32(0), I32(1), I32(2)
 _LIST = I32(3)
@@ -51,8 +52,8 @@ class IdLists:
             ends: where each list ends among them, (lists,); none is empty.
         """
         first, begins = self._size, np.concatenate([[0], ends[:-1]])
-        for begin in range(0, len(ids), _PAGE_IDS):
-            page = ids[begin : begin + _PAGE_IDS]
+        for begin, end in _pages(ends):
+            page = ids[begin:end]
             inside = slice(*np.searchsorted(begins, [begin, begin + len(page)]))
             for chunk in _page(page, begins[inside] - begin):
                 self._size += size_of(chunk)
@@ -84,6 +85,17 @@ def size_of(chunk: Chunk) -> int:
     return len(chunk) if isinstance(chunk, bytes) else chunk.nbytes
 
 
+def _pages(ends: Ints) -> Iterator[tuple[int, int]]:
+    """Where pages begin and end among the ids of a row group: a list lies in one of them."""
+    begin, count = 0, int(ends[-1])
+    while begin < count:
+        behind = int(np.searchsorted(ends, begin + _PAGE_IDS, "right"))
+        last = int(ends[behind - 1]) if behind else 0
+        end = last if last > begin else min(int(ends[behind]), begin + _LONGEST_PAGE)
+        yield begin, end
+        begin = end
+
+
 def _page(ids: Ids, begins: Ints) -> Iterator[Chunk]:
     """A page: its head with all levels, and its ids.
 
@@ -111,15 +123,16 @@ def _begun_in_runs(begins: Ints, count: int) -> bytes:
     is_zero = np.ones(len(zeros), bool)
     if not len(begins) or begins[0]:  # goes on from the page before
         is_zero[0], ones[0] = False, ones[0] + 1
-    twice = ones << 1  # runs: (runs, 6), of which those bytes count that are `told`
-    runs = np.zeros((len(zeros), 6), np.uint8)
+    twice = ones << 1  # runs: (runs, 7), of which those bytes count that are `told`
+    runs = np.zeros((len(zeros), 7), np.uint8)
     runs[:, 0] = 2  # one time the value 0, then a number in seven bits a byte of the value 1
-    runs[:, 2] = twice & 127 | (twice > 127) << 7
-    runs[:, 3] = twice >> 7 & 127 | (twice >> 14 > 0) << 7
-    runs[:, 4] = twice >> 14
-    runs[:, 5] = 1
+    sevens = [twice >> shift for shift in (0, 7, 14, 21)]
+    for place, seven in enumerate(sevens, start=2):
+        runs[:, place] = seven & 127 | (seven > 127) << 7
+    runs[:, 6] = 1
     some = ones > 0
-    told = np.stack([is_zero, is_zero, some, twice > 127, twice >> 14 > 0, some], axis=1)
+    bytes_told = [seven > 0 for seven in sevens]
+    told = np.stack([is_zero, is_zero, *bytes_told, some], axis=1)
     data: bytes = runs[told].tobytes()
     return data
 

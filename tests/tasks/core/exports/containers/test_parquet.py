@@ -15,6 +15,7 @@ LENGTHS = {
     "short": [1, 2, 3, 1, 7, 8, 9, 64, 1],
     "long": [1, 126, 127, 128, 129, 20_000, 1],
     "one": [40_000],
+    "longer than a page": [5, 1_100_000, 3],
 }
 
 
@@ -40,12 +41,18 @@ def expected(groups: list[list[int]]) -> list[list[int]]:
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("page", [1, 7, 8, 100, 2**14, 2**18])
-def test_arrow_reads_it(lengths: list[int], page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cut", [False, True], ids=["lists whole", "lists cut"])
+def test_arrow_reads_it(
+    lengths: list[int], page: int, cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if sum(lengths) > 300 * page:
         pytest.skip("as many pages say no more")
     monkeypatch.setattr(parquet, "_PAGE_IDS", page)
+    if cut:
+        monkeypatch.setattr(parquet, "_LONGEST_PAGE", page)
     groups = [lengths, lengths[::-1], [3]]
-    file = pq.ParquetFile(io.BytesIO(file_of(groups)))
+    dtype = "<u2" if sum(lengths) <= 2**16 else "<u4"
+    file = pq.ParquetFile(io.BytesIO(file_of(groups, dtype)))
     assert file.schema_arrow.field(0).type == pa.list_(pa.field("element", pa.int32()))
     assert file.metadata.num_rows == sum(map(len, groups))
     assert file.read()["input_ids"].to_pylist() == expected(groups)
@@ -53,6 +60,20 @@ def test_arrow_reads_it(lengths: list[int], page: int, monkeypatch: pytest.Monke
         group = file.metadata.row_group(number)
         assert (group.num_rows, group.column(0).num_values) == (len(held), sum(held))
         assert file.read_row_group(number)["input_ids"].to_pylist() == expected([held])
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_a_list_lies_in_one_page(lengths: list[int]) -> None:
+    """As fastparquet and others want it; pages are a mebibyte where lists are shorter."""
+    ends = np.cumsum(lengths * 3)
+    pages = list(parquet._pages(ends))
+    assert [pages[0][0], *(end for _, end in pages)] == [
+        0,
+        *(begin for begin, _ in pages[1:]),
+        ends[-1],
+    ]
+    assert {end for _, end in pages} <= set(ends.tolist())
+    assert all(end - begin <= max(2**18, *lengths) for begin, end in pages)
 
 
 def test_arrow_would_write_nothing_else_for_a_reader() -> None:
