@@ -127,8 +127,6 @@ class TokenSetFormat(SourceFormat):
             UsageError: it is wrong.
         """
         ids = _ids(options)
-        if ids.dtype is not None and self.tells_type:
-            raise UsageError(f"--dtype is of no use with {self.name}, whose files tell it.")
         try:
             opened = self.glance(set_file_of(file), ids)
             if opened is None:

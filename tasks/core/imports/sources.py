@@ -28,10 +28,13 @@ def list_token_files(
         without: which ones are left out, such as those of the output.
 
     Raises:
-        UsageError: a pattern matches nothing, or lies where no files are listed.
+        UsageError: a pattern matches nothing, or lies where no files are listed; a type of ids is
+            given that the files tell.
         StorageError: a server refuses or does not answer.
     """
     reads = token_set_format(options.set_format)
+    if options.dtype is not None and reads.tells_type:
+        raise UsageError(f"--dtype is of no use with {options.set_format}, whose files tell it.")
     forget_listings()
     found: dict[str, SourceFile] = {}
     for pattern in patterns:

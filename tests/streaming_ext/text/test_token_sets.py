@@ -4,7 +4,6 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.token_sets.files.set_file import set_file
 from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 from streaming_ext.text.token_sets.llmc import LlmcSet
-from streaming_ext.text.token_sets.megatron import MegatronSet
 
 EOT = 9
 Documents = list[list[int]]
@@ -554,15 +552,6 @@ def test_a_file_that_cannot_be_opened_is_one_error(tmp_path: Path, name: TokenSe
     assert path.stat().st_size % 2 == 0
     with pytest.raises(SourceError, match=rf"{path.name}: cannot be read: Is a directory"):
         read(path, options(name))
-
-
-def test_a_type_that_the_files_tell_is_not_asked_for(tmp_path: Path) -> None:
-    path = megatron(tmp_path)
-    chosen = options("megatron", dtype="uint16")
-    source = SourceFileBytes(SourceFile(url=str(path), size=10))
-    with pytest.raises(UsageError, match="--dtype is of no use with megatron"):
-        MegatronSet().look(source, chosen)
-    assert read(path, replace(chosen, ids=replace(chosen.ids, dtype=None))) == [[1, 2], [3, 4]]
 
 
 def test_a_document_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

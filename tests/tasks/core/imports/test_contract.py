@@ -193,6 +193,10 @@ def test_what_lies_beside_a_file_pins_it_too(
 def test_what_is_of_no_use_is_refused(dataset: Path, own: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="is of no use with nanogpt"):
         planned("nanogpt", dataset, tmp_path / "out", **own, rows="documents")
+    source = exported(dataset, tmp_path / "export", "megatron")
+    with pytest.raises(UsageError, match="--dtype is of no use with megatron") as refused:
+        planned("megatron", source, tmp_path / "out", **own, dtype="uint16")
+    assert "\n" not in str(refused.value)  # however many files there are
     with pytest.raises(UsageError, match="Copy it to one of them first"):
         planned("nanogpt", "https://example.org/set", tmp_path / "out", **own)
     with pytest.raises(UsageError, match=r"no \.npy file of olmo there"):
