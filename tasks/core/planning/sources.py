@@ -75,7 +75,7 @@ def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tupl
     with ThreadPoolExecutor(_IO_THREADS) as threads:
         wrong = tuple(words for words in threads.map(check, looked_into) if words is not None)
     if wrong and len(wrong) == len(looked_into):
-        raise UsageError("\n".join(shortened(wrong)))
+        raise UsageError("\n".join(shortened([*dict.fromkeys(wrong)])))  # of a set, each once
     if remote and not local:
         _listings[key] = (time.monotonic(), tuple(sources))
     return tuple(sources), wrong

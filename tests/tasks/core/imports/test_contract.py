@@ -204,6 +204,19 @@ def test_what_is_of_no_use_is_refused(dataset: Path, own: dict[str, Any], tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+def test_what_an_index_lists_and_is_lost_is_said_once(
+    dataset: Path, own: dict[str, Any], tmp_path: Path
+) -> None:
+    source = exported(dataset, tmp_path / "export", "litdata", max_file_size=1024) / "train"
+    chunks = sorted(source.glob("*.bin"))
+    assert len(chunks) > 3
+    chunks[1].unlink()
+    with pytest.raises(UsageError, match=rf"lists {chunks[1].name}, which is not") as refused:
+        planned("litdata", source, tmp_path / "out", **own)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_output_below_its_source_is_no_source(
     dataset: Path, own: dict[str, Any], tmp_path: Path
 ) -> None:
