@@ -28,7 +28,7 @@ from streaming_ext.plain_faults import plain_faults
 from streaming_ext.text.sources import by_numbers
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
 from tasks.core.outputs.publish import filled_splits, merged_index, summarize_split
-from tasks.core.outputs.whole import tables_of
+from tasks.core.outputs.whole import of_generations, tables_of
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
 from tasks.core.shuffle.gathering import identity_of_table
 from tasks.core.verify.findings import Outcome
@@ -207,6 +207,17 @@ def _compare_specs(manifest: Manifest, records: dict[int, PartRecord], out: Outc
     for part, record in others.items():
         differences = _differences(manifest.spec_of(part), record.spec)
         out.found(record_path(part), f"made with another configuration: {'; '.join(differences)}")
+
+
+def verify_generations(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None:
+    """What an extended dataset keeps so that training goes on in an older generation."""
+    for file in of_generations(manifest):
+        try:
+            data = files.read(file, limit=MAX_JSON_BYTES)
+        except (CorruptDatasetError, StorageError) as error:
+            out.found(file.path, str(error))
+            continue
+        out.count(files=1, bytes=len(data))
 
 
 def verify_sums(

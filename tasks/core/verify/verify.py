@@ -49,6 +49,7 @@ from tasks.core.verify.records import (
     read_all_records,
     read_manifest,
     spec_problems,
+    verify_generations,
     verify_sums,
 )
 
@@ -89,6 +90,7 @@ def verify(
     records = read_all_records(files, manifest, out)
     if manifest is not None:
         verify_sums(manifest, records, files, out)
+        verify_generations(manifest, files, out)
     elif not records:
         raise NotADatasetError(f"{storage}: {out.findings[0]}, and there is no record of a part.")
     _find_extras(files, manifest, records, out)

@@ -126,6 +126,20 @@ class TestGenerations:
         for each in [*hashes, None]:
             assert verify(open_storage(str(old)), generation=each).findings == ()
 
+    def test_damage_of_what_older_generations_are_read_by(self, old: Path, new: Path) -> None:
+        """Training that stands in one would find it when it goes on."""
+        extended(old, new)
+        kept = [*old.glob("generations/*.json"), *old.glob("*/index-*.json")]
+        assert len(kept) == 5
+        for file in kept:
+            data = bytearray(file.read_bytes())
+            for damaged in (None, data[:-1], bytes([data[0] ^ 1]) + data[1:]):
+                file.unlink() if damaged is None else file.write_bytes(damaged)
+                found = verify(open_storage(str(old))).findings
+                assert [each.file for each in found] == [file.relative_to(old).as_posix()]
+            file.write_bytes(data)
+        assert verify(open_storage(str(old))).findings == ()
+
 
 class TestSources:
     def test_those_that_are_there_are_left_out(self, old: Path, new: Path) -> None:
