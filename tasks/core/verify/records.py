@@ -211,7 +211,8 @@ def _compare_specs(manifest: Manifest, records: dict[int, PartRecord], out: Outc
 
 def verify_generations(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None:
     """What an extended dataset keeps so that training goes on in an older generation."""
-    for file in of_generations(manifest):
+    older_tables = tables_of(manifest)[:-1]
+    for file in (*of_generations(manifest), *older_tables):
         try:
             data = files.read(file, limit=MAX_JSON_BYTES)
         except (CorruptDatasetError, StorageError) as error:

@@ -310,6 +310,19 @@ def test_wrong_hashes_are_found(lines: Path, tmp_path: Path, vocabulary: Path) -
     assert [each.file for each in verify(LocalStorage(old), deep=True).findings] == ["digests"]
 
 
+def test_damage_of_the_table_of_an_older_generation_is_found(
+    lines: Path, tmp_path: Path, vocabulary: Path
+) -> None:
+    root = made(lines, tmp_path / "sources", vocabulary, {"shuffle": "documents"})
+    extended(root, lines / "2.jsonl")
+    table = root / "documents/sources.parquet"
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 1
+    table.write_bytes(data)
+    found = verify(LocalStorage(root)).findings
+    assert [each.file for each in found] == ["documents/sources.parquet"]
+
+
 def test_training_goes_on(old: Path, lines: Path, tmp_path: Path) -> None:
     """From random steps of two generations: each sequence of the newest comes exactly once."""
     stages = [Path(shutil.copytree(old, tmp_path / "0"))]
