@@ -1,7 +1,6 @@
 """Running `shardmill` as a user does, in processes, and looking at what it leaves."""
 
 import filecmp
-import os
 import signal
 import subprocess
 import sys
@@ -12,14 +11,13 @@ from pathlib import Path
 
 import psutil
 
-from tests.warm import WarmCommand
+from tests.warm import WARM, start_module
 
 MODULE = "flows.cli"
 # For what is sure to come: some seconds on an idle machine, more on one that does much else.
 PATIENCE_SECONDS = 240.0
 LONGEST_SECONDS = 500.0  # of any command; the test ends a little later
 WORKER = "tasks.core.workers.worker"
-WARM = os.environ.get("SHARDMILL_TESTS_COLD") != "1"  # to look whether a failure is the fork's
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,8 @@ class CommandLine:
         self, arguments: tuple[object, ...], *, new_session: bool, prefix: tuple[str, ...] = ()
     ) -> "subprocess.Popen[str]":
         words = [str(argument) for argument in arguments]
-        if self.warm and not prefix:
-            return WarmCommand(MODULE, words, self.env, new_session=new_session)
+        if not prefix:
+            return start_module(MODULE, words, self.env, warm=self.warm, new_session=new_session)
         return subprocess.Popen(
             [*prefix, sys.executable, "-P", "-m", MODULE, *words],
             env=self.env,

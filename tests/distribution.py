@@ -1,9 +1,12 @@
 """How tests are spread over the processes of pytest-xdist: a file goes to one of them, as a whole.
 
 The groups of files below stay together, for what they share or must not do at the same time. What
-takes long begins early.
+takes long begins early. As many processes as there are cores use the one Prefect server, whose
+database would be too busy with more; the others work on what needs no server while those wait.
 """
 
+import os
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -15,11 +18,11 @@ from tests.servers import shared
 GROUPS: dict[str, tuple[str, ...]] = {
     # The work pools and deployments of the one Prefect server are theirs.
     "hosts": (
+        "tests/deployments/test_commands.py",  # first: the others find what these made
         "tests/flows/hosts/test_hosts.py",
         "tests/flows/stops/test_suspension.py",
         "tests/flows/hosts/test_network.py",
         "tests/flows/hosts/test_unfit.py",
-        "tests/deployments/test_commands.py",
         "tests/deployments/test_ansible.py",
     ),
     # Vocabularies, and all of Unicode tried on each.
@@ -45,6 +48,17 @@ FIRST = (
     "tests/benchmarks/test_scripts.py",
     "tests/flows/dashboard/test_dashboard.py",
 )
+# Where tests use the Prefect server.
+SERVED = (
+    "hosts",
+    "slow sources",
+    "tests/flows/",
+    "tests/deployments/",
+    "tests/test_readme.py",
+    "tests/test_examples.py",
+    "tests/test_coming_from.py",
+    "tests/tasks/core/estimate/test_estimate.py",
+)
 _GROUP_OF = {file: name for name, files in GROUPS.items() for file in files}
 _ORDER = [*_GROUP_OF, *FIRST]
 
@@ -53,8 +67,27 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
     """Files, or groups of them, in the order in which they were collected."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.split("::", maxsplit=1)[0]
-        return _GROUP_OF.get(file, file)
+        return group_of(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        number = self.nodes.index(node)
+        group = next_group(self.workqueue, served=number < (os.cpu_count() or 1))
+        if group is None:
+            node.shutdown()  # when it has done what it has
+            return
+        self.workqueue.move_to_end(group, last=False)
+        super()._assign_work_unit(node)
+
+
+def group_of(nodeid: str) -> str:
+    """The group in which a test is, or its file."""
+    file = nodeid.split("::", maxsplit=1)[0]
+    return _GROUP_OF.get(file, file)
+
+
+def next_group(waiting: Iterable[str], *, served: bool) -> str | None:
+    """The first group for a process that uses the Prefect server, or for one that does not."""
+    return next((group for group in waiting if served or not group.startswith(SERVED)), None)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
@@ -63,7 +96,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put first what takes long, so that no process is left alone with it in the end."""
+    """Put first what takes long, so that no process is left alone with it in the end.
+
+    Raises:
+        pytest.UsageError: a test uses the Prefect server, and `SERVED` does not say so.
+    """
+    for item in items:
+        uses = "api_url" in getattr(item, "fixturenames", ())
+        if uses and not group_of(item.nodeid).startswith(SERVED):
+            raise pytest.UsageError(f"{item.nodeid}: name it in SERVED of tests/distribution.py")
     place = {file: number for number, file in enumerate(_ORDER)}
     items.sort(key=lambda item: place.get(item.nodeid.split("::")[0], len(place)))
 

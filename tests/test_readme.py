@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tasks.core.synthetic import write_parquet_files
+from tests.command_line import wait_for
 from tests.servers.prefect.server import free_port
+from tests.warm import warm_programs
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -41,13 +43,47 @@ def here(text: str, vocabulary: Path) -> str:
     return text.replace("tokenizer: gpt2", f"tokenizer: {vocabulary}\npattern: gpt2")
 
 
+def search_path() -> str:
+    """`PATH` of the user's shell: the environment's programs first."""
+    programs = (warm_programs(), Path(sys.executable).parent, os.environ["PATH"])
+    return os.pathsep.join(map(str, programs))
+
+
+def run_script(script: str, folder: Path, environment: dict[str, str], log: Path) -> None:
+    """Run a script of bash; what it has left in the background is ended then."""
+    with log.open("wb") as out:  # no pipe: what is in the background would keep it open
+        shell = subprocess.Popen(
+            ["bash", "-euxo", "pipefail", "-c", script],
+            cwd=folder,
+            env=environment,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+        try:
+            shell.wait(timeout=540)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGTERM)
+            wait_for(lambda: shell.poll() is not None and not _is_group(shell.pid))
+    assert shell.returncode == 0, log.read_text()
+
+
+def _is_group(number: int) -> bool:
+    """Whether any process is in a group."""
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 @pytest.fixture
 def shell_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """The user's shell: the environment's programs first, a Prefect home of its own."""
-    programs = Path(sys.executable).parent
+    """The user's shell, with a Prefect home of its own."""
     port = free_port()
     return environment | {
-        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PATH": search_path(),
         "PREFECT_HOME": str(tmp_path / "prefect"),
         "PREFECT_SERVER_API_PORT": str(port),
     }
@@ -63,7 +99,7 @@ def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict
         and "work-pool" not in block  # that one: tests/deployments/test_commands.py
     ]
     assert len(commands) >= 6
-    script = "set -euxo pipefail\n" + "\n".join(commands)
+    script = "\n".join(commands)
     # The server that the README starts in the background answers some seconds later.
     first_use = "prefect config set PREFECT_API_URL"
     script = script.replace(
@@ -71,22 +107,7 @@ def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict
         f"for i in $(seq 300); do curl -sf http://127.0.0.1:{port}/api/health && break; "
         f"sleep 0.2; done\n{first_use}",
     )
-    log = folder / "output.log"  # no pipe: the server in the background would keep it open
-    with log.open("wb") as out:
-        shell = subprocess.Popen(
-            ["bash", "-c", script],
-            cwd=folder,
-            env=shell_environment,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-        try:
-            shell.wait(timeout=540)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(shell.pid, signal.SIGTERM)
-    assert shell.returncode == 0, log.read_text()
+    run_script(script, folder, shell_environment, folder / "output.log")
     for made in ("gpt2", "2k", "from-file", "watched"):
         assert (folder / f"fineweb-edu-{made}" / "manifest.json").exists()
 

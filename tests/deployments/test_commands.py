@@ -1,25 +1,21 @@
 """The README's commands for a cluster, as they stand there, against a real server."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from tests.command_line import assert_same_dataset
-from tests.servers import shared
-from tests.servers.prefect.server import start_prefect_server
-from tests.servers.prefect.worker import ROOT
-from tests.test_readme import blocks
+from tests.servers.prefect.worker import HOSTS, PARENTS, ROOT
+from tests.test_readme import blocks, run_script, search_path
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A home folder; whatever still runs there in the end is killed."""
+    """A home folder; what a worker started and still runs in the end is killed."""
     yield tmp_path
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -28,14 +24,14 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def shell(environment: dict[str, str], home: Path) -> dict[str, str]:
+def shell(environment: dict[str, str], home: Path, api_url: str) -> dict[str, str]:
     """The user's shell, after the server was started as the README shows."""
-    # One of its own: on that of all tests others have the same work pools, at the same time.
-    api_url = shared.server("prefect of the README", start_prefect_server)
+    for pool in (PARENTS, HOSTS):  # other tests made them, which run in this process too
+        httpx.delete(f"{api_url}/work_pools/{pool}", timeout=120)
     return {
         **environment,
         "HOME": str(home),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": search_path(),
         "PREFECT_API_URL": api_url,
         "PREFECT_HOME": str(home / "prefect"),
         "PREFECT_WORKER_QUERY_SECONDS": "2",
@@ -44,18 +40,7 @@ def shell(environment: dict[str, str], home: Path) -> dict[str, str]:
 
 def test_the_readme_s_cluster_commands(shell: dict[str, str], home: Path) -> None:
     (commands,) = [block for block in blocks("README.md", "bash") if "work-pool" in block]
-    log = home / "output.log"  # no pipe: the workers in the background would keep it open
-    with log.open("wb") as out:
-        ended = subprocess.run(
-            ["bash", "-c", f"set -euxo pipefail\n{commands}"],
-            cwd=ROOT,
-            env=shell,
-            stdout=out,
-            stderr=out,
-            timeout=540,
-            check=False,
-        )
-    assert ended.returncode == 0, log.read_text()
+    run_script(commands, ROOT, shell, home / "output.log")
     demo = home / "shardmill-demo"
     for made in ("of-workers", "submitted"):
         assert_same_dataset(demo / "dataset", demo / made)

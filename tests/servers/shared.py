@@ -23,9 +23,14 @@ _SERVER = ".server.json"
 
 def begin() -> Path:
     """Make the folder of this run."""
-    root = Path(tempfile.mkdtemp(prefix="shardmill-tests-"))
-    os.environ[VARIABLE] = str(root)
-    return root
+    made = Path(tempfile.mkdtemp(prefix="shardmill-tests-"))
+    os.environ[VARIABLE] = str(made)
+    return made
+
+
+def root() -> Path:
+    """The folder of this run."""
+    return Path(os.environ[VARIABLE])
 
 
 def server(name: str, start: Callable[[Path], tuple[str, int]]) -> str:
@@ -48,7 +53,7 @@ def server(name: str, start: Callable[[Path], tuple[str, int]]) -> str:
 
 def folder(name: str, make: Callable[[Path], object]) -> Path:
     """A folder that `make` has filled, in this process or another."""
-    made = Path(os.environ[VARIABLE]) / name
+    made = root() / name
     done = made.with_name(f"{name}.done")
     with made.with_name(f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -59,13 +64,13 @@ def folder(name: str, make: Callable[[Path], object]) -> Path:
     return made
 
 
-def end(root: Path) -> None:
+def end(made: Path) -> None:
     """End all servers, and remove what they left."""
     os.environ.pop(VARIABLE)
-    for state in root.glob(f"*{_SERVER}"):
+    for state in made.glob(f"*{_SERVER}"):
         with suppress(psutil.NoSuchProcess):
             _end(psutil.Process(json.loads(state.read_text())["pid"]))
-    shutil.rmtree(root)
+    shutil.rmtree(made)
 
 
 def _end(server: psutil.Process) -> None:

@@ -1,4 +1,4 @@
-"""A `subprocess.Popen` whose process is forked from a warm one."""
+"""Processes that are forked from a warm one: of this process, and of shells."""
 
 import json
 import os
@@ -9,9 +9,13 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from tests.servers import shared
 
 PIDS_BYTES = 64
+PROGRAMS = {"shardmill": "flows.cli", "prefect": "prefect"}  # by name, the module that is run
+WARM = os.environ.get("SHARDMILL_TESTS_COLD") != "1"  # to look whether a failure is the fork's
 
 
 class _Server:
@@ -31,13 +35,26 @@ class _Server:
         assert answer, "the warm process has ended"
         return int(answer)
 
+    def address(self) -> Path:
+        """The socket that programs ask."""
+        with self._lock:
+            self._control = self._control or self._start()
+        return self._address()
+
+    def _address(self) -> Path:
+        return shared.root() / f"warm.{os.getpid()}"
+
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, listener:
+            listener.bind(str(self._address()))
+            listener.listen()
+            descriptors = [theirs.fileno(), listener.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.warm.server", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.warm.server", *map(str, descriptors)],
                 cwd=Path(__file__).parents[2],
-                pass_fds=[theirs.fileno()],
+                pass_fds=descriptors,
                 env={
                     **{name: value for name, value in os.environ.items()
                        if not name.startswith("PREFECT_")},
@@ -52,14 +69,31 @@ class _Server:
 _SERVER = _Server()
 
 
+def warm_programs() -> Path:
+    """A folder of programs that are as those of the same names in `PATH`, but for their start."""
+    if not WARM:
+        return Path(sys.executable).parent
+    folder = shared.root() / f"programs.{os.getpid()}"
+    if not folder.exists():
+        folder.mkdir()
+        text = Path(__file__).with_name("program.py").read_text()
+        for name, module in PROGRAMS.items():
+            chosen = f"MODULE, ADDRESS = {module!r}, {str(_SERVER.address())!r}\n"
+            (folder / name).write_text(f"#!{sys.executable} -IS\n{text}\n{chosen}main()\n")
+            (folder / name).chmod(0o755)
+    return folder
+
+
 class WarmCommand(subprocess.Popen[str]):
-    """`python -P -m MODULE ARGUMENTS...` with pipes for its output, in a fork of the warm process.
+    """`python -P -m MODULE ARGUMENTS...` in a fork of the warm process.
 
     Args:
         module: that it runs.
         arguments: of it.
         env: its whole environment.
         new_session: whether it gets a session, and so a process group, of its own.
+        folder: that it works in, this process's by default.
+        log: file for what it prints; without one, that goes into pipes.
     """
 
     def __init__(
@@ -69,20 +103,22 @@ class WarmCommand(subprocess.Popen[str]):
         env: Mapping[str, str],
         *,
         new_session: bool = False,
+        folder: Path | None = None,
+        log: IO[bytes] | None = None,
     ) -> None:
         self._request = {
             "module": module,
             "arguments": list(arguments),
             "environment": dict(env),
-            "folder": str(Path.cwd()),
+            "folder": str(folder or Path.cwd()),
             "new_session": new_session,
         }
         self._status = -1
         super().__init__(
             [sys.executable, "-P", "-m", module, *arguments],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=log or subprocess.PIPE,
+            stderr=log or subprocess.PIPE,
             text=True,
         )
 
@@ -118,3 +154,30 @@ class WarmCommand(subprocess.Popen[str]):
         os.close(self._status)
         assert told, "the warm process was killed, and nobody knows how its commands ended"
         return self.pid, int(told)
+
+
+def start_module(
+    module: str,
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    warm: bool = WARM,
+    new_session: bool = False,
+    folder: Path | None = None,
+    log: IO[bytes] | None = None,
+) -> "subprocess.Popen[str]":
+    """Start `python -P -m MODULE ARGUMENTS...`, in a fork of the warm process or by itself.
+
+    The other arguments are those of `WarmCommand`.
+    """
+    if warm:
+        return WarmCommand(module, arguments, env, new_session=new_session, folder=folder, log=log)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *arguments],
+        env=env,
+        cwd=folder,
+        stdout=log or subprocess.PIPE,
+        stderr=log or subprocess.PIPE,
+        text=True,
+        start_new_session=new_session,
+    )

@@ -58,7 +58,7 @@ class PrefectAgain(MetaPathFinder, Loader):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """This loader for `prefect` itself; all below it comes with it."""
-        return ModuleSpec(name, self) if name == "prefect" else None
+        return ModuleSpec(name, self, is_package=True) if name == "prefect" else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The module as it is."""
@@ -83,8 +83,11 @@ def _logging_settings() -> dict[str, str]:
 
 
 def main() -> None:
-    """Serve on the socket whose descriptor is the argument, until the other end is closed."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+    """Serve on the socket whose descriptor is the first argument, until the other end is closed.
+
+    The second is the descriptor of one at which programs ask, each on a connection of its own.
+    """
+    control, listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     quiet_prefect()
     for module in (*_modules_of("flows"), *IMPORTED):
         importlib.import_module(module)
@@ -94,7 +97,7 @@ def main() -> None:
             del sys.modules[name]
     gc.collect()
     gc.freeze()  # so that the first collection in a child copies no page
-    begin = _serve(control)
+    begin = _serve(control, listener)
     if begin is not None:
         begin()
 
@@ -109,7 +112,7 @@ def _loaded(package: str) -> list[str]:
     return [name for name in sys.modules if name.split(".")[0] == package]
 
 
-def _serve(control: socket.socket) -> Callable[[], object] | None:
+def _serve(control: socket.socket, listener: socket.socket) -> Callable[[], object] | None:
     """Fork for each request. Returns in a child with what it is to do, in the end with None."""
     woken, waker = socket.socketpair()
     waker.setblocking(False)
@@ -117,17 +120,21 @@ def _serve(control: socket.socket) -> Callable[[], object] | None:
     signal.set_wakeup_fd(waker.fileno())
     statuses: dict[int, int] = {}  # by pid, the pipe in which its end is told
     with selectors.DefaultSelector() as selector:
-        selector.register(control, selectors.EVENT_READ)
-        selector.register(woken, selectors.EVENT_READ)
+        for opened in (control, listener, woken):
+            selector.register(opened, selectors.EVENT_READ)
         while True:
             ready = {key.fileobj for key, _ in selector.select()}
             if woken in ready:
                 woken.recv(4096)
                 _tell_ends(statuses)
-            if control not in ready:
+            if control in ready:
+                asking = control
+            elif listener in ready:
+                asking, _ = listener.accept()
+            else:
                 continue
-            message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 4)
-            if not message:
+            message, descriptors, _, _ = socket.recv_fds(asking, MESSAGE_BYTES, 4)
+            if not message and asking is control:
                 return None
             *streams, status = descriptors
             pid = os.fork()
@@ -136,15 +143,18 @@ def _serve(control: socket.socket) -> Callable[[], object] | None:
             statuses[pid] = status
             for descriptor in streams:
                 os.close(descriptor)
+            if asking is not control:
+                asking.close()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, before)
     for descriptor in (status, *statuses.values()):
         os.close(descriptor)
-    woken.close()
-    waker.close()
+    for opened in (woken, waker, listener):
+        opened.close()
     request = json.loads(message)
     _take_over(request, streams)
-    control.send(str(os.getpid()).encode())
+    asking.send(str(os.getpid()).encode())
+    asking.close()
     control.close()
     return lambda: runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 

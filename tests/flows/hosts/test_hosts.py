@@ -20,14 +20,14 @@ from tests.command_line import (
 )
 from tests.flows.conftest import SHUFFLE
 from tests.servers.browser import browser_page, find_browser
-from tests.servers.prefect.worker import FINAL, ON_HOSTS, Cluster, cluster
+from tests.servers.prefect.worker import FINAL, ON_HOSTS, PARENTS, Cluster, cluster
 
 
 @pytest.fixture(scope="module")
 def hosts(
     api_url: str, served: CommandLine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """Two hosts, and one for the parent runs."""
+    """Two hosts; one for the parent runs comes with the first that is not at home."""
     folder = tmp_path_factory.mktemp("hosts")
     with cluster(api_url, served.env, folder, hosts=("one", "two")) as made:
         yield made
@@ -52,6 +52,7 @@ class Runs:
 
     def submitted(self) -> "subprocess.Popen[str]":
         """`shardmill submit` one."""
+        self.hosts.start_missing("planner", pool=PARENTS)
         config = self._command.shard_config(self.output, executor=ON_HOSTS, partitions=3)
         return self._command.start(
             "submit", "demo", *(f"{name}={value}" for name, value in config.items())
@@ -157,7 +158,6 @@ def test_a_host_dies(hosts: Cluster, runs: Runs, dataset: Path) -> None:
     hosts.kill(dying)
     hosts.thaw()
     stdout, stderr = output_of(at_home, seconds=PATIENCE_SECONDS)
-    hosts.start(dying)
     assert at_home.returncode == 0, stdout + stderr
     assert_same_dataset(dataset, runs.output)
     states = [one["state_type"] for one in hosts.partitions(runs.latest())]
@@ -172,6 +172,7 @@ class TestMoreStops:
 
     @pytest.fixture
     def runs(self, hosts: Cluster, served: CommandLine, tmp_path: Path) -> Runs:
+        hosts.start_missing("one", "two")
         return Runs(hosts, served, tmp_path / "out")
 
     def test_ctrl_c_of_the_submitter(self, hosts: Cluster, runs: Runs) -> None:
@@ -218,7 +219,7 @@ class TestMoreStops:
         runs.end(work)
         assert hosts.flow_run(runs.latest())["state_type"] == "CRASHED"
 
-        hosts.start("one")
+        hosts.start_missing("one")
         at_home = runs.at_home(partitions=2)  # the same again, to the end
         stdout, stderr = output_of(at_home, seconds=PATIENCE_SECONDS)
         assert at_home.returncode == 0, stdout + stderr

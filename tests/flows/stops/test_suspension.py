@@ -8,7 +8,7 @@ from prefect.flow_runs import resume_flow_run, suspend_flow_run
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.command_line import CommandLine, assert_same_dataset, wait_for
-from tests.servers.prefect.worker import ON_HOSTS, PARENTS, cluster
+from tests.servers.prefect.worker import ON_HOSTS, cluster
 
 END_SECONDS = 200.0  # some seconds on an idle machine
 
@@ -26,7 +26,6 @@ def test_a_suspended_run_goes_on_after_resume(
         temporary_settings({PREFECT_API_URL: api_url}),
         cluster(api_url, slow.env, tmp_path / "host") as hosts,
     ):
-        hosts.start("planner", pool=PARENTS)
         if executor != "here":
             hosts.start("one")
         run = hosts.shard(slow, output, executor=executor, partitions=2)

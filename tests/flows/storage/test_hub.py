@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.command_line import CommandLine, assert_same_text, wait_for
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.prefect.database import give_database
 from tests.servers.storage.swift import OWNER, SwiftServer, aws_environment, download_all, is_held
-from tests.test_readme import blocks, here
+from tests.test_readme import blocks, here, search_path
 
 
 @pytest.fixture(scope="module")
@@ -114,11 +113,10 @@ def test_the_commands_of_the_documents(online: CommandLine, bucket: str, tmp_pat
     assert script.startswith(short)
     script = script.replace("HuggingFaceFW/fineweb-edu", "org/text")
     script = here(script.replace("s3://bucket", f"s3://{bucket}"), online.tokenizer)
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ended = subprocess.run(
         ["bash", "-euxc", script],
         cwd=tmp_path,
-        env={**online.env, "PATH": programs},
+        env={**online.env, "PATH": search_path()},
         capture_output=True,
         text=True,
         check=False,

@@ -1,12 +1,12 @@
-"""Prefect's database as its migrations make it: a dozen seconds of work, done once a test run."""
+"""Prefect's database as its migrations make it: a dozen seconds of work, done once and kept."""
 
 import os
 import shutil
-import subprocess
-import sys
+from importlib.metadata import version
 from pathlib import Path
 
-from tests.servers import shared
+from tests.servers.environments import made_once
+from tests.warm import start_module
 
 _FILE = "prefect.db"
 
@@ -15,21 +15,26 @@ def give_database(home: Path) -> None:
     """Put a migrated SQLite database into a Prefect home that has none."""
     if not (home / _FILE).exists():
         home.mkdir(parents=True, exist_ok=True)
-        shutil.copy(shared.folder("migrated", _migrate) / _FILE, home)
+        made = made_once(f"prefect-database-{version('prefect')}", _migrate)
+        shutil.copy(made / _FILE, home)
 
 
 def _migrate(home: Path) -> None:
+    shutil.rmtree(home, ignore_errors=True)  # what an earlier one left that was broken off
+    home.mkdir()
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")
     }
-    subprocess.run(
-        [sys.executable, "-P", "-m", "prefect", "server", "database", "upgrade", "--yes"],
-        env={
+    command = start_module(
+        "prefect",
+        ["server", "database", "upgrade", "--yes"],
+        {
             **environment,
             "PREFECT_HOME": str(home),
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
         },
-        check=True,
-        stdout=subprocess.DEVNULL,
     )
+    with command:
+        stdout, stderr = command.communicate()
+    assert command.returncode == 0, stdout + stderr

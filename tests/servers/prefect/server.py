@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 
 from tests.servers.prefect.database import give_database
+from tests.warm import start_module
 
 START_SECONDS = 240  # some ten on an idle machine
 
@@ -53,7 +53,7 @@ class PrefectServer:
         self._home = home
         self._port = free_port()
         self._settings = settings
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[str] | None = None
 
     @property
     def url(self) -> str:
@@ -66,9 +66,10 @@ class PrefectServer:
             give_database(self._home)
         log = self._home / "server.log"
         with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", "127.0.0.1"],
-                env=os.environ
+            self._process = start_module(
+                "prefect",
+                ["server", "start", "--host", "127.0.0.1"],
+                os.environ
                 | {
                     "PREFECT_HOME": str(self._home),
                     "PREFECT_SERVER_API_PORT": str(self._port),
@@ -76,9 +77,8 @@ class PrefectServer:
                     "DO_NOT_TRACK": "1",
                     **self._settings,
                 },
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
+                new_session=True,
+                log=out,
             )
         _wait_until_healthy(self.url, self._process, log)
 
@@ -126,7 +126,7 @@ def prefect_server(home: Path) -> Iterator[str]:
         server.stop()
 
 
-def _wait_until_healthy(url: str, server: "subprocess.Popen[bytes]", log: Path) -> None:
+def _wait_until_healthy(url: str, server: "subprocess.Popen[str]", log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         assert server.poll() is None, log.read_text()

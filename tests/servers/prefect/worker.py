@@ -16,6 +16,7 @@ import psutil
 
 from tests.command_line import CommandLine, workers_of
 from tests.servers.prefect.server import ask
+from tests.warm import start_module
 
 ROOT = Path(__file__).parents[3]
 DEPLOYMENTS = ROOT / "deployments" / "prefect.yaml"
@@ -38,20 +39,14 @@ class Cluster:
     api: str
     env: Mapping[str, str]
     folder: Path
-    hosts: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    hosts: dict[str, "subprocess.Popen[str]"] = field(default_factory=dict)
 
     def prefect(self, *arguments: str) -> str:
         """Run a command of Prefect's; returns what it said."""
-        ended = subprocess.run(
-            [sys.executable, "-P", "-m", "prefect", *arguments],
-            env=self.env,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
+        with start_module("prefect", arguments, self.env, folder=ROOT) as command:
+            stdout, stderr = command.communicate()
+        assert command.returncode == 0, stdout + stderr
+        return stdout
 
     def ask(self, path: str, **body: Any) -> Any:
         """A question to the server, asked again where it is busy or away."""
@@ -67,18 +62,29 @@ class Cluster:
         """
         scratch = self.folder / name
         scratch.mkdir(exist_ok=True)
+        words = ["worker", "start", "--pool", pool, "--name", name, "--limit", "1"]
+        env = {**self.env, "TMPDIR": str(scratch)}
         with (self.folder / f"{name}.log").open("ab") as log:
+            if not prefix:
+                self.hosts[name] = start_module(
+                    "prefect", words, env, new_session=True, folder=scratch, log=log
+                )
+                return
             self.hosts[name] = subprocess.Popen(
-                [
-                    *(*prefix, sys.executable, "-P", "-m", "prefect", "worker", "start"),
-                    *("--pool", pool, "--name", name, "--limit", "1"),
-                ],
-                env={**self.env, "TMPDIR": str(scratch)},
+                [*prefix, sys.executable, "-P", "-m", "prefect", *words],
+                env=env,
                 cwd=scratch,
                 stdout=log,
                 stderr=log,
+                text=True,
                 start_new_session=True,
             )
+
+    def start_missing(self, *names: str, pool: str = HOSTS) -> None:
+        """Start those of these hosts that do not run."""
+        for name in names:
+            if name not in self.hosts:
+                self.start(name, pool=pool)
 
     def processes(self, name: str) -> list[psutil.Process]:
         """All processes of a host, its worker first."""
@@ -157,7 +163,11 @@ class Cluster:
         return str(made["id"])
 
     def shard(self, command: CommandLine, output: Path | str, **options: object) -> str:
-        """Have the deployment shard a command's files on hosts; returns the id of the flow run."""
+        """Have the deployment shard a command's files on hosts; returns the id of the flow run.
+
+        The first one starts a host for parent runs.
+        """
+        self.start_missing("planner", pool=PARENTS)
         config = command.shard_config(output, **{"executor": ON_HOSTS, **options})
         return self.run("shard-dataset/demo", {"config": config})
 
@@ -201,7 +211,7 @@ def cluster(
         api: URL of the server.
         env: of everything that runs.
         folder: for logs, and for each host's scratch.
-        hosts: to start at once, and with them one for the parent runs.
+        hosts: to start at once.
     """
     made = Cluster(
         api,
@@ -221,10 +231,7 @@ def cluster(
         made.prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(DEPLOYMENTS))
     with ExitStack() as stack:
         stack.callback(lambda: [made.stop(name) for name in list(made.hosts)])
-        if hosts:
-            made.start("planner", pool=PARENTS)
-        for name in hosts:
-            made.start(name)
+        made.start_missing(*hosts)
         yield made
 
 

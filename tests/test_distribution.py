@@ -1,0 +1,17 @@
+"""Which process of a test run takes which files."""
+
+from tests.distribution import GROUPS, SERVED, group_of, next_group
+
+
+def test_a_process_beyond_the_cores_leaves_what_uses_the_server_to_the_others() -> None:
+    waiting = ["hosts", "tests/flows/test_shard.py", "tests/tasks/test_x.py"]
+    assert next_group(waiting, served=True) == "hosts"
+    assert next_group(waiting, served=False) == "tests/tasks/test_x.py"
+    assert next_group(waiting[:2], served=False) is None
+
+
+def test_groups_stay_together_and_use_the_server_as_a_whole_or_not_at_all() -> None:
+    for name, files in GROUPS.items():
+        assert {group_of(f"{file}::test[a::b]") for file in files} == {name}
+        alone = {file.startswith(SERVED) for file in files}
+        assert alone == {name.startswith(SERVED)}
