@@ -1,8 +1,6 @@
 """The dataset under every loader that training uses, and what it refuses."""
 
 import pickle
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -52,21 +50,6 @@ def test_it_uses_no_named_shared_memory(open_raw, monkeypatch) -> None:
         dataset = open_raw()
         assert len(tokens_of(StreamingTokenLoader(dataset, num_workers=workers))) == 146
         assert len(tokens_of(DataLoader(dataset, batch_size=4, num_workers=workers))) == 146
-
-
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    code = (
-        "import sys, streaming_ext.dataset.formats.mds, streaming_ext.dataset.manifest;"
-        "heavy = {'torch', 'streaming', 'prefect', 'transformers'} & set(sys.modules);"
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
-    code = (
-        "import sys; from streaming_ext import StreamingTokenDataset;"
-        "heavy = {'prefect', 'tasks', 'flows', 'gigatoken'} & set(sys.modules);"
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
 
 
 def prefetching() -> list[threading.Thread]:
