@@ -1,0 +1,247 @@
+"""Documents of token sets: cut by end-of-text ids and by formats, over pieces and files."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming_ext.errors import SourceError
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.local_bytes import local_bytes
+from streaming_ext.text.documents.options import ReadOptions, TokenSetName
+from streaming_ext.text.sources import SourceFile, by_numbers
+from streaming_ext.text.sources.local import hash_file, identify
+from tests.streaming_ext.text.token_sets.writing import (
+    EOT,
+    Documents,
+    options,
+    read,
+    tell_litdata,
+    write_litdata,
+    write_llmc,
+    write_mds,
+    write_megatron,
+    write_tar,
+)
+
+
+def by_hand(ids: list[int], starts: list[int]) -> list[tuple[int, list[int]]]:
+    """Place and ids of each document of a stream, one id after another."""
+    found: list[tuple[int, list[int]]] = []
+    fresh = True
+    for place, token in enumerate(ids):
+        fresh = fresh or place in starts
+        if token != EOT and fresh:
+            found.append((place, []))
+        if token != EOT:
+            found[-1][1].append(token)
+        fresh = token == EOT
+    return found
+
+
+some_ids = st.lists(st.sampled_from([1, 2, 3, EOT]), min_size=1, max_size=40)
+
+
+@settings(max_examples=20, deadline=None)
+@given(ids=some_ids, cut=st.data())
+def test_documents_of_pieces_of_files(
+    tmp_path_factory: pytest.TempPathFactory, ids: list[int], cut: st.DataObject
+) -> None:
+    """Each document stands in the piece of the file in which it begins, whole."""
+    folder = tmp_path_factory.mktemp("set")
+    if EOT not in ids:
+        ids[0] = EOT
+    size = cut.draw(st.integers(1, len(ids)))
+    files = [ids[at : at + size] for at in range(0, len(ids), size)]
+    expected = by_hand(ids, [])
+    for number, held in enumerate(files):
+        write_llmc(folder / f"x_{number:03}.bin", held)
+    for number in range(len(files)):
+        path = folder / f"x_{number:03}.bin"
+        end = path.stat().st_size
+        places = sorted({0, end, *cut.draw(st.lists(st.integers(0, end), max_size=3))})
+        for span in pairwise(places):
+            first, last = (max(0, -(-(place - 1024) // 2)) + number * size for place in span)
+            own = [found for place, found in expected if first <= place < last]
+            assert read(path, options("llmc"), span) == own
+            check_needed(path, options("llmc"), span, own)
+
+
+@settings(max_examples=20, deadline=None)
+@given(ids=some_ids, cut=st.data())
+def test_documents_that_the_format_tells(
+    tmp_path_factory: pytest.TempPathFactory, ids: list[int], cut: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("set")
+    inner = cut.draw(st.lists(st.integers(1, max(1, len(ids) - 1)), max_size=4))
+    starts = sorted({0, *(place for place in inner if place < len(ids))})
+    path = write_megatron(folder / "x", ids, starts)
+    expected = by_hand(ids, starts)
+    assert read(path, options("megatron")) == [found for _, found in expected]
+    middle = cut.draw(st.integers(0, 2 * len(ids)))
+    for span in ((0, middle), (middle, 2 * len(ids))):
+        own = [found for place, found in expected if span[0] <= 2 * place < span[1]]
+        assert read(path, options("megatron"), span) == own
+        check_needed(path, options("megatron"), span, own)
+
+
+def check_needed(
+    path: Path, chosen: ReadOptions, span: tuple[int, int], expected: Documents
+) -> None:
+    """What pins a piece covers all that its documents are made of: the rest may be anything."""
+    data = path.read_bytes()
+    with local_bytes(path, name=str(path)) as file:
+        ranges = format_of(str(path), chosen).needed(file, chosen, span)
+    kept = bytearray(b"\x05\0" * (len(data) // 2 + 1))[: len(data)]
+    assert list(ranges) == sorted(ranges)
+    for start, end in ranges:
+        kept[start:end] = data[start:end]
+    path.write_bytes(kept)
+    found = read(path, chosen, span)
+    path.write_bytes(data)
+    assert found == expected
+
+
+def test_rows_of_tars_go_on_from_tar_to_tar(tmp_path: Path) -> None:
+    rows = [[1, 2, 9, 3], [4, 4, 4, 4], [5, 9, 6, 9], [9, 9, 9, 9]]
+    for number in range(2):
+        write_tar(
+            tmp_path / f"x-{number:06}.tar",
+            {f"{row}.npy": np.array(rows[row], "<u4") for row in (2 * number, 2 * number + 1)},
+        )
+    first, second = (tmp_path / f"x-{number:06}.tar" for number in range(2))
+    assert read(first, options("webdataset")) == [[1, 2], [3, 4, 4, 4, 4, 5]]
+    assert read(second, options("webdataset")) == [[6]]
+    told = options("webdataset", rows="documents")
+    assert read(first, told) == [[1, 2], [3], [4, 4, 4, 4]]
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tgz"])
+def test_tars_that_are_packed(tmp_path: Path, suffix: str) -> None:
+    for number, ids in enumerate([[1, 2], [3, 9, 4, 9]]):
+        plain = write_tar(tmp_path / "x.tar", {"a.npy": ids})
+        packed = pa.Codec("gzip").compress(plain.read_bytes(), asbytes=True)
+        (tmp_path / f"x-{number}{suffix}").write_bytes(packed)
+    assert read(tmp_path / f"x-0{suffix}", options("webdataset")) == [[1, 2, 3]]
+    assert read(tmp_path / f"x-1{suffix}", options("webdataset")) == [[4]]
+
+
+@pytest.mark.parametrize("name", ["llmc", "webdataset"])
+def test_the_ids_of_a_neighbour_that_belong_to_a_file_pin_it(
+    tmp_path: Path, name: TokenSetName
+) -> None:
+    """A document goes on in the next file, which then decides what the first one gives."""
+
+    def write(number: int, ids: list[int]) -> Path:
+        if name == "llmc":
+            return write_llmc(tmp_path / f"x_{number}.bin", ids)
+        return write_tar(tmp_path / f"x-{number}.tar", {"a.npy": ids})
+
+    def version(span: tuple[int, int] | None = None) -> str:
+        source = SourceFile(url=str(one), size=one.stat().st_size)
+        return identify(source, one, span=span, options=options(name)).version
+
+    one = write(1, [9, 1, 2])
+    alone = version()
+    assert alone == f"xxh128:{hash_file(one)}"
+    write(2, [3, 4, 9, 5])
+    before = version()
+    pieces = [(0, 1028), (1028, 1030)] if name == "llmc" else []  # both end in that document
+    of_pieces = [version(span) for span in pieces]
+    write(2, [3, 4, 9, 6])
+    assert version() == before
+    write(2, [3, 5, 9, 6])
+    assert len({version(), before, alone}) == 3
+    assert not {version(span) for span in pieces} & {*of_pieces}
+    write(2, [9, 5, 9, 6])
+    before = version()
+    write(0, [9, 7])  # and what the first one begins with belongs to that before it
+    assert version() != before
+
+
+def test_a_neighbour_that_nothing_goes_on_in_pins_nothing(tmp_path: Path) -> None:
+    one = write_llmc(tmp_path / "x_1.bin", [9, 1, 2, 9])
+    source = SourceFile(url=str(one), size=one.stat().st_size)
+    alone = identify(source, one, options=options("llmc")).version
+    write_llmc(tmp_path / "x_2.bin", [9, 3, 4, 9])
+    assert identify(source, one, options=options("llmc")).version == alone
+
+
+@pytest.mark.parametrize("name", ["llmc", "webdataset"])
+def test_a_file_that_is_lost_between_two_is_named(tmp_path: Path, name: TokenSetName) -> None:
+    suffix = ".bin" if name == "llmc" else ".tar"
+    paths = [tmp_path / f"x_{number:06}{suffix}" for number in (9, 10, 12)]
+    for path, ids in zip(paths, [[9, 1, 2], [3, 9, 4], [5, 9, 6]], strict=True):
+        if name == "llmc":
+            write_llmc(path, ids)
+        else:
+            write_tar(path, {"a.npy": ids})
+    assert read(paths[0], options(name))[0] == [1, 2, 3]
+    for path in paths[1:]:
+        with pytest.raises(SourceError, match=rf"x_000011\{suffix}: the file is not there"):
+            read(path, options(name))
+
+
+def test_a_lost_tar_costs_nothing_where_samples_are_whole_documents(tmp_path: Path) -> None:
+    paths = [tmp_path / f"x-{number}.tar" for number in (1, 3)]
+    for path in paths:
+        write_tar(path, {"a.npy": [3, 9], "b.npy": [4, 9]})
+    told = options("webdataset", rows="documents")
+    for path in paths:
+        assert read(path, told) == [[3], [4]]
+        source = SourceFile(url=str(path), size=path.stat().st_size)
+        assert identify(source, path, options=told).version == f"xxh128:{hash_file(path)}"
+
+
+def test_an_index_of_mds_counts_what_its_shard_holds_and_pins_it(tmp_path: Path) -> None:
+    path = write_mds(tmp_path)
+    assert read(path, options("mds")) == [[1, 2, 3], [4, 5, 6], [7, 8, 1]]
+    source = SourceFile(url=str(path), size=path.stat().st_size)
+    before = identify(source, path, options=options("mds")).version
+    write_mds(tmp_path, samples=2)
+    with pytest.raises(SourceError, match=r"mds: holds 3 samples, the index says 2"):
+        read(path, options("mds"))
+    index = tmp_path / "index.json"
+    write_mds(tmp_path)
+    index.write_text(index.read_text().replace("uint16:4", "uint32:2"))
+    assert identify(source, path, options=options("mds")).version != before
+
+
+def test_items_of_other_types(tmp_path: Path) -> None:
+    path = write_litdata(tmp_path, [[1, 2], [3, 9], [4, 9, 5]], "<i8")
+    assert read(path, options("litdata")) == [[1, 2], [3], [4], [5]]
+
+
+@pytest.mark.parametrize(("code", "dtype"), [(15, "<i4"), (16, "<i4"), (17, "<i8"), (18, "<i8")])
+def test_items_that_were_tensors(tmp_path: Path, code: int, dtype: str) -> None:
+    """As litGPT and most users of `TokensLoader` write them."""
+    path = write_litdata(tmp_path, [[1, 2, 9], [3, 4]], dtype)
+    tell_litdata(tmp_path, f"no_header_tensor:{code}")
+    assert read(path, options("litdata")) == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "zstd:9"])
+def test_a_chunk_that_is_compressed(tmp_path: Path, codec: str) -> None:
+    path = write_litdata(tmp_path, [[1, 2, 9], [3, 4]])
+    tell_litdata(tmp_path, "no_header_numpy:5", codec)
+    packed = pa.Codec("zstd").compress(path.read_bytes(), asbytes=True)
+    path.write_bytes(packed)
+    assert read(path, options("litdata")) == [[1, 2], [3, 4]]
+    path.write_bytes(packed[:-3])
+    with pytest.raises(SourceError, match=r"chunk-0-0\.bin: .* Copy it again"):
+        read(path, options("litdata"))
+
+
+def test_documents_that_begin_with_the_end_of_text(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    np.array([9, 1, 2, 9, 9, 3], "<u2").tofile(path)
+    assert read(path, options("nanogpt")) == [[1, 2], [3]]
+
+
+def test_numbers_in_names_count() -> None:
+    names = ["c-10-2", "c-2-10", "c-2-9", "c-02-9", "b", "c"]
+    assert sorted(names, key=by_numbers) == ["b", "c", "c-02-9", "c-2-9", "c-2-10", "c-10-2"]

@@ -1,0 +1,246 @@
+"""Files of token sets that are damaged, of another type or no such files: one error each."""
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext.errors import ShardmillError, SourceError, UsageError
+from streaming_ext.stock import streaming
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.options import IdOptions, ReadOptions, TokenSetName
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from streaming_ext.text.token_sets.files.set_file import set_file
+from streaming_ext.text.token_sets.llmc import LlmcSet
+from tests.streaming_ext.text.token_sets.writing import (
+    bare,
+    llmc,
+    megatron,
+    options,
+    read,
+    tell_litdata,
+    write_litdata,
+    write_llmc,
+    write_mds,
+    write_tar,
+)
+
+
+def nested_index(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
+    def nested(folder: Path) -> Path:
+        path = make(folder)
+        (folder / "index.json").write_text("[" * 200_000)
+        return path
+
+    return nested
+
+
+def tar_of_head(head: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        data = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode()
+        path = folder / "x.tar"
+        with tarfile.open(path, "w") as tar:
+            member = tarfile.TarInfo("a.npy")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+        return path
+
+    return make
+
+
+def npy_head(shape: str) -> str:
+    return f"{{'descr': '<u2', 'fortran_order': False, 'shape': ({shape},), }}"
+
+
+def damaged(make: Callable[[Path], Path], suffix: str, change: slice) -> Callable[[Path], Path]:
+    """Without some bytes of a file of a set."""
+
+    def damage(folder: Path) -> Path:
+        path = make(folder)
+        file = next(file for file in folder.iterdir() if file.name.endswith(suffix))
+        data = bytearray(file.read_bytes())
+        del data[change]
+        file.write_bytes(data)
+        return path
+
+    return damage
+
+
+def megatron_outside(folder: Path) -> Path:
+    path = megatron(folder)
+    data = bytearray((folder / "x.idx").read_bytes())
+    data[34 + 8 : 34 + 16] = np.int64(4000).tobytes()
+    (folder / "x.idx").write_bytes(data)
+    return path
+
+
+def megatron_type(code: int) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = megatron(folder)
+        data = bytearray((folder / "x.idx").read_bytes())
+        data[17] = code
+        (folder / "x.idx").write_bytes(data)
+        return path
+
+    return make
+
+
+def nanotron(folder: Path) -> Path:
+    np.array([3, 5], "<u8").tofile(folder / "x.ds.index")
+    return bare([1, 2, 9, 3, 9], name="x.ds")(folder)
+
+
+def litdata_of(form: object) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = write_litdata(folder, [[1, 9]])
+        tell_litdata(folder, form)
+        return path
+
+    return make
+
+
+def litdata_told(**told: Any) -> Callable[[Path], Path]:
+    """A chunk, and an index that tells something else."""
+
+    def make(folder: Path) -> Path:
+        path = write_litdata(folder, [[1, 9]])
+        tell_litdata(folder, "no_header_numpy:5", **told)
+        return path
+
+    return make
+
+
+def tar_of(name: str, array: Any, more: str = "b.npy") -> Callable[[Path], Path]:
+    return lambda folder: write_tar(folder / "x.tar", {name: array, more: array})
+
+
+TAIL, MIDDLE = slice(-1, None), slice(-2, None)
+
+
+WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
+    ("nanogpt", damaged(bare([1, 9]), ".bin", TAIL), "3 bytes are no whole number of uint16"),
+    ("nanogpt", bare([1, 2, 3]), r"no end-of-text id \(9\).*--eot-token"),
+    ("nanogpt", bare([1, 9, 3]), "ends in the middle of a document.*cut short"),
+    ("nanogpt", bare([1, 12, 9]), r"id 12 at place 1 is outside the vocabulary of 10.*--dtype"),
+    ("nanogpt", bare([1, 9] * 40, "<u4"), "all but one of 2 ids are 0.*--dtype uint32"),
+    ("nanogpt", bare([1, 9] * 40, "<i8"), "all but one of 4 ids are 0.*--dtype int64"),
+    ("olmo", bare([1, 9] * 40, "<u4", "x.npy"), "all but one of 4 ids are 0.*--dtype uint32"),
+    ("olmo", lambda folder: _saved(folder / "x.npy"), "made by numpy.save"),
+    ("olmo", bare([1, 2, 9, 3], "<u1", "x.npy"), "ends in the middle of a document"),
+    ("llmc", damaged(llmc, ".bin", MIDDLE), "its head counts 3 ids.*cut short"),
+    ("llmc", bare([1, 9]), "does not begin as files of llm.c do.*nanogpt"),
+    ("megatron", damaged(megatron, ".bin", MIDDLE), "8 bytes, but x.idx points to 10"),
+    ("megatron", damaged(megatron, ".idx", TAIL), "2 sequences and 3 places.*cut short"),
+    ("megatron", megatron_outside, "sequences do not lie one behind the other"),
+    ("megatron", megatron_type(6), "version 1 with ids of type 6"),
+    ("megatron", megatron_type(4), "10 bytes, but x.idx points to 20|do not lie one behind"),
+    ("megatron", bare([1, 9]), "no x.idx beside it.*nanogpt"),
+    ("nanotron", damaged(nanotron, ".ds", MIDDLE), "8 bytes, but its index tells of 5 ids"),
+    ("nanotron", damaged(nanotron, ".index", TAIL), "15 bytes are no whole number of places"),
+    ("nanotron", bare([1, 9], name="x.ds"), "x.ds.index: the file is gone"),
+    ("litdata", damaged(lambda f: write_litdata(f, [[1, 9]]), ".bin", TAIL), "15 bytes, in which"),
+    ("litdata", bare([1, 9]), "no index.json beside it"),
+    ("litdata", litdata_of("no_header_numpy:five"), "chunks of 'no_header_numpy:five'"),
+    ("litdata", litdata_of("no_header_tensor:11"), "chunks of 'no_header_tensor:11'"),
+    ("litdata", litdata_told(chunks=3), r"lists chunk-0-1.bin and more, which is not there"),
+    ("litdata", litdata_told(chunks=0), r"index.json does not list it. Leave it out"),
+    ("litdata", litdata_told(dim=None), r"for PyTreeLoader\. .*item_loader=TokensLoader"),
+    ("litdata", litdata_of(5), "chunks of 5, compressed with None; chunks of ids"),
+    ("webdataset", damaged(tar_of("a.npy", [1, 9]), ".tar", slice(700, None)), "cut short"),
+    ("webdataset", tar_of("a.npy", [1, 9], more="a.ids.npy"), "sample a holds several .npy"),
+    ("webdataset", tar_of("a.txt", [1, 9], more="b.txt"), "no sample with ids as .npy"),
+    ("webdataset", tar_of("a.npy", [[1.5]]), "2 dimensions of float64"),
+    ("mds", bare([1, 9], name="shard.00000.mds"), "no index.json beside it or above"),
+    ("mds", lambda folder: write_mds(folder, hashes=[]), "hashes are .., expected an object"),
+    ("mds", lambda folder: write_mds(folder, hashes={"xxh128": 5}), "5 is no xxh128"),
+    ("mds", nested_index(write_mds), "no MDS index of tokens"),
+    ("litdata", nested_index(lambda f: write_litdata(f, [[1, 9]])), "no index of litData"),
+    *(
+        ("webdataset", tar_of_head(head), r"a\.npy: no array")
+        for head in ("((((", npy_head("1099511627776"), npy_head("-5"), npy_head("9" * 20))
+    ),
+]
+
+
+def _saved(path: Path) -> Path:
+    np.save(path, np.array([1, 9], "<u1"))
+    return path
+
+
+@pytest.mark.parametrize(("name", "make", "words"), WRONG)
+def test_what_is_wrong_with_a_file_is_one_error(
+    tmp_path: Path, name: TokenSetName, make: Callable[[Path], Path], words: str
+) -> None:
+    """Where a look tells it before any work, by that; else by reading."""
+    path = make(tmp_path)
+    chosen, state = options(name), path.stat()
+    source = SourceFileBytes(SourceFile(url=str(path), size=state.st_size))
+
+    def look_and_read() -> None:
+        format_of(str(path), chosen).look(source, chosen)
+        read(path, chosen)
+
+    with pytest.raises(ShardmillError, match=words) as raised:
+        look_and_read()
+    assert isinstance(raised.value, SourceError | UsageError)
+    assert str(path.parent) in str(raised.value)
+
+
+@pytest.mark.parametrize("asked", ["uint16", "int32", "uint32"])
+def test_a_type_that_is_too_small_is_refused(tmp_path: Path, asked: str) -> None:
+    """What does not tell the type itself would be read as ids with zeros between them."""
+    path = bare([1, 2, 3, 9] * 40, "<i8")(tmp_path)
+    chosen = options("nanogpt", dtype=asked)
+    with pytest.raises(UsageError, match="Pass --dtype int64"):
+        format_of(str(path), chosen).look(
+            SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size)), chosen
+        )
+    with streaming.MDSWriter(out=str(tmp_path / "mds"), columns={"tokens": "bytes"}) as writer:
+        for _ in range(20):
+            writer.write({"tokens": np.array([1, 2, 3, 9] * 4, "<i8").tobytes()})
+    shard = tmp_path / "mds/shard.00000.mds"
+    with pytest.raises(SourceError, match=r"mds: all but one of . ids are 0.* --dtype int64"):
+        read(shard, options("mds", dtype=asked))
+    assert read(shard, options("mds", dtype="int64")) == [[1, 2, 3]] * 80
+    with pytest.raises(UsageError, match=r"index\.json: .*do not tell the type.*--dtype\): int64"):
+        read(shard, options("mds"))
+
+
+def test_rows_that_are_filled_up_with_0_are_no_wider_ids(tmp_path: Path) -> None:
+    path = bare([1, 2, 1, *[0] * 97])(tmp_path)
+    chosen = ReadOptions(ids=IdOptions(set_format="nanogpt", eot_id=0, vocab_size=10))
+    source = SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
+    assert format_of(str(path), chosen).look(source, chosen) is None
+    assert read(path, chosen) == [[1, 2, 1]]
+    path = bare([1, 0, 1, *[0] * 97])(tmp_path)
+    assert format_of(str(path), chosen).look(source, chosen) is None
+
+
+@pytest.mark.parametrize("name", ["llmc", "olmo"])
+def test_a_file_that_cannot_be_opened_is_one_error(tmp_path: Path, name: TokenSetName) -> None:
+    """What is no file, and yet has a size."""
+    path = tmp_path / ("x_0.bin" if name == "llmc" else "x.npy")
+    path.mkdir()
+    assert path.stat().st_size % 2 == 0
+    with pytest.raises(SourceError, match=rf"{path.name}: cannot be read: Is a directory"):
+        read(path, options(name))
+
+
+def test_a_document_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streaming_ext.text.token_sets.token_set.MAX_TEXT_BYTES", 40)
+    path = write_llmc(tmp_path / "x_0.bin", [9, *[1] * 30])
+    with pytest.raises(SourceError, match=r"no end-of-text id in .* ids one behind the other"):
+        read(path, options("llmc"))
+    with pytest.raises(SourceError, match=r"no end-of-text id in .* ids one behind the other"):
+        read(path, options("llmc"), (0, 1030))
+    assert LlmcSet().neighbour(set_file(path, str(path)), 1, chosen_ids(options("llmc"))) is None
+
+
+def chosen_ids(chosen: ReadOptions) -> IdOptions:
+    assert chosen.ids is not None
+    return chosen.ids

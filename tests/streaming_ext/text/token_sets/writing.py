@@ -1,0 +1,132 @@
+"""Small files of token sets, written by hand from their formats, and how tests read them."""
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.documents.options import IdOptions, ReadOptions, TokenSetName
+from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
+
+EOT = 9
+
+
+Documents = list[list[int]]
+
+
+def options(name: TokenSetName, **more: Any) -> ReadOptions:
+    return ReadOptions(ids=IdOptions(set_format=name, eot_id=EOT, vocab_size=10, **more))
+
+
+def read(
+    path: Path, chosen: ReadOptions, span: tuple[int, int] | None = None, batch_bytes: int = 20
+) -> Documents:
+    """The documents of a file, read in batches of five ids."""
+    found: Documents = []
+    row = 0
+    for batch in format_of(str(path), chosen).read(
+        path, chosen, span=span, batch_bytes=batch_bytes
+    ):
+        encoded = IdsAsTheyAre().encode(batch.texts)
+        assert batch.rows.tolist() == list(range(row, row + batch.num_rows))
+        assert batch.nulls == 0
+        row += batch.num_rows
+        found += [ids.tolist() for ids in np.split(encoded.ids, encoded.offsets[1:-1])]
+    return found
+
+
+def write_llmc(path: Path, ids: list[int]) -> Path:
+    head = np.zeros(256, "<i4")
+    head[:3] = 20240520, 1, len(ids)
+    path.write_bytes(head.tobytes() + np.array(ids, "<u2").tobytes())
+    return path
+
+
+def write_megatron(prefix: Path, ids: list[int], starts: list[int]) -> Path:
+    """Documents that begin at some places, each of them one sequence."""
+    lengths = np.diff([*starts, len(ids)])
+    head = b"MMIDIDX\0\0" + np.uint64(1).tobytes() + bytes([8])
+    head += np.array([len(starts), len(starts) + 1], "<u8").tobytes()
+    offsets = 2 * np.array(starts)
+    numbers = np.arange(len(starts) + 1)
+    pieces = (lengths.astype("<i4"), offsets.astype("<i8"), numbers.astype("<i8"))
+    prefix.with_suffix(".idx").write_bytes(head + b"".join(each.tobytes() for each in pieces))
+    np.array(ids, "<u2").tofile(prefix.with_suffix(".bin"))
+    return prefix.with_suffix(".bin")
+
+
+def write_tar(path: Path, members: dict[str, Any]) -> Path:
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, array in members.items():
+            data = io.BytesIO()
+            np.save(data, array)
+            told = tarfile.TarInfo(name)
+            told.size = data.tell()
+            data.seek(0)
+            tar.addfile(told, data)
+    return path
+
+
+def write_litdata(folder: Path, documents: Documents, dtype: str = "<u2") -> Path:
+    lengths = [len(ids) for ids in documents]
+    head = 4 * (len(documents) + 2)
+    places = head + np.dtype(dtype).itemsize * np.cumsum([0, *lengths])
+    data = np.array([len(documents), *places], "<u4").tobytes()
+    data += np.concatenate(documents).astype(dtype).tobytes()
+    path = folder / "chunk-0-0.bin"
+    path.write_bytes(data)
+    code = {"<u2": 5, "<u4": 6, "<i4": 2, "<i8": 3}[dtype]
+    tell_litdata(folder, f"no_header_numpy:{code}")
+    return path
+
+
+def tell_litdata(
+    folder: Path,
+    form: object,
+    compression: str | None = None,
+    *,
+    chunks: int = 1,
+    dim: int | None = 5,
+) -> None:
+    told = {
+        "chunks": [{"filename": f"chunk-0-{number}.bin", "dim": dim} for number in range(chunks)],
+        "config": {"compression": compression, "data_format": [form]},
+    }
+    (folder / "index.json").write_text(json.dumps(told))
+
+
+def write_mds(folder: Path, *, samples: int = 3, kind: str = "uint16:4", **more: Any) -> Path:
+    columns = json.dumps({"column_encodings": [f"ndarray:{kind}"]}).encode()
+    head = 4 + 4 * 4 + len(columns)
+    ids = np.array([1, 2, 3, 9, 4, 5, 6, 9, 7, 8, 1, 9], "<u2")
+    places = np.array([3, *(head + 8 * n for n in range(4))], "<u4")
+    data = places.tobytes() + columns + ids.tobytes()
+    path = folder / "shard.00000.mds"
+    path.write_bytes(data)
+    raw = {"basename": path.name, "bytes": len(data), "hashes": {}} | more
+    entry = {"format": "mds", "column_names": ["tokens"], "column_encodings": [f"ndarray:{kind}"],
+             "column_sizes": [8], "compression": None, "hashes": [], "raw_data": raw,
+             "zip_data": None, "samples": samples}  # fmt: skip
+    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": [entry]}))
+    return path
+
+
+def bare(ids: list[int], dtype: str = "<u2", name: str = "x.bin") -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        np.array(ids, dtype).tofile(folder / name)
+        return folder / name
+
+    return make
+
+
+def megatron(folder: Path) -> Path:
+    return write_megatron(folder / "x", [1, 2, 9, 3, 4], [0, 3])
+
+
+def llmc(folder: Path) -> Path:
+    return write_llmc(folder / "x_000.bin", [9, 1, 2])
