@@ -31,6 +31,12 @@ def memory_limit() -> int:
     return size
 
 
+def within_memory(size: int) -> int:
+    """So many bytes, or fewer where they would be more than a quarter of what a worker may take."""
+    limit = memory_limit()
+    return min(size, limit // 4) if limit else size
+
+
 def limit_memory() -> None:
     """Let allocations beyond the limit fail; only Linux can tell private memory from mapped files.
 

@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
@@ -13,19 +14,23 @@ from streaming_ext.dataset.record import SourceIdentity
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shuffled.keys import Ints, key_range
 from streaming_ext.errors import CorruptDatasetError, ScratchError
+from streaming_ext.text.memory import within_memory
 from tasks.core.deduplicate.drops import read_drops
 from tasks.core.deduplicate.left_out import CopiesLeftOut
 from tasks.core.outputs.contract import Memories
 from tasks.core.outputs.part_files import Origins, PartFiles
 from tasks.core.shuffle.range_documents import RangeDocuments, documents_of_range
-from tasks.core.shuffle.run_index import STEP_BYTES, RunIndex
+from tasks.core.shuffle.run_index import RunIndex
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import GatherJob, TokenizedPart
 from tasks.core.workers.messages import JobProgress
 
-_LISTED_BYTES = 2**25  # of ids whose documents are listed at a time
-_LEAST_STEP_BYTES = 2**26  # of runs that are merged at a time
-_READ_BYTES = 2**20  # about, of a run on a disk at a time: its blocks have a sixteenth of that
+_LISTED_BYTES: Final = 2**25  # of ids whose documents are listed at a time
+STEP_BYTES: Final = 512 * 2**20  # of runs that are merged at a time, at most
+_LEAST_STEP_BYTES: Final = 2**26  # the same, of few runs on a disk
+_READ_BYTES: Final = (
+    2**20
+)  # about, of a run on a disk at a time: its blocks have a sixteenth of that
 
 
 def read_index(storage: Storage, file: FileRecord) -> RunIndex:
@@ -69,8 +74,8 @@ def gather_part(
     began = time.monotonic()
     pa.default_memory_pool().release_unused()  # what tokenizing had
     number, folder = job.part.number, Path(job.scratch)
-    most = None if storage.remote else _step_bytes(len(index.parts))
-    steps = index.steps(*key_range(number - job.first, job.parts), most)
+    most = STEP_BYTES if storage.remote else _step_bytes(len(index.parts))
+    steps = index.steps(*key_range(number - job.first, job.parts), within_memory(most))
     copies = CopiesLeftOut(read_drops(storage, job.drops, number - job.first), number, job.spec)
     documents = text_bytes = tokens = 0
     try:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints
 from streaming_ext.errors import CorruptDatasetError
 from tasks.core.shuffle.run_record import Run, RunRecord, heard
 
-STEP_BYTES: Final = 512 * 2**20  # of runs that are merged at a time
 _ROW_BITS = 40  # of a part's rows
 
 
@@ -151,7 +150,7 @@ class RunIndex:
         first = int(self.firsts[run])
         return first, (int(self.firsts[run + 1]) - first).bit_length() - 1
 
-    def steps(self, start: int, end: int, most: int | None = None) -> list[tuple[int, int]]:
+    def steps(self, start: int, end: int, most: int) -> list[tuple[int, int]]:
         """Ranges of keys, end to end, that hold about so many bytes each, or less.
 
         Keys are spread evenly, so a piece of a range holds about its share of the bytes.
@@ -160,7 +159,7 @@ class RunIndex:
         for run, found in enumerate(self.ranges(start, end)):
             width = len(found.counts) << (KEY_BITS - self._first_and_bits(run)[1])
             size += int(found.offsets[-1] - found.offsets[0]) * ((end - start) / width)
-        count = min(max(1, math.ceil(size / (most or STEP_BYTES))), end - start)
+        count = min(max(1, math.ceil(size / most)), end - start)
         edges = [start + (end - start) * step // count for step in range(count + 1)]
         return list(pairwise(edges))
 

@@ -22,6 +22,7 @@ from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints, document_keys
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.kept_values import joined
+from streaming_ext.text.memory import within_memory
 from tasks.core.shuffle.ids_by_document import IdsByDocument
 from tasks.core.shuffle.kept_in_runs import packed
 from tasks.core.shuffle.run_record import Run, run_path, told
@@ -47,9 +48,10 @@ class RunWriter:
             part: number of the part.
             spec: with the seed of the shuffle.
             run_bytes: of a run, at most; a batch of documents that has more is a run of its own.
+                Less where a worker may not take so much.
         """
         self._folder, self._part, self._spec = folder, part, spec
-        self._run_bytes = run_bytes or RUN_BYTES
+        self._run_bytes = within_memory(run_bytes or RUN_BYTES)
         self._dtype = np.dtype(spec.dtype).newbyteorder("<")
         self._room = np.empty(self._run_bytes // self._dtype.itemsize, self._dtype)
         self._begin()

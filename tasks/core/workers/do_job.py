@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import ShardmillError, WorkerDiedError
+from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
@@ -62,9 +63,11 @@ def _serve(line: bytes) -> Answer[Any]:
     except ShardmillError as error:
         return Answer(failure=Failure(error=type(error).__name__, message=str(error)))
     except MemoryError:
-        return Answer(
-            failure=Failure(error=WorkerDiedError.__name__, message="the worker ran out of memory")
+        told = (
+            f"the worker ran out of memory. {MEMORY_VARIABLE} says how much each may take (4GiB "
+            "unless set); fewer --workers share what there is"
         )
+        return Answer(failure=Failure(error=WorkerDiedError.__name__, message=told))
     except Exception:  # noqa: BLE001  the parent raises it, with this traceback
         return Answer(failure=Failure(error="InternalError", message=traceback.format_exc()))
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from streaming_ext.errors import (
     ScratchError,
     StorageError,
 )
+from streaming_ext.text.memory import limit_memory
 from streaming_ext.text.sources import list_sources
 from streaming_ext.trace import trace_step
 from tasks.core.config import ShardConfig
@@ -123,11 +125,26 @@ def test_lists_do_not_hang_on_how_much_is_merged_at_a_time(
     (file,) = (tmp_path / "whole/documents").glob("0*.parquet")
     groups = pq.ParquetFile(file).metadata
     assert [groups.row_group(n).num_rows for n in range(groups.num_row_groups)] == [8] * 11 + [2]
-    monkeypatch.setattr("tasks.core.shuffle.run_index.STEP_BYTES", 20_000)
+    monkeypatch.setattr("tasks.core.shuffle.gather.STEP_BYTES", 20_000)
     for size in ("1KiB", "1MiB"):
         assert (
             hash_of(build(lines, tmp_path / size, vocabulary, part_size=size, **settings)) == wanted
         )
+
+
+def test_in_little_memory(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that may take less than a run of full size has smaller runs, to the same bytes."""
+    wanted = hash_of(build(lines, tmp_path / "plenty", vocabulary))
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    monkeypatch.setenv("SHARDMILL_WORKER_MEMORY", "256MiB")
+    limit_memory()
+    try:
+        found = hash_of(build(lines, tmp_path / "little", vocabulary))
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+    assert found == wanted
 
 
 def test_seed(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
@@ -182,7 +199,7 @@ def test_small_runs(
     monkeypatch.setattr("tasks.core.shuffle.run_writer._TAKEN_BYTES", 1000)
     monkeypatch.setattr("tasks.core.shuffle.gather._LISTED_BYTES", 1000)
     monkeypatch.setattr("tasks.core.shuffle.range_documents._TAKEN_BYTES", 600)
-    monkeypatch.setattr("tasks.core.shuffle.run_index.STEP_BYTES", 2000)
+    monkeypatch.setattr("tasks.core.shuffle.gather.STEP_BYTES", 2000)
     plan, storage = begin(lines, tmp_path / "many", vocabulary)
     tokenize_all(plan, storage)
     assert len(storage.list("shuffle")) > 3 * FILES
