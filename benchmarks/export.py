@@ -5,7 +5,9 @@
 The dataset's shards are compressed, so the bare figure is that of unpacking them with the same
 codec and writing what comes out, by as many processes; with `--compression none`, of `cp`. Its
 time counts from the start of its processes, as that of an export does, and to the end of `sync`:
-what is exported is on disk. One process does it too: more than that gains with a second one, on
+what is exported is on disk. Beside `cp`, which hashes nothing, stands the limit: a loop that copies
+the same bytes through one buffer, hashes what it reads and what it writes, as an export has to, and
+syncs each file. One process does it too: more than that gains with a second one, on
 this machine and its disk, is not to be had for an export either.
 """
 
@@ -38,6 +40,26 @@ with open(output, "wb") as out:
     for shard, size in zip(shards[::2], shards[1::2]):
         data = Path(shard).read_bytes()
         out.write(decompress(data, codec=codec, raw_size=int(size)))
+"""
+
+_LIMIT = """
+import os, sys
+import xxhash
+output, *shards = sys.argv[1:]
+room = memoryview(bytearray(2**20))
+with open(output, "wb", buffering=0) as out:
+    written, begun = xxhash.xxh3_128(), 0
+    for shard in shards[::2]:
+        read = xxhash.xxh3_128()
+        with open(shard, "rb", buffering=0) as file:
+            while count := file.readinto(room):
+                read.update(room[:count])
+                written.update(room[:count])
+                out.write(room[:count])
+                if (end := out.tell()) - begun >= 2**23:  # the disk begins
+                    os.posix_fadvise(out.fileno(), begun, end - begun, os.POSIX_FADV_DONTNEED)
+                    begun = end
+    os.fsync(out.fileno())
 """
 
 
@@ -80,6 +102,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     output = args.scratch / "export-output"
     unpack = partial(bare, dataset, output, args.compression)
     contenders = {"bare": partial(unpack, args.workers), "bare, 1 process": partial(unpack, 1)}
+    if args.compression == "none":
+        contenders["limit"] = partial(unpack, args.workers, limit=True)
     for name in names:
         contenders[name] = partial(export, name, dataset, output, args.workers)
         contenders[f"{name}, 1 worker"] = partial(export, name, dataset, output, 1)
@@ -91,16 +115,20 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             name,
             f"{middle[name]:.0f}",
             f"{middle[name] / middle['bare']:.2f}",
+            f"{middle[name] / middle['limit']:.2f}" if "limit" in middle else "",
             f"{middle[name] / middle[f'{name}, 1 worker']:.2f}",
         )
         for name in names
     ]
-    limit = middle["bare"] / middle["bare, 1 process"]
-    print(f"bare: {middle['bare']:.0f} MB/s, {limit:.2f} of what one process does")
+    gain = middle["bare"] / middle["bare, 1 process"]
+    print(f"bare: {middle['bare']:.0f} MB/s, {gain:.2f} of what one process does")
+    if "limit" in middle:
+        print(f"limit: {middle['limit']:.0f} MB/s, {middle['limit'] / middle['bare']:.2f} of bare")
     columns = (
         "format",
         "MB/s",
         f"of bare (at least {_OF_BARE})",
+        "of the limit",
         f"of one worker (at least {_OF_ONE}, of {args.workers})",
     )
     print(common.table(columns, rows))
@@ -132,8 +160,10 @@ def export(name: str, dataset: Path, output: Path, workers: int) -> float:
     return size / 1e6 / float(json.loads(record.read_text())["seconds"])
 
 
-def bare(dataset: Path, output: Path, compression: str, workers: int) -> float:
-    """MB a second that unpacking, or `cp`, writes."""
+def bare(
+    dataset: Path, output: Path, compression: str, workers: int, *, limit: bool = False
+) -> float:
+    """MB a second that unpacking writes, or `cp`, or the loop that is the limit of an export."""
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     shards = [
@@ -146,12 +176,14 @@ def bare(dataset: Path, output: Path, compression: str, workers: int) -> float:
     began = time.monotonic()
     commands: list[list[str | Path]] = []
     for number, part in enumerate(parts):
-        if compression == "none":
+        words = [str(word) for shard in part for word in shard]
+        if limit:
+            commands.append([sys.executable, "-c", _LIMIT, output / str(number), *words])
+        elif compression == "none":
             (output / str(number)).mkdir()
             paths = [path for path, _ in part]
             commands.append(["cp", "--backup=numbered", *paths, output / str(number)])
         else:
-            words = [str(word) for shard in part for word in shard]
             start = [sys.executable, "-c", _UNPACK, compression, output / str(number)]
             commands.append([*start, *words])
     running = [subprocess.Popen(command, cwd=common.ROOT) for command in commands]
