@@ -1,0 +1,95 @@
+"""Every format at the edges: no documents, a large one, a disk that takes no more."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_ext.dataset.layout import EXPORT
+from streaming_ext.errors import ScratchError
+from tasks.core.exports.describe import describe_export
+from tasks.core.exports.verify import verify_export
+from tasks.core.storage import LocalStorage
+from tests.streaming_ext.build import build
+from tests.tasks.core.exports import readers
+from tests.tasks.core.exports.exporting import content, documents_of, exported, planned, with_end
+from tests.tasks.core.exports.readers import READERS
+
+NAMES = sorted(READERS)
+LARGE = list(range(98)) * 30
+Parts = list[list[tuple[str, list[int]]]]
+BOTH_SPLITS: dict[str, Parts] = {
+    "parts without documents": [[], [("train", [1, 2]), ("holdout", [7])], [], [("train", [3])]],
+    "a large document": [[("train", [1]), ("train", LARGE), ("train", [2])], [("holdout", LARGE)]],
+}
+CASES: dict[str, Parts] = {
+    "no documents": [[], []],
+    "no holdout": [[("train", [1, 2])], [("train", [3])]],
+    "no train": [[("holdout", [1, 2])], []],
+    **BOTH_SPLITS,
+}
+# Formats whose files have a bound, which the large document is beyond.
+BOUNDED: dict[str, dict[str, Any]] = {
+    "megatron": {},
+    "llmc": {},
+    "litdata": {},
+    "webdataset": {"rows": "documents"},
+}
+
+
+@pytest.mark.parametrize("case", BOTH_SPLITS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_document_is_read(
+    name: str, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "PARTS", CASES[case])
+    dataset = build(tmp_path / "dataset", CASES[case], compression="none").root
+    found = READERS[name](exported(dataset, tmp_path / "out", name))
+    assert found == {split: with_end(held) for split, held in documents_of(CASES[case]).items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", NAMES)
+def test_an_export_is_sound(name: str, case: str, tmp_path: Path) -> None:
+    dataset = build(tmp_path / "dataset", CASES[case]).root
+    root = exported(dataset, tmp_path / "out", name)
+    assert verify_export(LocalStorage(root)).findings == ()
+    assert planned(dataset, root, name).published
+    with_files = {split for split, held in documents_of(CASES[case]).items() if held}
+    told = describe_export(LocalStorage(root)).manifest.splits
+    assert set(told) == with_files
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", BOUNDED)
+def test_an_export_in_files_of_few_bytes_is_sound(name: str, case: str, tmp_path: Path) -> None:
+    dataset = build(tmp_path / "dataset", CASES[case]).root
+    root = exported(dataset, tmp_path / "out", name, max_file_size=1200, **BOUNDED[name])
+    assert verify_export(LocalStorage(root)).findings == ()
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """The system refuses to write beyond so many bytes of a file, as of a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_disk_that_takes_no_more(name: str, tmp_path: Path) -> None:
+    parts = [[("train", LARGE * 3)], [("train", LARGE * 3)]]
+    dataset = build(tmp_path / "dataset", parts).root
+    whole = content(exported(dataset, tmp_path / "whole", name))
+    with files_of_at_most(8_000), pytest.raises(ScratchError, match=r"Cannot write to scratch .*"):
+        exported(dataset, tmp_path / "out", name)
+    assert not (tmp_path / "out" / EXPORT).exists()
+    left = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert not [path for path in left if path.startswith(str(tmp_path))]
+    assert content(exported(dataset, tmp_path / "out", name)) == whole
