@@ -120,8 +120,6 @@ def tar_of(name: str, array: Any, more: str = "b.npy") -> Callable[[Path], Path]
 
 
 TAIL, MIDDLE = slice(-1, None), slice(-2, None)
-
-
 WRONG: list[tuple[TokenSetName, Callable[[Path], Path], str]] = [
     ("nanogpt", damaged(bare([1, 9]), ".bin", TAIL), "3 bytes are no whole number of uint16"),
     ("nanogpt", bare([1, 2, 3]), r"no end-of-text id \(9\).*--eot-token"),

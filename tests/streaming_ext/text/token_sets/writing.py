@@ -14,8 +14,6 @@ from streaming_ext.text.documents.options import IdOptions, ReadOptions, TokenSe
 from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 
 EOT = 9
-
-
 Documents = list[list[int]]
 
 

@@ -1,0 +1,27 @@
+"""Datasets that are read in packed rows, in units small enough that there are several."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_ext import StreamingTokenDataset
+from streaming_ext.packing import opening
+from tests.streaming_ext.build import Built
+from tests.streaming_ext.packing.packed import LENGTH, Open
+
+
+@pytest.fixture(autouse=True)
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven units of 270 documents."""
+    monkeypatch.setattr(opening, "UNIT_DOCUMENTS", 40)
+
+
+@pytest.fixture
+def open_packed(open_raw: Open, raw: Built, tmp_path: Path) -> Open:
+    def make(**changes: Any) -> StreamingTokenDataset:
+        settings = {"packing": "best_fit", "sequence_length": LENGTH, "shuffle_block_size": 20,
+                    "remote": str(raw.root), "local": tmp_path / "cache"}  # fmt: skip
+        return open_raw(**(settings | changes))
+
+    return make

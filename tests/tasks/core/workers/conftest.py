@@ -1,0 +1,61 @@
+"""Pools of workers, and jobs for them that end at once or wait."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
+from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from tasks.core.workers.jobs import TokenizeJob
+from tasks.core.workers.pool import WorkerPool
+from tests.tasks.core.doubles import (
+    make_spec,
+    tokenize_job,
+)
+from tests.tasks.core.workers.waiting import Waiting
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved tokenizer of one id a byte."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    ranks = folder / "bytes.tiktoken"
+    ranks.write_bytes(rank_file_bytes({bytes([byte]): byte for byte in range(256)}))
+    load_tokenizer(str(ranks), pattern="gpt2").save(folder / "saved")
+    return folder / "saved"
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    """Two workers that tests share: whatever one of them did, the next must find it working."""
+    with WorkerPool(2) as made:
+        yield made
+
+
+@pytest.fixture
+def job(tmp_path: Path, tokenizer_folder: Path) -> Callable[..., TokenizeJob]:
+    """A job on a source file."""
+
+    def make(source: SourceFile, name: str = "s") -> TokenizeJob:
+        made = tokenize_job(source, tmp_path / name, make_spec())
+        return made.model_copy(update={"tokenizer_folder": str(tokenizer_folder)})
+
+    return make
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as made:
+        yield made
+
+
+@pytest.fixture
+def waiting(tmp_path: Path, threads: ThreadPoolExecutor) -> Iterator[list[Waiting]]:
+    made = [Waiting(tmp_path / f"pipe{number}") for number in range(3)]
+    yield made
+    for each in made:  # also where the test failed: the threads wait for them
+        each.reached()
+        each.let_go()
