@@ -164,7 +164,10 @@ def first_sample(
 ) -> tuple[str, int]:
     """Type of an id and tokens a sample, from a stored shard."""
     if codec is not None:
-        data = decompress(data, codec=codec, raw_size=raw_size)
+        try:
+            data = decompress(data, codec=codec, raw_size=raw_size)
+        except CorruptDatasetError as error:
+            raise CorruptDatasetError(f"{where}: {error}") from error
     ids = layout.token_ids(data, samples=samples, where=where)
     return ids.dtype.name, ids.shape[1]
 

@@ -209,6 +209,20 @@ def test_a_type_that_is_too_small_is_refused(tmp_path: Path, asked: str) -> None
         read(shard, options("mds"))
 
 
+@pytest.mark.parametrize("codec", ["zstd", "bz2"])
+def test_a_damaged_shard_that_tells_the_length_of_rows_is_named(tmp_path: Path, codec: str) -> None:
+    told = {"columns": {"tokens": "bytes"}, "compression": codec}
+    with streaming.MDSWriter(out=str(tmp_path / "mds"), **told) as writer:
+        writer.write({"tokens": np.array([1, 2, 3, 9], "<u2").tobytes()})
+    shard = tmp_path / f"mds/shard.00000.mds.{codec}"
+    assert read(shard, options("mds", dtype="uint16")) == [[1, 2, 3]]
+    shard.write_bytes(shard.read_bytes()[:-2])
+    index = tmp_path / "mds/index.json"
+    index.write_text(index.read_text() + "\n")  # read anew
+    with pytest.raises(UsageError, match=rf"mds/index\.json: {shard.name}: damaged {codec} data"):
+        read(shard, options("mds", dtype="uint16"))
+
+
 def test_rows_that_are_filled_up_with_0_are_no_wider_ids(tmp_path: Path) -> None:
     path = bare([1, 2, 1, *[0] * 97])(tmp_path)
     chosen = ReadOptions(ids=IdOptions(set_format="nanogpt", eot_id=0, vocab_size=10))
