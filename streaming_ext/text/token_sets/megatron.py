@@ -24,6 +24,11 @@ class MegatronSet(TokenSetFormat):
     suffixes = (".bin",)
     is_cut = True
 
+    def called(self, pattern: str) -> tuple[str, ...]:
+        """Megatron-LM calls both files of a pair by their prefix."""
+        prefix = pattern.removesuffix(".idx")
+        return (f"{prefix}.bin",) if prefix != pattern else (pattern, f"{pattern}.bin")
+
     def beside(self, path: Path) -> tuple[Path, ...]:
         """The index."""
         return (path.with_suffix(".idx"),)

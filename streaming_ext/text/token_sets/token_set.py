@@ -63,6 +63,10 @@ class TokenSetFormat(SourceFormat):
             UsageError: it holds no such ids.
         """
 
+    def called(self, pattern: str) -> tuple[str, ...]:
+        """The patterns that are tried, one after the other, where users of the format name one."""
+        return (pattern,)
+
     def glance(self, file: SetFile, options: IdOptions) -> IdsOfFile | None:
         """Open a file as far as that costs little; raises what `open` does."""
         return self.open(file, options)

@@ -38,8 +38,12 @@ def list_token_files(
     forget_listings()
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
-        matches = [s for s in _match(pattern, reads.is_in_folder) if not without(s)]
-        if not matches:
+        matches: list[SourceFile] = []
+        for called in reads.called(pattern):
+            matches = [s for s in _match(called, reads.is_in_folder) if not without(s)]
+            if matches:
+                break
+        else:
             raise UsageError(
                 f"{pattern}: no {' or '.join(reads.suffixes)} file of {options.set_format} there."
             )

@@ -204,6 +204,17 @@ def test_what_is_of_no_use_is_refused(dataset: Path, own: dict[str, Any], tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+def test_a_pair_of_megatron_is_called_by_its_prefix(
+    dataset: Path, own: dict[str, Any], tmp_path: Path
+) -> None:
+    pair = exported(dataset, tmp_path / "export", "megatron") / "train/text_document"
+    wanted = content(imported("megatron", f"{pair}.bin", tmp_path / "wanted", **own))
+    for name, called in (("prefix", str(pair)), ("index", f"{pair}.idx")):
+        assert content(imported("megatron", called, tmp_path / name, **own)) == wanted
+    with pytest.raises(UsageError, match=r"train/other: no \.bin file of megatron there"):
+        planned("megatron", pair.with_name("other"), tmp_path / "out", **own)
+
+
 def test_what_an_index_lists_and_is_lost_is_said_once(
     dataset: Path, own: dict[str, Any], tmp_path: Path
 ) -> None:
