@@ -253,10 +253,12 @@ def _show_bad(dataset: DatasetDescription, console: Console) -> None:
 
 
 def _show_runs(dataset: DatasetDescription, console: Console) -> None:
+    two_stages = any(run.gathered for run in dataset.runs)
     rows = [
         (
             f"{run.began:%Y-%m-%d %H:%M}",
             f"{run.files_done:,}",
+            *([f"{len(run.gathered):,}"] if two_stages else []),
             f"{len(run.failed):,}",
             _size(run.text_bytes),
             f"{run.seconds:,.1f}",
@@ -266,7 +268,8 @@ def _show_runs(dataset: DatasetDescription, console: Console) -> None:
         )
         for run in dataset.runs
     ]
-    columns = ("began (UTC)", "parts", "failed", "text", "seconds", "MB/s", "workers", "host")
+    stages = ("parts", "2nd stage") if two_stages else ("parts",)
+    columns = ("began (UTC)", *stages, "failed", "text", "seconds", "MB/s", "workers", "host")
     show_table(columns, rows, console, left=("host",))
 
 

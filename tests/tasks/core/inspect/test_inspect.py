@@ -1,6 +1,7 @@
 """`inspect` counts what is there, and its decoded samples are the texts that were put in."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
 from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_dataset
+from tests.tasks.core.reporting.test_report import make_report
 
 LENGTH = 256
 HOSTILE = "\x1b[31mred\x1b[0m \u202etxet [bold]not markup[/bold] 👩‍👩‍👧 \x07"
@@ -254,6 +256,17 @@ def test_it_can_be_shown(
     assert "\x1b[31m" not in text
     assert "\u202e" not in text
     assert "\\x1b[31mred" in text
+
+
+def test_a_run_that_did_the_second_stage_alone(description: DatasetDescription) -> None:
+    done = make_report()
+    gone_on = make_report(parts=(), files_done=0, gathered=done.parts)
+    for runs, wanted in (((gone_on, done), "parts 2nd stage failed"), ((done,), "parts failed")):
+        with Path("/dev/null").open("w") as nowhere:
+            console = Console(record=True, width=200, file=nowhere)
+            show_dataset(replace(description, runs=runs), console)
+            text = " ".join(console.export_text().split())
+        assert f"began (UTC) {wanted} text" in text
 
 
 def test_steering_characters_are_spelled_out() -> None:
