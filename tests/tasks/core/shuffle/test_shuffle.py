@@ -138,7 +138,7 @@ def test_in_little_memory(
     """A worker that may take less than a run of full size has smaller runs, to the same bytes."""
     wanted = hash_of(build(lines, tmp_path / "plenty", vocabulary))
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    monkeypatch.setenv("SHARDMILL_WORKER_MEMORY", "256MiB")
+    monkeypatch.setenv("SHARDMILL_WORKER_MEMORY", "360MiB")
     limit_memory()
     try:
         found = hash_of(build(lines, tmp_path / "little", vocabulary))
