@@ -19,12 +19,12 @@ OPTIONS = {"part_size": "400KiB", "min_part_size": "200KiB", "engine": "referenc
 
 @pytest.fixture(scope="module")
 def mixed(served: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
-    """A file of some seconds' work for the reference engine, and thirty small ones."""
+    """A file of some seconds' work for the reference engine, and a dozen small ones."""
     folder = tmp_path_factory.mktemp("mixed")
     lines = [json.dumps({"text": text}) + "\n" for text in make_documents(1500, seed=4)]
     (folder / "large.jsonl").write_text("".join(lines[:1200]))
-    for number in range(30):
-        (folder / f"small{number:02}.jsonl").write_text("".join(lines[1200 + number :: 30]))
+    for number in range(12):
+        (folder / f"small{number:02}.jsonl").write_text("".join(lines[1200 + number :: 12]))
     return replace(served, sources=folder, shard_size="256KiB")
 
 
