@@ -274,7 +274,7 @@ class PartRecord(PartCounts):
         form = self.spec.shard_format
         for name, split in self.splits.items():
             for number, shard in enumerate(split.shards):
-                if shard.raw_name != form.shard_name(name, self.part, number):
+                if shard.raw_name not in form.shard_names(name, self.part, number):
                     raise ValueError(f"{shard.raw_name!r} as shard {number} of part {self.part:05}")
                 if shard.zip_name is not None and not shard.zip_name.startswith(shard.raw_name):
                     raise ValueError(f"{shard.zip_name!r} as packed {shard.raw_name!r}")

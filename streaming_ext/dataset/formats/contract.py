@@ -27,8 +27,11 @@ class ShardFormat(Protocol):
         """How many samples a full shard holds; `UsageError` where not even one fits."""
         ...
 
-    def shard_name(self, split: str, part: int, number: int) -> str:
-        """Name of a raw shard relative to its split's folder, PART/shard.NUMBER.FORMAT or alike."""
+    def shard_names(self, split: str, part: int, number: int) -> tuple[str, ...]:
+        """Names of a raw shard relative to its split's folder, PART/shard.NUMBER.FORMAT or alike.
+
+        The first is given to it; the others older versions gave, and they are read.
+        """
         ...
 
     def raw_size(self, num_samples: Samples) -> Samples:

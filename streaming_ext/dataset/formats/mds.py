@@ -76,9 +76,9 @@ class MdsFormat:
             raise UsageError(f"shard_size {self.shard_size}, at most {MAX_SHARD_BYTES} is possible")
         _ = self.samples_per_shard
 
-    def shard_name(self, split: str, part: int, number: int) -> str:
-        """Name of a raw shard relative to its split's folder."""
-        return shard_name(part, number)
+    def shard_names(self, split: str, part: int, number: int) -> tuple[str, ...]:
+        """Name of a raw shard relative to its split's folder: there is one."""
+        return (shard_name(part, number),)
 
     def _mds_config(self) -> dict[str, Any]:
         return {

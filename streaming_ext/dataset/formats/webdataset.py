@@ -61,12 +61,13 @@ class WebdatasetFormat:
                 f"nothing. Pass --compression {_CODECS[0]} or {_CODECS[1]}, or leave it out."
             )
 
-    def shard_name(self, split: str, part: int, number: int) -> str:
-        """Name of a raw tar relative to its split's folder.
+    def shard_names(self, split: str, part: int, number: int) -> tuple[str, ...]:
+        """Names of a raw tar relative to its split's folder, the first one today's.
 
         No two of a dataset end in the same name: caches of `webdataset` and `wids` know tars by it.
         """
-        return f"{part:05}/{split}-{part:05}-{number:05}.tar"
+        folder = f"{part:05}"
+        return f"{folder}/{split}-{part:05}-{number:05}.tar", f"{folder}/shard.{number:05}.tar"
 
     def raw_size(self, num_samples: Samples) -> Samples:
         """Size of a raw tar of so many samples in bytes."""

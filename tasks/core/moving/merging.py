@@ -178,7 +178,7 @@ def _renumbered(record: PartRecord, number: int) -> PartRecord:
         split: held.model_copy(
             update={
                 "shards": tuple(
-                    _renamed(shard, form.shard_name(split, number, index))
+                    _renamed(shard, form.shard_names(split, number, index)[0])
                     for index, shard in enumerate(held.shards)
                 )
             }

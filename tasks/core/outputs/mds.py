@@ -60,7 +60,7 @@ class MdsSplitWriter:
         )
 
     def _store(self, raw: "RawShard") -> None:
-        name = self._format.shard_name(self._folder.name, self._part, len(self._shards))
+        name = self._format.shard_names(self._folder.name, self._part, len(self._shards))[0]
         self._shards.append(
             store_shard(
                 self._folder, name, raw.data, samples=raw.samples, compression=self._compression

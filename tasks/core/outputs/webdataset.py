@@ -72,7 +72,7 @@ class WebdatasetSplitWriter:
         self._shards.append(
             store_shard(
                 self._folder,
-                self._format.shard_name(self._folder.name, self._part, len(self._shards)),
+                self._format.shard_names(self._folder.name, self._part, len(self._shards))[0],
                 bytes(tar.content_of(members)) + tar.END,
                 samples=samples,
                 compression=self._compression,

@@ -183,12 +183,10 @@ def _packing_problems(record: PartRecord, split: Split) -> list[str]:
     compression = Compression.parse(record.spec.compression)
     problems = []
     for number, shard in enumerate(held.shards):
-        raw_name = form.shard_name(split, record.part, number)
-        zip_name = None if compression is None else f"{raw_name}.{compression.codec}"
-        if (shard.raw_name, shard.zip_name) != (raw_name, zip_name):
-            problems.append(
-                f"shard {number} is named {shard.name!r}, expected {zip_name or raw_name!r}"
-            )
+        packed = "" if compression is None else f".{compression.codec}"
+        names = [f"{name}{packed}" for name in form.shard_names(split, record.part, number)]
+        if shard.name not in names:
+            problems.append(f"shard {number} is named {shard.name!r}, expected {names[0]!r}")
             break
         if (shard.zip_bytes is None, shard.zip_hash is None) != (compression is None,) * 2:
             problems.append(f"shard {number} lacks the size or hash of its stored file")

@@ -43,8 +43,8 @@ class FlatFormat:
 
     def require_possible(self) -> None: ...
 
-    def shard_name(self, split: str, part: int, number: int) -> str:
-        return f"{part:05}/shard.{number:05}.flat"
+    def shard_names(self, split: str, part: int, number: int) -> tuple[str, ...]:
+        return (f"{part:05}/shard.{number:05}.flat",)
 
     def raw_size(self, num_samples: Samples) -> Samples:
         return num_samples * self._length * self._dtype.itemsize
@@ -87,7 +87,7 @@ class FlatWriter:
         padded = np.pad(self._ids, (0, -tokens % LENGTH), constant_values=eot)
         shard = store_shard(
             self._folder,
-            self._spec.shard_format.shard_name(self._folder.name, self._part, 0),
+            self._spec.shard_format.shard_names(self._folder.name, self._part, 0)[0],
             padded.tobytes(),
             samples=len(padded) // LENGTH,
             compression=None,
