@@ -181,5 +181,5 @@ def test_tars_are_read_by_the_names_that_older_versions_gave(
         )  # fmt: skip
     assert (dataset / "train/00001/shard.00000.tar").is_file()
     assert verify(LocalStorage(dataset)).findings == ()
-    read = StreamingTokenDataset(local=str(dataset), split="train", shuffle=False)
+    read = StreamingTokenDataset(local=str(dataset), split="train", shuffle=False, batch_size=1)
     assert [each["tokens"].tolist() for each in read] == rows_in_tars(dataset / "train")
