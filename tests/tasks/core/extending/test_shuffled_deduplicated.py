@@ -217,11 +217,11 @@ class _Dying:
             monkeypatch.setattr(LocalStorage, name, self._dying(getattr(LocalStorage, name)))
 
     def _dying(self, whole: Callable[..., None]) -> Callable[..., None]:
-        def call(storage: LocalStorage, *args: Any) -> None:
+        def call(storage: LocalStorage, *args: Any, **options: Any) -> None:
             if self.done == self.dies_before:
                 raise _KilledError
             self.done += 1
-            whole(storage, *args)
+            whole(storage, *args, **options)
 
         return call
 
