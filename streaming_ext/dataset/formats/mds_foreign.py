@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.dataset.compression import decompress
+from streaming_ext.dataset.formats.id_width import wider_type
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.windows import windows
@@ -162,13 +163,19 @@ def flattened(layout: SampleLayout, raw: bytes, *, samples: int, where: str) -> 
 def first_sample(
     layout: SampleLayout, data: bytes, *, codec: str | None, raw_size: int, samples: int, where: str
 ) -> tuple[str, int]:
-    """Type of an id and tokens a sample, from a stored shard."""
+    """Type of an id and tokens a sample, from a stored shard.
+
+    Raises:
+        UsageError: the ids have another type than the user said.
+    """
     if codec is not None:
         try:
             data = decompress(data, codec=codec, raw_size=raw_size)
         except CorruptDatasetError as error:
             raise CorruptDatasetError(f"{where}: {error}") from error
     ids = layout.token_ids(data, samples=samples, where=where)
+    if layout.encoding == "bytes" and (found := wider_type(ids.reshape(-1))):
+        raise UsageError(f"{where}: {found.told}. Pass {found.name} as {_ASKED}.")
     return ids.dtype.name, ids.shape[1]
 
 

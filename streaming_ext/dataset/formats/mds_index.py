@@ -17,7 +17,7 @@ import numpy as np
 from streaming_ext.dataset.formats.mds_foreign import COLUMN, SampleLayout, first_sample, flattened
 from streaming_ext.dataset.formats.shard_table import Bytes, ShardTable
 from streaming_ext.dataset.hashing import HASH
-from streaming_ext.errors import CorruptDatasetError, NotADatasetError
+from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 
 INDEX_VERSION: Final = 2
@@ -54,6 +54,7 @@ def read_table(
     Raises:
         NewerVersionError: it has a newer version than the one that is read here.
         CorruptDatasetError: it breaks a rule of the format; the message names shard and rule.
+        UsageError: the type of the ids is unknown, or another one than the user said.
     """
     try:
         with _collection_paused():
@@ -62,6 +63,8 @@ def read_table(
             table = [_entry(entry, token_dtype) for entry in list(index["shards"])]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptDatasetError(f"{where} is no MDS index of tokens: {error!r}") from error
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
     if len(layouts := {row[-1] for row in table}) > 1:
         found = sorted(map(str, layouts))
         raise CorruptDatasetError(f"{where}: shards differ in their encoding: {found}")

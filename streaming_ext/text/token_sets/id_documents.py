@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streaming_ext.dataset.formats.id_width import wider_type
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.options import IdOptions
 from streaming_ext.text.documents.text_array import text_buffers
@@ -20,9 +21,6 @@ from streaming_ext.text.token_sets.files.ids_of_file import Ids, Ints
 from streaming_ext.text.tokenizer.engine import Encoded
 
 ID_BYTES = 4  # of each, where ids are carried as texts are
-_LOOKED_AT = 2**12  # ids
-_TELLING = 64  # ids of which every other one is 0, which no text gives
-_MOST_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +99,8 @@ def require_width(ids: Ids, *, where: str) -> None:
     Raises:
         SourceError: all but every second, or every fourth of them are 0.
     """
-    first = ids[:_LOOKED_AT]
-    bits = own = 8 * ids.itemsize
-    while bits < _MOST_BITS and len(first) >= _TELLING and _has_gaps(first):
-        first, bits = first[::2], 2 * bits
-    if bits == own:
-        return
-    times = bits // own
-    raise SourceError(
-        f"{where}: all but one of {times} ids are 0, so they have {bits} bits and not {own}. Pass "
-        f"--dtype {'int64' if bits == _MOST_BITS else f'uint{bits}'}."
-    )
-
-
-def _has_gaps(ids: Ids) -> bool:
-    """Whether every other id is 0, and most between are not: rows may be filled up with 0."""
-    return not ids[1::2].any() and 4 * np.count_nonzero(ids) >= len(ids)
+    if found := wider_type(ids):
+        raise SourceError(f"{where}: {found.told}. Pass --dtype {found.name}.")
 
 
 def as_texts(ids: npt.NDArray[np.uint32], lengths: Ints) -> pa.LargeBinaryArray:

@@ -141,8 +141,6 @@ def _read(index: SetFile, dtype: str | None) -> _Listed:
         table = foreign_table(index.whole(), where=index.name, fetch=fetch, token_dtype=dtype)
     except CorruptDatasetError as error:
         raise UsageError(str(error)) from error
-    except UsageError as error:
-        raise UsageError(f"{index.name}: {error}") from error
     if lost := [name for name in table.names if folder.open(name) is None]:
         raise UsageError(
             f"{index.name}: lists {lost[0]}{' and more' if len(lost) > 1 else ''}, which is not "

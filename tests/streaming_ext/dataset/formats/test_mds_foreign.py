@@ -125,6 +125,13 @@ def test_bytes_without_a_type_are_refused(tmp_path) -> None:
         ours(root, token_dtype="float32")
 
 
+@pytest.mark.parametrize(("true", "named"), [("int64", "int32"), ("int64", "uint16")])
+def test_bytes_with_too_narrow_a_type_are_refused(tmp_path, true, named) -> None:
+    root = write(tmp_path / "set", BYTES, samples_of(BYTES, true), compression="zstd:3")
+    with pytest.raises(UsageError, match=r"shard.*64 bits and not .*Pass int64 as token_dtype="):
+        ours(root, token_dtype=named)
+
+
 def test_a_type_that_the_set_contradicts_is_refused(tmp_path) -> None:
     columns = {"tokens": "ndarray:int32"}
     root = write(tmp_path / "set", columns, samples_of(columns, "int32"))

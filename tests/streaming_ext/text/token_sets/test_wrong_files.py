@@ -202,7 +202,8 @@ def test_a_type_that_is_too_small_is_refused(tmp_path: Path, asked: str) -> None
         for _ in range(20):
             writer.write({"tokens": np.array([1, 2, 3, 9] * 4, "<i8").tobytes()})
     shard = tmp_path / "mds/shard.00000.mds"
-    with pytest.raises(SourceError, match=r"mds: all but one of . ids are 0.* --dtype int64"):
+    told = r"^\S+index.json: shard.00000.mds: all but one of . ids are 0.* Pass int64 as .*--dtype"
+    with pytest.raises(UsageError, match=told):
         read(shard, options("mds", dtype=asked))
     assert read(shard, options("mds", dtype="int64")) == [[1, 2, 3]] * 80
     with pytest.raises(UsageError, match=r"index\.json: .*do not tell the type.*--dtype\): int64"):
