@@ -30,6 +30,14 @@ NUM_FILES = 5
 DOCUMENTS_A_FILE = 60
 
 
+def pytest_configure() -> None:
+    """Have commands see the signals that a suite ignores which `nohup` or a script's `&` began."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            python = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, python)
+
+
 @pytest.fixture(autouse=True)
 def own_process() -> Iterator[None]:
     """Commands that run in this process set signals and bounds that the next test must not have."""
