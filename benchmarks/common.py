@@ -208,11 +208,32 @@ def text_bytes(files: Iterable[Path]) -> int:
     return sum(pc.sum(pc.binary_length(table["text"])).as_py() for table in tables)
 
 
-def rounds(contenders: dict[str, Callable[[], float]], count: int) -> dict[str, list[float]]:
-    """What each contender measures, in alternating rounds."""
+def back_memory(size: int) -> None:
+    """Touch memory, half of what is free at most, and give it back.
+
+    A virtual machine gets a page from its host when it first touches it, which may take seconds a
+    gigabyte and soon comes undone: of two runs, the one that writes more files would pay for it.
+    """
+    size = min(size, psutil.virtual_memory().available // 2)
+    code = "import sys, numpy; numpy.ones(int(sys.argv[1]), numpy.uint8)"
+    subprocess.run([sys.executable, "-c", code, str(size)], check=True)
+
+
+def rounds(
+    contenders: dict[str, Callable[[], float]], count: int, *, backed: int = 0
+) -> dict[str, list[float]]:
+    """What each contender measures, in alternating rounds.
+
+    Args:
+        contenders: by name; each measures once.
+        count: of rounds.
+        backed: bytes of memory that are touched before each measurement, see `back_memory`.
+    """
     values: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(count):
         for name, measure in contenders.items():
+            if backed:
+                back_memory(backed)
             values[name].append(measure())
             print(f"round {number + 1}, {name}: {values[name][-1]:.4g}", file=sys.stderr)
     return values

@@ -1,24 +1,33 @@
 """What leaving out copies costs: runs with `--deduplicate` beside runs without, in alternation.
 
 On a corpus without copies, and on the same one of which three documents of ten are copies of
-others, spread over all files.
+others, spread over all files. Whatever leaves out copies has to know of all texts before it packs
+tokens: the limit is a run without, and as many processes that hash the texts, write the ids to
+scratch and read them back, each hashed on its way.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from benchmarks import common
 from benchmarks.make_corpus import make_corpus
 
 _COPIES = 0.3
+_PIECE_BYTES = 2**23
+_ID_BYTES = 2
 
 
 def main() -> None:
@@ -52,26 +61,72 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             files, output, args.tokenizer, *args.options, *options, workers=args.workers
         )
         memory.append(max(size for samples in done.measured.worker_memory() for _, size in samples))
+        if not options:
+            texts.append(done.record["text_bytes"])
+            ids.append(_ID_BYTES * done.record["tokens"])
         return done.seconds
 
+    texts: list[int] = []
+    ids: list[int] = []
     corpora = {"no copies": plain, "30% copies": copies}
     kinds: dict[str, tuple[str, ...]] = {
         "without": (),
         "exact": ("--deduplicate", "exact"),
         "normalized": ("--deduplicate", "normalized"),
     }
-    contenders = {
+    contenders: dict[str, Callable[[], float]] = {
         f"{corpus}, {kind}": lambda files=files, options=options: seconds(files, *options)
         for corpus, files in corpora.items()
         for kind, options in kinds.items()
     }
-    found = common.rounds(contenders, args.rounds)
+    contenders["texts and ids once more"] = lambda: once_more(
+        texts[0], ids[0], args.scratch, workers=args.workers
+    )
+    found = common.rounds(contenders, args.rounds, backed=int(4e6 * args.megabytes))
     middle = {name: statistics.median(values) for name, values in found.items()}
+    more = middle.pop("texts and ids once more")
+    middle["no copies, limit"] = middle["no copies, without"] + more
     for name, value in middle.items():
         times = value / middle[f"{name.partition(',')[0]}, without"]
         print(f"| {name} | {value:.2f} s | {times:.3f} |")
     print(f"| largest worker | {max(memory) / 2**20:.0f} MiB | |")
     return {"seconds": found, "memory": memory}
+
+
+def once_more(texts: int, ids: int, folder: Path, *, workers: int) -> float:
+    """What processes take to hash texts, and to write and read ids; their start is not counted.
+
+    Args:
+        texts: bytes of all texts.
+        ids: bytes of all ids.
+        folder: to write to.
+        workers: how many processes.
+    """
+    with multiprocessing.Pool(workers) as pool:
+        pool.map(_nothing, range(workers), chunksize=1)
+        began = time.monotonic()
+        pool.map(partial(_pass, texts // workers, ids // workers, folder), range(workers))
+        return time.monotonic() - began
+
+
+def _nothing(_: int) -> None:
+    pass
+
+
+def _pass(texts: int, ids: int, folder: Path, number: int) -> None:
+    piece = np.random.default_rng(number).bytes(_PIECE_BYTES)
+    for _ in range(texts // _PIECE_BYTES):
+        xxhash.xxh3_128_digest(piece)
+    path = folder / f"once-more-{number}"
+    with path.open("wb", buffering=0) as out:
+        for _ in range(ids // _PIECE_BYTES):
+            out.write(piece)
+            xxhash.xxh3_64_digest(piece)
+    read = bytearray(_PIECE_BYTES)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(read):
+            xxhash.xxh3_64_digest(read)
+    path.unlink()
 
 
 def with_copies(files: list[Path], folder: Path) -> list[Path]:

@@ -73,7 +73,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     limit: list[float] = []
     memory: list[int] = []
 
+    backed = int(4e6 * args.megabytes)
+
     def run(*options: str) -> common.Sharded:
+        common.back_memory(backed)
         return common.shard(
             files, output, args.tokenizer, *args.options, *options, workers=args.workers
         )
@@ -89,7 +92,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             for part in done.record["parts"]
         )
         gather.append(done.record["gather_seconds"])
+        common.back_memory(backed)
         copied.append(copy_seconds(size, args.scratch))
+        common.back_memory(backed)
         limit.append(packing_seconds(output, args.scratch, workers=args.workers))
         memory.append(max(size for samples in done.measured.worker_memory() for _, size in samples))
         return done.seconds
