@@ -1,28 +1,19 @@
 """A dataset in a folder on a local or shared disk."""
 
 import builtins
-import errno
-import fcntl
 import os
 import shutil
 import stat
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
-from streaming_ext.dataset.layout import RUNS_FOLDER
 from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError
 from tasks.core.storage.contract import Storage
-from tasks.core.storage.holder import Holder
+from tasks.core.storage.disk_lock import held
+from tasks.core.storage.placing import INCOMING, NO_LINKS, link_or_copy, place, reason
 
-_INCOMING = ".incoming"  # files on their way; a folder of its own, so that leftovers are found
-# How file systems, and two of them, say that a file cannot have a second name.
-_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 _AT_ONCE = 2**20  # bytes: stays in the cache of a core
-_LOCK_WAIT_SECONDS = 15.0  # workers of a killed run end within a second or two
 
 
 class LocalStorage:
@@ -87,9 +78,9 @@ class LocalStorage:
         self.require_no_file()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            (self.root / _INCOMING).mkdir(exist_ok=True)
+            (self.root / INCOMING).mkdir(exist_ok=True)
         except OSError as error:
-            raise StorageError(f"Cannot write to {self.root}: {_reason(error)}.") from error
+            raise StorageError(f"Cannot write to {self.root}: {reason(error)}.") from error
 
     def require_no_file(self) -> None:
         """Refuse a root folder that is a file.
@@ -106,7 +97,7 @@ class LocalStorage:
         Raises:
             StorageError: the disk is full, the folder was removed or may not be written to.
         """
-        self._put(path, lambda incoming: incoming.write_bytes(data))
+        place(self.root, self._path(path), lambda incoming: incoming.write_bytes(data))
 
     def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
         """Put a file in place in one step, over an older one: a second name where that is possible.
@@ -114,7 +105,8 @@ class LocalStorage:
         Raises:
             StorageError: as `put`.
         """
-        self._put(path, lambda incoming: _link_or_copy(file, incoming), lasting=lasting)
+        target = self._path(path)
+        place(self.root, target, lambda incoming: link_or_copy(file, incoming), lasting=lasting)
 
     def adopt(self, other: Storage, path: str, to: str, size: int) -> bool:
         """Give a file a second name, where it lies on the same disk; links to it are followed.
@@ -131,35 +123,13 @@ class LocalStorage:
             raise CorruptDatasetError(f"{other}/{path} has {found} bytes, expected {size}.")
         try:
             # Not a second name of a link; and whoever gives a file may not let it be written to.
-            self._put(to, lambda incoming: incoming.hardlink_to(file.resolve()), os.O_RDONLY)
+            place(self.root, self._path(to),
+                  lambda incoming: incoming.hardlink_to(file.resolve()), os.O_RDONLY)  # fmt: skip
         except StorageError as error:
-            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_LINKS:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_LINKS:
                 return False
             raise
         return True
-
-    def _put(
-        self,
-        path: str,
-        make: Callable[[Path], object],
-        synced_as: int = os.O_RDWR,
-        *,
-        lasting: bool = True,
-    ) -> None:
-        target = self._path(path)
-        incoming = self.root / _INCOMING / uuid.uuid4().hex
-        try:
-            make(incoming)
-            if lasting:
-                _sync(incoming, synced_as)
-            _make_folders(target.parent, below=self.root)
-            incoming.replace(target)
-            incoming.unlink(missing_ok=True)  # stays where it was the same file already
-            if lasting:
-                _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            incoming.unlink(missing_ok=True)
-            raise StorageError(f"Cannot write {path} to {self.root}: {_reason(error)}.") from error
 
     def read(self, path: str) -> bytes:
         """The content of a file.
@@ -194,7 +164,7 @@ class LocalStorage:
         except NotADirectoryError as error:  # a file stands where a folder would have to
             raise FileNotFoundError(path) from error
         except OSError as error:
-            raise StorageError(f"Cannot read {path} in {self.root}: {_reason(error)}.") from error
+            raise StorageError(f"Cannot read {path} in {self.root}: {reason(error)}.") from error
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
         """The bytes [start, end) of a file.
@@ -217,7 +187,7 @@ class LocalStorage:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise StorageError(f"Cannot read {path} in {self.root}: {_reason(error)}.") from error
+            raise StorageError(f"Cannot read {path} in {self.root}: {reason(error)}.") from error
         return data
 
     def list(self, folder: str = "") -> dict[str, int]:
@@ -257,7 +227,7 @@ class LocalStorage:
         except NotADirectoryError:
             return
         except OSError as error:
-            raise StorageError(f"Cannot remove {path} of {self.root}: {_reason(error)}.") from error
+            raise StorageError(f"Cannot remove {path} of {self.root}: {reason(error)}.") from error
         if target.parent != self.root:
             with suppress(OSError):  # not empty, or gone
                 target.parent.rmdir()
@@ -270,13 +240,13 @@ class LocalStorage:
 
     def leftovers(self) -> builtins.list[str]:
         """Files that were on their way when a run was killed."""
-        incoming = self.root / _INCOMING
+        incoming = self.root / INCOMING
         try:
-            return sorted(f"{_INCOMING}/{file.name}" for file in incoming.iterdir())
+            return sorted(f"{INCOMING}/{file.name}" for file in incoming.iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise StorageError(f"Cannot list {incoming}: {_reason(error)}.") from error
+            raise StorageError(f"Cannot list {incoming}: {reason(error)}.") from error
 
     def remove_incoming(self) -> None:
         """Remove what a killed run left on its way."""
@@ -285,12 +255,12 @@ class LocalStorage:
                 (self.root / leftover).unlink(missing_ok=True)
             except OSError as error:
                 raise StorageError(
-                    f"Cannot remove {leftover} of {self.root}: {_reason(error)}."
+                    f"Cannot remove {leftover} of {self.root}: {reason(error)}."
                 ) from error
 
     def close(self) -> None:
         """Remove what is only needed while writing."""
-        shutil.rmtree(self.root / _INCOMING, ignore_errors=True)
+        shutil.rmtree(self.root / INCOMING, ignore_errors=True)
 
     @contextmanager
     def exclusive(self) -> Iterator[int]:
@@ -303,27 +273,8 @@ class LocalStorage:
             UsageError: another run is at work here.
             StorageError: the file system knows no such locks.
         """
-        lock = self.root / RUNS_FOLDER / ".lock"
-        try:
-            lock.parent.mkdir(exist_ok=True)
-            file = lock.open("a+b", buffering=0)  # what is left in a buffer would fail on closing
-        except OSError as error:
-            raise StorageError(f"Cannot write {lock}: {_reason(error)}.") from error
-        with file:
-            deadline = time.monotonic() + _LOCK_WAIT_SECONDS
-            while not _locked(file, self.root):
-                holder = Holder.noted_in(file)
-                if time.monotonic() > deadline or holder.lives():
-                    raise UsageError(
-                        f"Another run is writing to {self.root}{holder}. Wait for it, stop it, or "
-                        "use another --output."
-                    )
-                time.sleep(0.1)
-            Holder.myself().note_in(file)
-            try:
-                yield file.fileno()
-            finally:
-                file.truncate(0)
+        with held(self.root) as descriptor:
+            yield descriptor
 
     def require_held(self) -> None:
         """The kernel keeps the lock as long as the process lives."""
@@ -331,48 +282,4 @@ class LocalStorage:
 
 def _not_listed(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        raise StorageError(f"Cannot list {error.filename}: {_reason(error)}.") from error
-
-
-def _locked(file: BinaryIO, root: Path) -> bool:
-    """Take the lock; False where another process has it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise StorageError(
-            f"{root} cannot be held against other runs: its file system takes no locks "
-            f"(flock: {_reason(error)}). Mount it with them (Lustre: -o flock; NFS: version 4, or "
-            "its lock service running), or use another --output, on a local disk or in an object "
-            "store."
-        ) from error
-    return True
-
-
-def _make_folders(folder: Path, *, below: Path) -> None:
-    # Never the root itself: where that was removed half way, writing must fail.
-    if folder != below:
-        _make_folders(folder.parent, below=below)
-        folder.mkdir(exist_ok=True)
-
-
-def _link_or_copy(file: Path, to: Path) -> None:
-    try:
-        to.hardlink_to(file)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        shutil.copyfile(file, to)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+        raise StorageError(f"Cannot list {error.filename}: {reason(error)}.") from error

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import StorageError, UsageError
-from tasks.core.storage import Storage, open_storage
-from tasks.core.storage import local as local_module
+from tasks.core.storage import Storage, disk_lock, open_storage
 from tests.servers.storage.azurite import make_container
 
 Open = Callable[[str], Storage]
@@ -156,7 +155,7 @@ class TestFiles:
 class TestExclusive:
     @pytest.fixture(autouse=True)
     def _short_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(local_module, "_LOCK_WAIT_SECONDS", 0.3)
+        monkeypatch.setattr(disk_lock, "_LOCK_WAIT_SECONDS", 0.3)
 
     def test_a_second_holder_is_refused(self, opened: Open) -> None:
         first, second = opened("out"), opened("out")

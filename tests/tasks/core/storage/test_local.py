@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import StorageError, UsageError
-from tasks.core.storage import LocalStorage, open_storage
-from tasks.core.storage import local as storage_module
+from tasks.core.storage import LocalStorage, disk_lock, open_storage
 from tests.full_disk import full_disk
 
 HOLD = """
@@ -320,7 +319,7 @@ def holder(root: Path) -> Iterator["subprocess.Popen[str]"]:
 class TestExclusive:
     @pytest.fixture(autouse=True)
     def _short_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(storage_module, "_LOCK_WAIT_SECONDS", 0.3)
+        monkeypatch.setattr(disk_lock, "_LOCK_WAIT_SECONDS", 0.3)
 
     def test_a_second_holder_is_refused(self, storage: LocalStorage) -> None:
         with (
@@ -335,7 +334,7 @@ class TestExclusive:
     def test_one_that_lives_is_not_waited_for(
         self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(storage_module, "_LOCK_WAIT_SECONDS", 60.0)
+        monkeypatch.setattr(disk_lock, "_LOCK_WAIT_SECONDS", 60.0)
         with holder(storage.root) as other:
             began = time.monotonic()
             with pytest.raises(UsageError, match=f"process {other.pid} on "), storage.exclusive():
@@ -345,7 +344,7 @@ class TestExclusive:
     def test_waits_for_workers_of_one_that_was_killed(
         self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(storage_module, "_LOCK_WAIT_SECONDS", 60.0)
+        monkeypatch.setattr(disk_lock, "_LOCK_WAIT_SECONDS", 60.0)
         lock = storage.root / "runs/.lock"
         with holder(storage.root) as other:
             worker = lock.open("rb")
@@ -399,7 +398,7 @@ class TestExclusive:
         def refuse(*_: object) -> None:
             raise OSError(reason, os.strerror(reason))
 
-        monkeypatch.setattr(storage_module.fcntl, "flock", refuse)
+        monkeypatch.setattr(disk_lock.fcntl, "flock", refuse)
         with (
             pytest.raises(StorageError, match="takes no locks.*Mount it with them") as caught,
             storage.exclusive(),

@@ -18,8 +18,7 @@ from streaming_ext.errors import (
     StoppedError,
     UsageError,
 )
-from tasks.core.storage import LocalStorage
-from tasks.core.storage import local as storage_module
+from tasks.core.storage import LocalStorage, disk_lock
 from tasks.core.workers.jobs import TokenizeJob
 from tasks.core.workers.messages import HELD
 from tasks.core.workers.pool import Worker, WorkerPool
@@ -85,7 +84,7 @@ class TestStop:
 def test_workers_hold_what_they_inherit(
     job: Callable[..., TokenizeJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage_module, "_LOCK_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(disk_lock, "_LOCK_WAIT_SECONDS", 0.2)
     storage = LocalStorage(tmp_path / "out")
     storage.create()
     with storage.exclusive() as lock:
