@@ -45,7 +45,7 @@ DRAIN_SECONDS = 60.0  # for what Prefect's threads still hold when the run is ov
 DRAIN_SECONDS_GONE = 5.0  # where nobody answers any more
 DRAIN_SECONDS_STOPPED = 2.0  # after Ctrl+C nobody wants to wait
 _QUIET_SECONDS = 0.6  # without a new record, where nobody knows how many there will be
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.02
 # A single certificate. Each of the nine clients that Prefect opens for a run loads all that it
 # trusts, 40 ms of work, also where no TLS is spoken.
 _NOBODY = Path(__file__).with_name("nobody.pem")

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from flows.prefect_api.database import make_home, needs_no_migration, note_migrated
+from flows.prefect_api.prompt_records import COUNTED, prompt
 
 STOP_SECONDS = 5.0
 READY = b"+"
@@ -43,7 +44,7 @@ USED = {
     "/flow_runs/{id:uuid}/set_state",
     "/flows/",
     "/flows/{id:uuid}",
-    "/task_runs/count",
+    COUNTED,
 }
 
 
@@ -147,4 +148,4 @@ def _app() -> Any:
     server.API_ROUTERS = (first, *server.API_ROUTERS)  # type: ignore[assignment]
     # A key under which apps are kept for others, made of all settings: 0.1 s each time.
     setattr(prefect.settings.Settings, "hash_key", lambda _: "the only one")  # noqa: B010
-    return server.create_app()
+    return prompt(server.create_app())
