@@ -1,18 +1,10 @@
 """The one configuration of a run: the same object in command line, YAML and flow parameters."""
 
 import re
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
-from pydantic import (
-    BeforeValidator,
-    ByteSize,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import ByteSize, Field, ValidationInfo, field_validator, model_validator
 
-from streaming_ext.dataset.compression import Compression
 from streaming_ext.dataset.deduplicated.duplicates import Comparison
 from streaming_ext.dataset.formats import (
     DEFAULT_FORMAT,
@@ -27,55 +19,9 @@ from streaming_ext.text.documents.options import SEPARATOR, FormatName, OnBadDoc
 from streaming_ext.text.filters.filters import NAMES as FILTERS
 from streaming_ext.text.filters.filters import Filters
 from streaming_ext.text.normal_form import UNICODE
-from streaming_ext.units import size_text
-from tasks.core.config_fields import Scratch, WithoutSecrets, Workers, cores
+from tasks.core.config_fields import CheckedConfig, Columns, KeptColumns, Scratch, Workers, cores
 
-Columns = Annotated[
-    tuple[Annotated[str, Field(min_length=1)], ...],
-    BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
-]
-
-
-def _named(given: Any) -> Any:
-    """Names that stand in a list, or in texts with commas between."""
-    texts = (given,) if isinstance(given, str) else given
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        return given
-    return tuple(name.strip() for text in texts for name in text.split(","))
-
-
-KeptColumns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_named)]
 _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
-
-
-class CheckedConfig(WithoutSecrets):
-    """What all configurations of a run refuse, in whatever fields they have."""
-
-    @field_validator("compression", check_fields=False)
-    @classmethod
-    def _known_compression(cls, text: str | None) -> str | None:
-        if text is None:
-            return None
-        try:
-            Compression.parse(text)
-        except UsageError as error:
-            raise ValueError(str(error)) from error
-        return text
-
-    @field_validator("output_format", check_fields=False)
-    @classmethod
-    def _known_format(cls, name: str) -> str:
-        if name not in FORMATS:
-            raise ValueError(f"must be {' or '.join(FORMATS)}")
-        return name
-
-    @field_validator("min_part_size", check_fields=False)
-    @classmethod
-    def _below_part_size(cls, size: ByteSize, info: ValidationInfo) -> ByteSize:
-        most = info.data.get("part_size")
-        if most is not None and size > most:
-            raise ValueError(f"must be at most --part-size {size_text(most)}")
-        return size
 
 
 class ShardConfig(CheckedConfig):

@@ -7,8 +7,8 @@ from pydantic import ByteSize, Field
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import NotADatasetError
 from streaming_ext.text.filters.filters import NAMES as FILTERS
-from tasks.core.config import CheckedConfig, ShardConfig
-from tasks.core.config_fields import Scratch, Workers, cores
+from tasks.core.config import ShardConfig
+from tasks.core.config_fields import CheckedConfig, Scratch, Workers, cores
 from tasks.core.extending.extendable import require_extendable
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.storage import open_storage

@@ -14,8 +14,8 @@ from streaming_ext.text.documents.options import (
     TokenSetName,
 )
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
-from tasks.core.config import CheckedConfig, ShardConfig
-from tasks.core.config_fields import Scratch, Workers, cores
+from tasks.core.config import ShardConfig
+from tasks.core.config_fields import CheckedConfig, Scratch, Workers, cores
 
 _OWN = {"format", "dtype", "rows"}  # what a run of `shard` does not have
 
