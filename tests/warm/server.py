@@ -26,11 +26,14 @@ from types import ModuleType
 from typing import Any
 
 from flows.console.quiet import quiet_prefect
+from tests.warm.worker import fork_workers
 
 KEPT = ("streaming_ext", "tasks.core")
 NOT_IMPORTED = "flows.executors.dask"  # its library starts threads, and few commands need it
-IMPORTED = (  # by Prefect and others, when a flow runs and is reported on
+IMPORTED = (  # by Prefect, workers and others, when a flow runs and is reported on
+    "awkward",
     "fastapi.encoders",
+    "gigatoken",
     "matplotlib.backends.backend_svg",
     "matplotlib.figure",
     "prefect.client.orchestration",
@@ -41,6 +44,7 @@ IMPORTED = (  # by Prefect and others, when a flow runs and is reported on
     "prefect.task_engine",
     "prefect.task_runners",
     "s3fs",
+    "tasks.core.workers.do_job",
     "uvicorn",
 )
 MESSAGE_BYTES = 2**18
@@ -172,7 +176,9 @@ def _tell_ends(statuses: dict[int, int]) -> None:
 def _take_over(request: dict[str, Any], streams: list[int]) -> None:
     """Set what a process gets from whoever starts it."""
     if request["new_session"]:
-        os.setsid()
+        os.setsid()  # for what others look at or stop: its workers are processes of their own
+    else:
+        fork_workers()
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
