@@ -9,6 +9,7 @@ from streaming_ext.errors import UsageError
 from streaming_ext.sampler.batching import Batching
 from streaming_ext.sampler.cursor import Cursor
 from streaming_ext.sampler.grown.grown_pass import Earlier, GrownOrders
+from streaming_ext.sampler.orders.dealing import Dealing
 from streaming_ext.sampler.orders.many_orders import ManyOrders
 from streaming_ext.sampler.orders.mixing import Mixing
 from streaming_ext.sampler.orders.mixture import Mixture
@@ -67,20 +68,18 @@ class EpochPlan:
         ]  # fmt: skip
         self.grown = GrownOrders(spec, self._orders[0], bounds[0], earlier)
         self._many = ManyOrders(self._orders)
-        self._seed, self._shuffle, self._lanes = spec.seed, spec.shuffle, spec.lanes
-        self._mixture: Mixture | None = None
-        self._mixtures: dict[tuple[int, tuple[int, ...]], Mixture] = {}
-        self.row = 1  # places in a row that all draw from one stream
+        self._lanes = spec.lanes
         for number, order in enumerate(self._orders):
             if order.size < 1:
                 raise UsageError(f"Stream {number} holds less than one sequence.")
         self.sizes = tuple(order.size for order in self._orders)
-        if len(bounds) > 1:
-            self.row = batching.row(global_batch=slices.global_batch, lanes=spec.lanes)
-            choose = self._whole_rows(choose, batching)
-        self.epoch_size = sum(self._mixture.rows) * self.row if self._mixture else sum(choose)
+        self._dealing = Dealing(spec, sizes=self.sizes, choose=choose, batching=batching,
+                                global_batch=slices.global_batch, drop_last=drop_last,
+                                mixing=mixing, length=length)  # fmt: skip
+        self.row = self._dealing.row  # places in a row that all draw from one stream
+        self.epoch_size = self._dealing.epoch_size
         self.filled = self.epoch_size  # places before the last fillers
-        self.choose = tuple(choose)  # of the first epoch
+        self.choose = self._dealing.choose  # of the first epoch
         if mixing is not None:
             self.choose = self.chosen(self.start(0))
         if self.steps_left(self.start(0)) < 1:
@@ -90,26 +89,6 @@ class EpochPlan:
             )
         if sizes is not None:
             sizes.require_epoch(self.epoch_size)
-
-    def _whole_rows(self, choose: Sequence[int], batching: Batching) -> list[int]:
-        """What each stream gives an epoch; where that is fixed, deal out its rows.
-
-        These are whole ones; without `drop_last` the last one of each stream is filled up.
-        """
-        if self.mixing is not None:
-            return [sum(choose) // self.row * self.row]
-        fill = 0 if self.drop_last else self.row - 1
-        rows = tuple((count + fill) // self.row for count in choose)
-        if 0 in rows:
-            least, instead = batching.least(self.row)
-            raise UsageError(
-                f"A stream gives {min(choose)} sequences an epoch, less than {least}. Raise "
-                f"its share, or {instead}."
-            )
-        window = batching.window(global_batch=self.slices.global_batch)
-        self._mixture = Mixture(rows, lanes=self.row, seed=self._seed, shuffle=self._shuffle,
-                                window=window)  # fmt: skip
-        return [count * self.row for count in rows] if self.drop_last else list(choose)
 
     @property
     def global_batch(self) -> int | str:
@@ -145,12 +124,7 @@ class EpochPlan:
 
     def chosen(self, cursor: Cursor) -> tuple[int, ...]:
         """Sequences of each stream in the cursor's epoch."""
-        if self.mixing is None:
-            return self.choose
-        mixture = self._mixture_of(cursor)
-        if mixture is None:
-            return self.choose
-        return tuple(count * self.row for count in mixture.rows)
+        return self._dealing.chosen(cursor)
 
     def stages(self, cursor: Cursor) -> list[Stage]:
         """The steps behind a cursor, to the end of its epoch; the first one is number 0."""
@@ -233,7 +207,7 @@ class EpochPlan:
         """Draws before an epoch and in it, of which those that fill up are none."""
         if not cursor.place:  # there need not be a further epoch: streams may be used up
             return before
-        mixture = self._mixture_of(cursor)
+        mixture = self._dealing.mixture_of(cursor)
         if mixture is None:
             return (before[0] + cursor.place,)
         inside = map(min, count(mixture, cursor.epoch, cursor.place), self.chosen(cursor))
@@ -248,7 +222,7 @@ class EpochPlan:
         draws = range(base, base + min(self.chosen(cursor)[stream], self.filled))
         shift = cursor.before[0] % self._lanes
         begin = replace(cursor, place=0)
-        stages, mixture = self.stages(begin), self._mixture_of(begin)
+        stages, mixture = self.stages(begin), self._dealing.mixture_of(begin)
         found = []
         drawn = (self.grown.draws_of(cursor.grown, sequences, draws) if cursor.grown
                  else self._orders[stream].draws_of(sequences, draws))  # fmt: skip
@@ -323,7 +297,7 @@ class EpochPlan:
         return streams, sequences
 
     def _look_up(self, cursor: Cursor, places: Ints) -> tuple[Ints, Ints]:
-        mixture = self._mixture_of(cursor)
+        mixture = self._dealing.mixture_of(cursor)
         if mixture is None:
             draws = cursor.before[0] + places
             if cursor.grown is not None:
@@ -335,22 +309,6 @@ class EpochPlan:
             behind = np.add(cursor.before, self.choose)[streams]
             sequences = np.where(draws < behind, sequences, -1)
         return streams, sequences
-
-    def _mixture_of(self, cursor: Cursor) -> Mixture | None:
-        """How the cursor's epoch is dealt out to several streams; None where there is one."""
-        if self.mixing is None:
-            return self._mixture
-        key = (cursor.tokens, cursor.before)
-        found = self._mixtures.get(key)
-        if found is None:
-            room = self.mixing.room(self.sizes, cursor.before, row=self.row)
-            spans = self.mixing.spans(tokens=cursor.tokens, rows=self.epoch_size // self.row,
-                                       row_tokens=self.row * self.length, room=room)  # fmt: skip
-            found = Mixture(*spans, lanes=self.row, seed=self._seed, shuffle=self._shuffle)
-            for old in list(self._mixtures.copy())[:-2]:  # another thread may look ahead meanwhile
-                self._mixtures.pop(old, None)
-            self._mixtures[key] = found
-        return found
 
     def _fixed_steps(self, place: int) -> int:
         return self.slices.steps(max(0, self.epoch_size - place), drop_last=self.drop_last)
