@@ -33,46 +33,33 @@ from streaming_ext.text.documents.json.values import (
 )
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
-    BATCH_BYTES,
     Block,
     DocumentBatch,
     FileLook,
     Record,
     SourceBytes,
-    SourceFormat,
     Span,
 )
 from streaming_ext.text.documents.text_array import is_utf8
+from streaming_ext.text.documents.whole_file import WholeFileFormat
 
 _LOOK_DOCUMENTS = 50
 _TAGS = (*range(6), 25, *range(28, 38), 100, 256, 258, 260, 261, 1004)  # left as what they tag
 _FIRST_FREE_TAG = 2**63
 
 
-class CborFormat(SourceFormat):
+class CborFormat(WholeFileFormat):
     """Files of CBOR maps."""
 
     name = "cbor"
+    called = "a CBOR file"
     suffixes = packed_suffixes(".cbor")
     has_records = True
 
-    def read(
-        self,
-        path: Path,
-        options: ReadOptions,
-        *,
-        name: str | None = None,
-        span: Span | None = None,
-        batch_bytes: int = BATCH_BYTES,
-    ) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.read`; the message names document and byte."""
-        where = name or str(path)
-        if span is not None:
-            raise SourceError(f"{where}: a CBOR file cannot be entered in the middle.")
-        with open_here(path, name=where) as stream:
-            size = path.stat().st_size
-            rows = DocumentRows(options, where=where, size=size, batch_bytes=batch_bytes)
-            yield from _batches(stream, rows)
+    def batches(self, stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
+        """See `WholeFileFormat.batches`; messages name document and byte."""
+        values = cbor_values(stream, rows.where)
+        yield from batches_of_values(values, rows, fraction=lambda: stream.fraction)
 
     def records(
         self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
@@ -97,15 +84,6 @@ class CborFormat(SourceFormat):
         blocks = (Block(None, file.size),)
         return FileLook(blocks=blocks, plain=False, codec=codec_of(file.name))
 
-    def read_blocks(
-        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
-    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
-        """See `SourceFormat.read_blocks`."""
-        for block in blocks:
-            rows = DocumentRows(options, where=file.name, size=file.size, batch_bytes=batch_bytes)
-            with open_anywhere(file) as stream:
-                yield block, _batches(stream, rows)
-
     def write(
         self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
     ) -> None:
@@ -113,12 +91,6 @@ class CborFormat(SourceFormat):
         import cbor2
 
         pack(b"".join(cbor2.dumps(one) for one in sample_of(texts, options)), path, codec)
-
-
-def _batches(stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
-    yield from batches_of_values(
-        cbor_values(stream, rows.where), rows, fraction=lambda: stream.fraction
-    )
 
 
 def _with_texts(value: object) -> object:

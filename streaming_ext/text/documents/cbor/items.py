@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.compression import Stream
-from streaming_ext.text.documents.items import ItemWindow
+from streaming_ext.text.documents.json.item_window import ItemWindow
 from streaming_ext.text.documents.json.values import LARGE_TEXT_BYTES
 from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 

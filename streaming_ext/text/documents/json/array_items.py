@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.items import ItemWindow
+from streaming_ext.text.documents.json.item_window import ItemWindow
 from streaming_ext.text.documents.json.values import BadValueError, object_of
 from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 

@@ -22,7 +22,6 @@ from streaming_ext.text.documents.compression import (
     Stream,
     codec_of,
     open_anywhere,
-    open_here,
     pack,
     packed_suffixes,
     whole_in_head,
@@ -42,16 +41,14 @@ from streaming_ext.text.documents.json.values import (
 from streaming_ext.text.documents.kept_values import option_of
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
-    BATCH_BYTES,
     Block,
     DocumentBatch,
     FileLook,
     SourceBytes,
-    SourceFormat,
-    Span,
 )
 from streaming_ext.text.documents.text_array import is_utf8
 from streaming_ext.text.documents.webdataset.tar_members import Member, TarMembers
+from streaming_ext.text.documents.whole_file import WholeFileFormat
 
 _LOOK_SAMPLES = 20
 _LOOK_BYTES = 2**24  # images and the like among them
@@ -71,29 +68,22 @@ class _Sample:
     problem: str = ""
 
 
-class WebDatasetFormat(SourceFormat):
+class WebDatasetFormat(WholeFileFormat):
     """Tars of samples, packed or not."""
 
     name = "webdataset"
+    called = "a tar"
     suffixes = packed_suffixes(".tar")
 
-    def read(
-        self,
-        path: Path,
-        options: ReadOptions,
-        *,
-        name: str | None = None,
-        span: Span | None = None,
-        batch_bytes: int = BATCH_BYTES,
-    ) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.read`; the message names the sample."""
-        where = name or str(path)
-        if span is not None:
-            raise SourceError(f"{where}: a tar cannot be entered in the middle.")
-        with open_here(path, name=where) as stream:
-            size = path.stat().st_size
-            rows = DocumentRows(options, where=where, size=size, batch_bytes=batch_bytes)
-            yield from _batches(stream, rows)
+    def batches(self, stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
+        """See `WholeFileFormat.batches`; messages name sample and byte."""
+        values = (
+            (f"sample {sample.key!r}, byte {sample.byte}", sample)
+            for sample in _samples(stream, rows.where)
+        )
+        yield from batches_of_values(
+            values, rows, texts_of=_texts, fraction=lambda: stream.fraction
+        )
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the first samples tell what there is."""
@@ -103,15 +93,6 @@ class WebDatasetFormat(SourceFormat):
         _check(samples, options, where=file.name)
         blocks = (Block(None, file.size),)
         return FileLook(blocks=blocks, plain=False, codec=codec_of(file.name))
-
-    def read_blocks(
-        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
-    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
-        """See `SourceFormat.read_blocks`."""
-        for block in blocks:
-            rows = DocumentRows(options, where=file.name, size=file.size, batch_bytes=batch_bytes)
-            with open_anywhere(file) as stream:
-                yield block, _batches(stream, rows)
 
     def write(
         self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
@@ -128,14 +109,6 @@ class WebDatasetFormat(SourceFormat):
                 member.size = len(data.encode())
                 tar.addfile(member, io.BytesIO(data.encode()))
         pack(whole.getvalue(), path, codec)
-
-
-def _batches(stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
-    values = (
-        (f"sample {sample.key!r}, byte {sample.byte}", sample)
-        for sample in _samples(stream, rows.where)
-    )
-    yield from batches_of_values(values, rows, texts_of=_texts, fraction=lambda: stream.fraction)
 
 
 def _samples(stream: Stream, where: str) -> Iterator[_Sample]:
