@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from flows.executors import Executor, open_executor
+from flows.flow_body import Begun
 from tasks.core.config import ShardConfig
 from tasks.core.planning.look import look, take_up
 from tasks.core.planning.run_plan import RunPlan
@@ -16,11 +17,17 @@ from tasks.core.storage import Storage, open_storage
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """A run that may begin; where its dataset is whole already, nobody is ready for work."""
+    """A run that may begin; where its dataset is whole already, nobody is ready for work.
+
+    Attributes:
+        executor: none where nothing is left to do.
+        begun: when it began, where it has.
+    """
 
     plan: RunPlan
     storage: Storage
-    executor: Executor | None  # none where nothing is left to do
+    executor: Executor | None
+    begun: Begun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,11 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
         ) as executor,
     ):
         plan = take_up(found, storage, sources)
-        if not plan.published:
-            executor.prepare(plan, storage)
-        yield Prepared(plan=plan, storage=storage, executor=None if plan.published else executor)
+        if plan.published:
+            yield Prepared(plan=plan, storage=storage, executor=None)
+            return
+        now = Begun()
+        begun = now if executor.prepare(plan, storage) else None
+        if begun is not None:
+            progress.begin_ahead()
+        yield Prepared(plan=plan, storage=storage, executor=executor, begun=begun)

@@ -62,21 +62,30 @@ def make_dataset(config: ShardConfig) -> State[Any]:
         plan, storage = prepared.plan, prepared.storage
         if prepared.executor is None:
             return Completed(message=f"{storage} is whole already; nothing to do.")
-        report = shard(plan, storage, prepared.executor, progress)
+        begun = prepared.begun or Begun()
+        report = shard(plan, storage, prepared.executor, progress, begun)
         storage.close()
         remove_scratch(plan)
     progress.report = report
     return outcome_of(report)
 
 
-def shard(plan: RunPlan, storage: Storage, executor: Executor, progress: RunProgress) -> RunReport:
+def shard(
+    plan: RunPlan, storage: Storage, executor: Executor, progress: RunProgress, begun: Begun
+) -> RunReport:
     """Do all parts that are missing, publish if none failed, and report.
+
+    Args:
+        plan: of the run.
+        storage: of its output.
+        executor: does the parts.
+        progress: what people watch.
+        begun: when the first part was.
 
     Raises:
         ShardmillError: a fault that every other part would meet too, or storage that failed all
             parts in hand.
     """
-    begun = Begun()
     sources = plan
     done, failed = _through(plan, storage, executor, progress)
     gathered: list[PartTimes] = []

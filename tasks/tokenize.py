@@ -4,9 +4,36 @@ from prefect import task
 
 from streaming_ext.text.parts.part import Part
 from tasks.core.deduplicate.known_texts import finds_copies
+from tasks.core.planning.run_plan import RunPlan
+from tasks.core.storage import Storage
 from tasks.core.workers.jobs import TokenizedPart, TokenizeJob
 from tasks.running.retrying import OURS
 from tasks.running.run import Run
+
+
+def tokenize_job(
+    plan: RunPlan, storage: Storage, part: Part, paths: tuple[str, ...] = ()
+) -> TokenizeJob:
+    """What a worker is to do for a part.
+
+    Args:
+        plan: of the run.
+        storage: of its output.
+        part: to tokenize.
+        paths: where its pieces lie that were fetched.
+    """
+    return TokenizeJob(
+        part=part,
+        paths=paths,
+        scratch=str(plan.part_scratch(part.number)),
+        tokenizer_folder=str(plan.tokenizer_folder),
+        engine=plan.config.engine,
+        spec=plan.spec,
+        first_source=plan.first_sources[part.number] if plan.first_sources else 0,
+        first=plan.first_part,
+        one_run=storage.remote,  # each part of the second stage asks for a range of each
+        known_on=str(storage) if finds_copies(plan.spec, storage) else None,
+    )
 
 
 @task(
@@ -22,21 +49,10 @@ def tokenize(run: Run, part: Part, fetched: int = 0) -> TokenizedPart:
     Raises:
         ShardmillError: whatever the worker met.
     """
-    plan = run.plan
-    tokenized = run.pool.run(
-        TokenizeJob(
-            part=part,
-            paths=run.paths_of(part),
-            scratch=str(plan.part_scratch(part.number)),
-            tokenizer_folder=str(plan.tokenizer_folder),
-            engine=plan.config.engine,
-            spec=plan.spec,
-            first_source=plan.first_sources[part.number] if plan.first_sources else 0,
-            first=plan.first_part,
-            one_run=run.storage.remote,  # each part of the second stage asks for a range of each
-            known_on=str(run.storage) if finds_copies(plan.spec, run.storage) else None,
-        ),
-        on_progress=run.follow(part),
-    )
-    run.follow(part)(tokenized.progress)
+    listen = run.follow(part)
+    tokenized = run.ahead.take(part.number, listen) if run.ahead else None
+    if tokenized is None:
+        job = tokenize_job(run.plan, run.storage, part, run.paths_of(part))
+        tokenized = run.pool.run(job, on_progress=listen)
+    listen(tokenized.progress)
     return tokenized

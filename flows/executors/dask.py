@@ -39,13 +39,14 @@ class OnDask:
         self._refusals: dict[str | None, str] = {}  # by worker
         self._logger = get_run_logger()
 
-    def prepare(self, plan: RunPlan, storage: Storage) -> None:
+    def prepare(self, plan: RunPlan, storage: Storage) -> bool:
         """Put what the hosts need on the storage, and begin to give signs of life."""
         self._stack.close()  # of the stage before: nothing of it is left on any host
         self._futures.clear()
         self._parent = Parent(plan, storage, partitions=1)
         self._stack.enter_context(self._parent.living(storage))
         self._stack.callback(self._end)
+        return False
 
     def finished(
         self, plan: RunPlan, storage: Storage, progress: RunProgress

@@ -11,25 +11,37 @@ from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
 from tasks.core.workers.contract import Workers
+from tasks.running.ahead import Ahead
 from tasks.running.run import Run
 from tasks.running.worker_pools import worker_pools
+from tasks.tokenize import tokenize_job
 
 
 class Here:
     """Worker processes, getting ready while the run plans."""
 
-    def __init__(self, pool: Workers, movers: Workers, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: Workers, movers: Workers, threads: ThreadPoolExecutor) -> None:
         self._pool = pool
         self._movers = movers
-        self._thread = thread
+        self._threads = threads
         self._prepared: Future[None] | None = None
+        self._ahead = Ahead(threads, pool)
 
-    def prepare(self, plan: RunPlan, storage: Storage) -> None:
-        """Have every process load the tokenizer meanwhile; only the first stage needs it."""
-        if plan.stage != "gather":
-            self._prepared = self._thread.submit(
-                self._pool.prepare, plan.tokenizer_folder, plan.config.engine
-            )
+    def prepare(self, plan: RunPlan, storage: Storage) -> bool:
+        """Have every process load the tokenizer meanwhile, and begin a part that lies here.
+
+        Only the first stage needs that.
+        """
+        if plan.stage == "gather":
+            return False
+        self._prepared = self._threads.submit(
+            self._pool.prepare, plan.tokenizer_folder, plan.config.engine
+        )
+        first = [plan.part(number) for number in plan.todo[: plan.config.workers]]
+        here = [part for part in first if not part.remote]
+        for part in here:
+            self._ahead.begin(tokenize_job(plan, storage, part), self._prepared)
+        return bool(here)
 
     def finished(
         self, plan: RunPlan, storage: Storage, progress: RunProgress
@@ -37,7 +49,8 @@ class Here:
         """Do all parts on this host; see `Executor`."""
         if self._prepared is not None:
             self._prepared.result()
-        yield from finished_parts(Run(plan, storage, self._pool, progress, self._movers))
+        run = Run(plan, storage, self._pool, progress, self._movers, ahead=self._ahead)
+        yield from finished_parts(run)
 
 
 @contextmanager
@@ -46,7 +59,8 @@ def here(
 ) -> Iterator[Here]:
     """Start the worker processes; they end with the block."""
     with (
-        ThreadPoolExecutor(1) as thread,  # it ends when the processes have ended
+        # They end when the processes have ended: one prepares, each other one waits for a part.
+        ThreadPoolExecutor(1 + config.workers) as threads,
         worker_pools(config, files, source_bytes, inherited=inherited) as (pool, movers),
     ):
-        yield Here(pool, movers, thread)
+        yield Here(pool, movers, threads)

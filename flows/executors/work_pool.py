@@ -53,7 +53,7 @@ class OnWorkPool:
         self._refusals: list[str] = []
         self._since = time.monotonic()
 
-    def prepare(self, plan: RunPlan, storage: Storage) -> None:
+    def prepare(self, plan: RunPlan, storage: Storage) -> bool:
         """Put what the hosts need on the storage, and begin to give signs of life."""
         self._stack.close()  # of the stage before: nothing of it is left on any host
         self._storage = storage
@@ -64,6 +64,7 @@ class OnWorkPool:
         self._stack.enter_context(self._parent.living(storage))
         self._client = self._stack.enter_context(get_client(sync_client=True))
         self._stack.callback(self._end_all)
+        return False
 
     def finished(
         self, plan: RunPlan, storage: Storage, progress: RunProgress

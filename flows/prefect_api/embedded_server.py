@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from flows.prefect_api.database import make_home, needs_no_migration, note_migrated
-from flows.prefect_api.prompt_records import COUNTED, prompt
+from flows.prefect_api.prompt_records import COUNTED, EVENTS, prompt
 
 STOP_SECONDS = 5.0
 READY = b"+"
@@ -38,7 +38,7 @@ USED = {
     "/artifacts/",
     "/artifacts/{id:uuid}",
     "/csrf-token",
-    "/events/in",
+    EVENTS,
     "/flow_runs/",
     "/flow_runs/{id:uuid}",
     "/flow_runs/{id:uuid}/set_state",
@@ -87,7 +87,6 @@ def _run_server(listener: socket.socket, parent_lives: int, is_ready: int) -> No
                 gc.enable()
                 os.write(is_ready, READY)
                 note_migrated()
-                os.nice(19)  # from here on: records can wait for the work that they are of
 
     server = Server(
         uvicorn.Config(

@@ -78,6 +78,7 @@ class RunProgress:
         self._phase = "starting"
         self._stopped = False
         self._began: float | None = None
+        self._began_ahead: float | None = None
         self._ended: float | None = None
         self._parts_total = self._parts_done = self._parts_failed = 0
         self._source_bytes_total = 0
@@ -102,14 +103,20 @@ class RunProgress:
             if self.task_runs is not None:
                 self.task_runs += 1
 
+    def begin_ahead(self) -> None:
+        """Parts are worked on before `begin` tells how many there are; the clock starts."""
+        with self._lock:
+            self._began_ahead = time.monotonic()
+
     def begin(self, *, parts: int, source_bytes: int) -> None:
-        """The first part of a stage is about to be worked on; the clock starts."""
+        """The first part of a stage is about to be worked on; the clock starts, if it has not."""
         with self._lock:
             self._parts_total, self._source_bytes_total = parts, source_bytes
             self._parts_done = self._parts_failed = 0  # of the stage before, if there was one
             self._finished = (0.0, 0, 0)
             self._results.clear()
-            self._began = time.monotonic()
+            self._began = self._began_ahead or time.monotonic()
+            self._began_ahead = None  # of the stage after, there is none
 
     def end(self, done: str = "sharded") -> None:
         """All parts are done; the clock stands still."""
