@@ -46,6 +46,15 @@ def _mixed(values: Keys) -> Keys:
     return mixed
 
 
+def ascending(keys: Keys) -> Ints:
+    """The order of keys, equal ones as they stand: several times as fast where no two are equal."""
+    order = np.argsort(keys)
+    sorted_keys = keys[order]
+    if (sorted_keys[1:] == sorted_keys[:-1]).any():
+        order = np.argsort(keys, kind="stable")
+    return order
+
+
 def num_parts(id_bytes: int, shard_size: int) -> int:
     """How many parts a shuffled dataset has: a function of what it holds and of its shards.
 

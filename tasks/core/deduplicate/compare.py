@@ -16,11 +16,11 @@ from streaming_ext.dataset.deduplicated.digests import (
 )
 from streaming_ext.dataset.manifest import KeptDigests
 from streaming_ext.dataset.schema import FileRecord
-from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints, Keys, key_range
+from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints, Keys, ascending, key_range
 from tasks.core.deduplicate.digest_runs import ENTRY_BYTES
 from tasks.core.deduplicate.drops import Drops, drops_bytes, drops_path
 from tasks.core.deduplicate.older import OlderTexts
-from tasks.core.shuffle.run_blocks import bytes_of_ranges, sound_blocks
+from tasks.core.shuffle.run_blocks import blocks_of, read_in_turn
 from tasks.core.shuffle.run_index import RunIndex
 from tasks.core.shuffle.run_record import digests_path
 from tasks.core.storage import Storage
@@ -180,8 +180,8 @@ def entries_of(storage: Storage, index: RunIndex, start: int, end: int) -> tuple
     high, low, keys = (np.empty(total, np.uint64) for _ in range(3))
     parts, rows = np.empty(total, np.int64), np.empty(total, np.int64)
     held = 0
-    for found, data in bytes_of_ranges(storage, ranges, digests_path):
-        for documents, block in sound_blocks(storage, found, data, digests_path):
+    for found, data in read_in_turn(storage, ranges, digests_path):
+        for documents, block in blocks_of(found, data):
             # columns: (4, documents of the block)
             columns = np.frombuffer(block, "<u8").reshape(ENTRY_BYTES // 8, documents)
             begin = int(np.searchsorted(columns[0], np.uint64(start)))
@@ -199,7 +199,7 @@ def entries_of(storage: Storage, index: RunIndex, start: int, end: int) -> tuple
 def _by_hash(digests: Digests, keys: Keys, older: npt.NDArray[np.bool_]) -> Compared:
     """Documents that stand, of one hash, in the order of the sources."""
     high, low = digests.high, digests.low
-    order = np.argsort(high, kind="stable")
+    order = ascending(high)
     same = high[order][1:] == high[order][:-1]
     if (same & (low[order][1:] != low[order][:-1])).any():  # by half of the hash only
         order = np.lexsort((low, high))

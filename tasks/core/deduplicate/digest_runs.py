@@ -11,9 +11,8 @@ from typing import Final
 import numpy as np
 import xxhash
 
-from streaming_ext.dataset.schema import FileRecord
-from streaming_ext.dataset.shuffled.keys import Ints, Keys
-from tasks.core.shuffle.run_record import Run, digests_path, told
+from streaming_ext.dataset.shuffled.keys import Ints, Keys, ascending
+from tasks.core.shuffle.run_record import Run, digests_path
 from tasks.core.shuffle.run_writer import block_bits, block_starts
 
 ENTRY_BYTES: Final = 32  # of a document
@@ -58,7 +57,7 @@ class DigestRuns:
 
     def _flush(self) -> None:
         columns = [np.concatenate(pieces) for pieces in zip(*self._columns, strict=True)]
-        order = np.argsort(columns[0], kind="stable")
+        order = ascending(columns[0])
         columns = [column[order] for column in columns]
         starts = block_starts(block_bits(ENTRY_BYTES * len(order)))
         # firsts: (blocks + 1,), the first document of each block
@@ -67,20 +66,11 @@ class DigestRuns:
         file = self._folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         digests = np.zeros(len(starts), "<u8")
-        whole = xxhash.xxh3_128()
         with file.open("xb") as out:
             for block in range(len(starts)):
                 begin, end = firsts[block : block + 2]
                 data = b"".join(column[begin:end].astype("<u8").tobytes() for column in columns)
                 out.write(data)
-                whole.update(data)
                 digests[block] = xxhash.xxh3_64_intdigest(data)
-        self.runs.append(
-            Run(
-                file=FileRecord(path=path, size=ENTRY_BYTES * len(order), xxh128=whole.hexdigest()),
-                offsets=told((ENTRY_BYTES * firsts).astype("<i8")),
-                counts=told(np.diff(firsts).astype("<i8")),
-                digests=told(digests),
-            )
-        )
+        self.runs.append(Run.of(path, ENTRY_BYTES * firsts, np.diff(firsts), digests))
         self._columns, self._documents = [], 0

@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shuffled.keys import Ints
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError, DatasetError, ScratchError
@@ -27,7 +26,7 @@ from tasks.core.outputs.contract import Memories
 from tasks.core.outputs.part_files import PartFiles
 from tasks.core.shuffle.ids_by_document import IdsByDocument
 from tasks.core.shuffle.kept_in_runs import packed, unpacked
-from tasks.core.shuffle.run_blocks import bytes_of_ranges, sound_blocks
+from tasks.core.shuffle.run_blocks import blocks_of, read_ranges, size_of
 from tasks.core.shuffle.run_index import Range
 from tasks.core.shuffle.run_record import (
     Run,
@@ -36,7 +35,6 @@ from tasks.core.shuffle.run_record import (
     run_path,
     run_record_of,
     run_record_path,
-    told,
 )
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import GatherJob, TokenizedPart
@@ -46,6 +44,7 @@ _KINDS: Final = ("<i8", "<u4", "<u4", "u1")  # rows, lengths, sizes, marks
 _HELD_OUT, _LEFT_OUT = 1, 2  # bits of a mark
 DOCUMENT_BYTES: Final = 17  # of a document in a run, beside its ids
 _READ_BYTES: Final = 2**23  # of blocks, at a time
+_AT_ONCE: Final = 2**19  # bytes of ids that are hashed and then written: a core has them near
 
 
 class KeptOrderRun:
@@ -59,7 +58,6 @@ class KeptOrderRun:
         self._file.touch(exist_ok=False)
         self._dtype = np.dtype(spec.dtype).newbyteorder("<")
         self._kept = spec.keep_columns
-        self._whole = xxhash.xxh3_128()
         self._offsets, self._counts, self._digests = [0], list[int](), list[int]()
         self.counts: dict[bool, tuple[int, int]] = {False: (0, 0), True: (0, 0)}
 
@@ -89,13 +87,16 @@ class KeptOrderRun:
         ]
         block = xxhash.xxh3_64()
         size = 0
-        ids = stream.astype(self._dtype, copy=False).view(np.uint8)
-        pieces: list[bytes | memoryview] = [*columns, ids.data, packed(self._kept, values)]
+        ids = stream.astype(self._dtype, copy=False).view(np.uint8).data
+        pieces: list[bytes | memoryview] = [
+            b"".join(columns),
+            *(ids[first : first + _AT_ONCE] for first in range(0, len(ids), _AT_ONCE)),
+            packed(self._kept, values),
+        ]
         with self._file.open("ab", buffering=0) as out:
             for data in pieces:
-                out.write(data)
-                self._whole.update(data)
                 block.update(data)
+                out.write(data)
                 size += len(data)
         self._offsets.append(self._offsets[-1] + size)
         self._counts.append(len(rows))
@@ -106,16 +107,7 @@ class KeptOrderRun:
 
     def finish(self) -> tuple[Run, ...]:
         """The run."""
-        return (
-            Run(
-                file=FileRecord(
-                    path=self._path, size=self._offsets[-1], xxh128=self._whole.hexdigest()
-                ),
-                offsets=told(np.array(self._offsets, "<i8")),
-                counts=told(np.array(self._counts, "<i8")),
-                digests=told(np.array(self._digests, "<u8")),
-            ),
-        )
+        return (Run.of(self._path, self._offsets, self._counts, self._digests),)
 
 
 def put_together(
@@ -218,33 +210,41 @@ def _record(storage: Storage, part: int) -> RunRecord:
 def _blocks(
     storage: Storage, record: RunRecord
 ) -> Iterator[tuple[float, Ints, Ints, Ints, Ints, npt.NDArray[Any], list[pa.Array]]]:
-    """Of each block: the share read with it, rows, lengths, sizes, marks, ids, kept values."""
+    """Of each block: the share read with it, rows, lengths, sizes, marks, ids, kept values.
+
+    The ids are there until the next block is asked for.
+    """
     (run,) = record.runs
+    end, dtype = run.file.size, np.dtype(record.spec.dtype).newbyteorder("<")
+    some = list(_ranges(record.part, run))
+    memory = np.empty(max((size_of([found]) for found in some), default=0), np.uint8)
+    for found in some:
+        (data,) = read_ranges(storage, [found], run_path, memory)
+        for count, block in blocks_of(found, data):
+            own, values = unpacked(record.spec.keep_columns, block)
+            columns = []
+            at = 0
+            for kind in _KINDS:
+                columns.append(np.frombuffer(own, kind, count, at).astype(np.int64))
+                at += count * np.dtype(kind).itemsize
+            ids = np.frombuffer(own, dtype, (len(own) - at) // dtype.itemsize, at)
+            rows, lengths, sizes, marks = columns
+            yield int(found.offsets[-1]) / max(end, 1), rows, lengths, sizes, marks, ids, values
+
+
+def _ranges(part: int, run: Run) -> Iterator[Range]:
+    """Blocks that are read at a time."""
     offsets, counts = heard(run.offsets, "<i8"), heard(run.counts, "<i8")
-    digests, dtype = heard(run.digests, "<u8"), np.dtype(record.spec.dtype).newbyteorder("<")
+    digests = heard(run.digests, "<u8")
     first = 0
     while first < len(counts):
         beyond = np.searchsorted(offsets, offsets[first] + _READ_BYTES, side="right")
         last = max(int(beyond) - 1, first + 1)
-        some = Range(
-            part=record.part,
+        yield Range(
+            part=part,
             run=0,
             offsets=offsets[first : last + 1],
             counts=counts[first:last],
             digests=digests[first:last],
         )
-        for found, data in bytes_of_ranges(storage, [some], run_path):
-            for count, block in sound_blocks(storage, found, data, run_path):
-                own, values = unpacked(record.spec.keep_columns, block)
-                columns = []
-                at = 0
-                for kind in _KINDS:
-                    columns.append(np.frombuffer(own, kind, count, at).astype(np.int64))
-                    at += count * np.dtype(kind).itemsize
-                ids = np.frombuffer(own, dtype, (len(own) - at) // dtype.itemsize, at)
-                rows, lengths, sizes, marks = columns
-                yield (
-                    int(offsets[last]) / max(int(offsets[-1]), 1),
-                    rows, lengths, sizes, marks, ids, values,
-                )  # fmt: skip
         first = last

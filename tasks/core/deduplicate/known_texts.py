@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints, Keys
+from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints, Keys, ascending
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.text_digests import text_digests
 from tasks.core.deduplicate.compare import entries_of
@@ -53,9 +53,11 @@ class Noted:
             tokens: of what is known, else -1, (texts,).
         """
         self.keys, self._own, self._tokens = keys, own, tokens
-        order = np.lexsort((keys[:, 1], keys[:, 0]))
-        begins = np.ones(len(order), np.bool_)
-        begins[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
+        order = ascending(keys[:, 0])
+        if (same := keys[order[1:], 0] == keys[order[:-1], 0]).any():
+            order = np.lexsort((keys[:, 1], keys[:, 0]))
+            same = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
+        begins = np.append(True, ~same)[: len(order)]
         self._firsts = np.empty(len(order), np.int64)
         places = np.arange(len(order))
         self._firsts[order] = order[np.maximum.accumulate(np.where(begins, places, 0))]
@@ -212,14 +214,16 @@ class _Table:
         while self._pieces and len(self._pieces[-1][1]) < 2 * len(tokens):
             more_keys, more = self._pieces.pop()
             keys, tokens = np.concatenate([more_keys, keys]), np.concatenate([more, tokens])
-        order = np.argsort(keys[:, 0], kind="stable")
+        order = np.argsort(keys[:, 0])
         self._pieces.append((keys[order], tokens[order]))
 
     def tokens_of(self, keys: Keys) -> Ints:
         """Of each text that is here, else -1: (texts,)."""
         found = np.full(len(keys), -1, np.int64)
+        order = np.argsort(keys[:, 0])  # what is looked for in order is found near by
+        wanted = keys[order]
         for own, tokens in self._pieces:
-            at = np.minimum(np.searchsorted(own[:, 0], keys[:, 0]), len(tokens) - 1)
-            same = (own[at] == keys).all(axis=1)
-            found[same] = tokens[at[same]]
+            at = np.minimum(np.searchsorted(own[:, 0], wanted[:, 0]), len(tokens) - 1)
+            same = (own[at] == wanted).all(axis=1)
+            found[order[same]] = tokens[at[same]]
         return found

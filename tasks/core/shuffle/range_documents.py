@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.dataset.shuffled.keys import Ints, Keys
+from streaming_ext.dataset.shuffled.keys import Ints, Keys, ascending
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.kept_values import joined
 from tasks.core.shuffle.kept_in_runs import unpacked
-from tasks.core.shuffle.run_blocks import bytes_of_ranges, require_sound
+from tasks.core.shuffle.run_blocks import read_ranges, size_of
 from tasks.core.shuffle.run_index import Range, RunIndex
 from tasks.core.shuffle.run_record import run_path
 from tasks.core.storage import Storage
@@ -57,7 +57,7 @@ class RangeDocuments:
     @property
     def order(self) -> Ints:
         """The documents by key; of equal keys the first in the sources comes first."""
-        return np.argsort(self.keys, kind="stable")
+        return ascending(self.keys)
 
     def pieces(self, documents: Ints, most: int) -> Iterator[Ints]:
         """Documents cut into runs of so many bytes of ids each, or less.
@@ -120,12 +120,8 @@ def documents_of_range(
 
 def _bytes(storage: Storage, ranges: Sequence[Range]) -> Bytes:
     """All blocks of some ranges, one after another, each as its writer left it."""
-    data = np.empty(sum(int(found.offsets[-1] - found.offsets[0]) for found in ranges), np.uint8)
-    held = 0
-    for found, own in bytes_of_ranges(storage, ranges, run_path):
-        require_sound(storage, found, own, run_path)
-        data[held : held + len(own)] = np.frombuffer(own, np.uint8)
-        held += len(own)
+    data = np.empty(size_of(ranges), np.uint8)
+    read_ranges(storage, ranges, run_path, data)
     return data
 
 

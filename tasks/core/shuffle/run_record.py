@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import SHUFFLE_FOLDER
 from streaming_ext.dataset.record import PartCounts
 from streaming_ext.dataset.schema import Count, FileRecord, Value, from_json
@@ -43,6 +44,7 @@ class Run(Value):
     """One sorted run; the arrays are told as text, for there may be thousands of blocks.
 
     Attributes:
+        file: its hash is that of `digests`: a block has its own, and is read as a whole.
         offsets: byte that each block begins with, then the size: int64 (blocks + 1,).
         counts: documents of each block, int64 (blocks,).
         digests: XXH3-64 of each block, uint64 (blocks,).
@@ -53,12 +55,29 @@ class Run(Value):
     counts: str
     digests: str
 
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        offsets: npt.ArrayLike,
+        counts: npt.ArrayLike,
+        digests: npt.ArrayLike,
+    ) -> "Run":
+        """What a file holds that was written."""
+        edges, hashes = np.asarray(offsets, "<i8"), np.asarray(digests, "<u8")
+        return cls(
+            file=FileRecord(path=path, size=int(edges[-1]), xxh128=content_hash(hashes.tobytes())),
+            offsets=_told(edges),
+            counts=_told(np.asarray(counts, "<i8")),
+            digests=_told(hashes),
+        )
+
     def at(self, path: str) -> "Run":
         """The same under another name."""
         return self.model_copy(update={"file": self.file.model_copy(update={"path": path})})
 
 
-def told(array: npt.NDArray[Any]) -> str:
+def _told(array: npt.NDArray[Any]) -> str:
     """An array as text."""
     return base64.b64encode(array.tobytes()).decode()
 

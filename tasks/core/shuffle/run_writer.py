@@ -17,17 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from streaming_ext.dataset.hashing import HASH
-from streaming_ext.dataset.schema import FileRecord
-from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints, document_keys
+from streaming_ext.dataset.shuffled.keys import KEY_BITS, Ints, ascending, document_keys
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.documents.kept_values import joined
 from streaming_ext.text.memory import within_memory
 from tasks.core.shuffle.ids_by_document import IdsByDocument
 from tasks.core.shuffle.kept_in_runs import packed
-from tasks.core.shuffle.run_record import Run, run_path, told
+from tasks.core.shuffle.run_record import Run, run_path
 
-assert HASH == "xxh128"  # noqa: S101  (what `FileRecord` holds)
 RUN_BYTES: Final = 384 * 2**20  # of a run, sorted in memory
 BLOCK_BYTES: Final = 2**16  # about; a reader takes whole blocks
 DOCUMENT_BYTES: Final = 33  # of a document in a block beside its ids
@@ -130,7 +127,7 @@ class RunWriter:
         """Sort what is held, and write it as a run."""
         columns = [np.concatenate(pieces) for pieces in zip(*self._columns, strict=True)]
         keys, lengths = columns[0], columns[3]
-        order = np.argsort(keys, kind="stable")
+        order = ascending(keys)
         itemsize = self._dtype.itemsize
         ids = self._room[: self._ids] if self._large is None else self._large
         documents = IdsByDocument(ids, lengths)
@@ -186,7 +183,6 @@ class RunFile:
         self._path, self._file = path, folder / path
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._out = self._file.open("xb")
-        self._whole = xxhash.xxh3_128()
         self._digests = np.zeros(blocks, "<u8")
         self._counts = np.zeros(blocks, "<i8")
         self._offsets = np.zeros(blocks + 1, "<i8")
@@ -201,7 +197,6 @@ class RunFile:
     def add(self, data: bytes, documents: int) -> None:
         """Append the next block."""
         self._out.write(data)
-        self._whole.update(data)
         self._digests[self._block] = xxhash.xxh3_64_intdigest(data)
         self._counts[self._block] = documents
         self._offsets[self._block + 1] = self._offsets[self._block] + len(data)
@@ -210,13 +205,7 @@ class RunFile:
     @property
     def told(self) -> Run:
         """What the record of the part tells of it, once it is written."""
-        size, xxh128 = int(self._offsets[-1]), self._whole.hexdigest()
-        return Run(
-            file=FileRecord(path=self._path, size=size, xxh128=xxh128),
-            offsets=told(self._offsets),
-            counts=told(self._counts),
-            digests=told(self._digests),
-        )
+        return Run.of(self._path, self._offsets, self._counts, self._digests)
 
 
 def block_bits(size: int) -> int:

@@ -102,6 +102,19 @@ class Storage(Protocol):
         """The bytes [start, end) of a file; `FileNotFoundError` where there is none."""
         ...
 
+    def read_range_into(
+        self, path: str, start: int, room: memoryview, seen: Callable[[memoryview], object]
+    ) -> None:
+        """Fill memory that is there with the bytes of a file from `start` on, in one request.
+
+        Args:
+            path: of the file; `FileNotFoundError` where there is none.
+            start: byte to begin with.
+            room: takes them.
+            seen: as for `read_into`.
+        """
+        ...
+
     def list(self, folder: str = "") -> dict[str, int]:
         """Every file below a folder, sorted: path relative to the root -> size in bytes."""
         ...

@@ -179,16 +179,31 @@ class LocalStorage:
                 while len(data) < end - start:
                     more = os.pread(file.fileno(), end - start - len(data), start + len(data))
                     if not more:
-                        raise StorageError(
-                            f"{self.root}/{path} ends at byte {start + len(data)}, where bytes up "
-                            f"to {end} should be."
-                        )
+                        raise _short(self.root, path, start + len(data), end)
                     data += more
         except FileNotFoundError:
             raise
         except OSError as error:
             raise StorageError(f"Cannot read {path} in {self.root}: {reason(error)}.") from error
         return data
+
+    def read_range_into(
+        self, path: str, start: int, room: memoryview, seen: Callable[[memoryview], object]
+    ) -> None:
+        """Fill memory that is there with the bytes from `start` on, told to `seen` as they come.
+
+        Raises:
+            FileNotFoundError: there is none.
+            StorageError: it cannot be read, or is shorter.
+        """
+        held = 0
+        with self._reading(path), self._path(path).open("rb", buffering=0) as file:
+            while held < len(room):
+                came = os.preadv(file.fileno(), [room[held : held + _AT_ONCE]], start + held)
+                if not came:
+                    raise _short(self.root, path, start + held, start + len(room))
+                seen(room[held : held + came])
+                held += came
 
     def list(self, folder: str = "") -> dict[str, int]:
         """Every file below a folder, sorted: path relative to the root -> size in bytes.
@@ -283,3 +298,7 @@ class LocalStorage:
 def _not_listed(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise StorageError(f"Cannot list {error.filename}: {reason(error)}.") from error
+
+
+def _short(root: Path, path: str, found: int, end: int) -> StorageError:
+    return StorageError(f"{root}/{path} ends at byte {found}, where bytes up to {end} should be.")

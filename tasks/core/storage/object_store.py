@@ -149,6 +149,13 @@ class ObjectStorage:
             return b""
         return self._client.read(self._key(path), what=f"read {self}/{path}", span=(start, end))
 
+    def read_range_into(
+        self, path: str, start: int, room: memoryview, seen: Callable[[memoryview], object]
+    ) -> None:
+        """Fill memory with the bytes from `start` on, in one request; seen when all are here."""
+        room[:] = self.read_range(path, start, start + len(room))
+        seen(room)
+
     def list(self, folder: str = "") -> dict[str, int]:
         """Every file below a folder."""
         base = f"{self._key(folder)}/" if folder else self._folder

@@ -6,7 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streaming_ext.dataset.shuffled.keys import MAX_PART_BYTES, document_keys, key_range, num_parts
+from streaming_ext.dataset.shuffled.keys import (
+    MAX_PART_BYTES,
+    ascending,
+    document_keys,
+    key_range,
+    num_parts,
+)
 
 SIZES = (7000, 1, 300, 12_000, 4000, 2500, 4199)  # documents of each source
 WINDOW = 100
@@ -78,3 +84,11 @@ def test_number_of_parts() -> None:
     assert num_parts(2**26, 1024) == 64  # no more while they would be small
     assert num_parts(2**40, 1024) == -(-(2**40) // MAX_PART_BYTES)
     assert num_parts(2**40, 2**30) == -(-(2**40) // MAX_PART_BYTES)
+
+
+@pytest.mark.parametrize("most", [1, 40, 2**64 - 1])
+def test_keys_are_put_in_order_and_equal_ones_stay_as_they_stand(most: int) -> None:
+    keys = np.random.default_rng(0).integers(0, most, 5000, np.uint64)
+    order = ascending(keys)
+    assert order.tolist() == sorted(range(5000), key=lambda at: (keys[at], at))
+    assert ascending(keys[:0]).tolist() == []

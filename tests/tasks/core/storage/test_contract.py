@@ -67,9 +67,20 @@ class TestFiles:
         assert room[:count] == data[:count]
         assert b"".join(blocks) == data[:count]
 
+    def test_a_range_is_read_into_memory_that_is_there(self, storage: Storage) -> None:
+        data = bytes(range(256)) * 2**13  # more than is read at a time
+        storage.put("x", data)
+        room, blocks = bytearray(len(data) - 9), []
+        storage.read_range_into("x", 7, memoryview(room), lambda block: blocks.append(bytes(block)))
+        assert b"".join(blocks) == room == data[7:-2]
+        with pytest.raises(StorageError):
+            storage.read_range_into("x", 10, memoryview(room), bytes)
+
     def test_nothing_is_read_of_a_file_that_is_not_there(self, storage: Storage) -> None:
         with pytest.raises(FileNotFoundError):
             storage.read_into("gone", memoryview(bytearray(4)), bytes)
+        with pytest.raises(FileNotFoundError):
+            storage.read_range_into("gone", 0, memoryview(bytearray(4)), bytes)
 
     def test_a_local_file(self, storage: Storage, tmp_path: Path) -> None:
         file = tmp_path / "on scratch"
