@@ -8,7 +8,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from streaming_ext.arguments.kinds import flag
 from streaming_ext.transforms.block import Sample
-from streaming_ext.transforms.checks import any_whole, names_of, require, whole
+from streaming_ext.transforms.checks import any_whole, require, whole
 from streaming_ext.transforms.examples import open_iterable, open_sequence
 from streaming_ext.transforms.flow import Flow, Opening, State
 from streaming_ext.transforms.iterator import CheckpointableIterator
@@ -23,9 +23,7 @@ from streaming_ext.transforms.steps.counting import (
 from streaming_ext.transforms.steps.functions import Function, Kind, OfSample, open_function
 from streaming_ext.transforms.steps.parallel import Crew, ExecutorType, open_parallel
 from streaming_ext.transforms.steps.shuffling import open_shuffled
-from streaming_ext.transforms.tokens.bos_eos import Ends, open_ends
-from streaming_ext.transforms.tokens.chunks import open_chunk, open_concat_chunk
-from streaming_ext.transforms.tokens.packing import Padding, open_packed, open_padded
+from streaming_ext.transforms.tokens.rows import RowsOfTokens
 
 if TYPE_CHECKING:
     from streaming_ext.text.documents.options import FormatName
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 Opener = Callable[[Opening, State | None], Flow]
 
 
-class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
+class CheckpointableDataset(RowsOfTokens, IterableDataset):  # type: ignore[type-arg]
     """Samples, each a dictionary, and steps that make others of them; a step changes no dataset.
 
     In the workers of a DataLoader, each has samples of its own: those of the source are dealt out.
@@ -224,47 +222,6 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         times = None if times is None else whole(times=times, least=1)
         return self._then(f"repeat({times})", open_repeat, times=times)
 
-    def chunk(
-        self, chunk_length: int, target_columns: Sequence[str] = ("input_ids",),
-        drop_remainder: bool = True,
-    ) -> "CheckpointableDataset":  # fmt: skip
-        """Rows of so many tokens, of each sample alone; a shorter rest is left out."""
-        chunk_length = whole(chunk_length=chunk_length, least=1)
-        names, drop_remainder = names_of(target_columns), flag("drop_remainder", drop_remainder)
-        told = f"chunk({chunk_length}, {', '.join(names)}, {drop_remainder})"
-        return self._then(
-            told, open_chunk, length=chunk_length, names=names, drop_remainder=drop_remainder
-        )
-
-    def concat_chunk(
-        self, chunk_length: int, target_columns: Sequence[str] = ("input_ids",)
-    ) -> "CheckpointableDataset":
-        """Rows of so many tokens, of all samples behind each other."""
-        chunk_length = whole(chunk_length=chunk_length, least=1)
-        names = names_of(target_columns)
-        told = f"concat_chunk({chunk_length}, {', '.join(names)})"
-        return self._then(told, open_concat_chunk, length=chunk_length, names=names)
-
-    def pack_chunk(
-        self, chunk_length: int, target_columns: Sequence[str],
-        discard_long_samples: bool = False,
-    ) -> "CheckpointableDataset":  # fmt: skip
-        """Rows of at most so many tokens, of whole samples; a longer one is cut, or left out."""
-        chunk_length = whole(chunk_length=chunk_length, least=1)
-        names = names_of(target_columns)
-        discard_long_samples = flag("discard_long_samples", discard_long_samples)
-        told = f"pack_chunk({chunk_length}, {', '.join(names)}, {discard_long_samples})"
-        return self._then(
-            told, open_packed, length=chunk_length, names=names, discard_long=discard_long_samples
-        )
-
-    def pad(self, pad_values: Mapping[str, int], chunk_length: int) -> "CheckpointableDataset":
-        """Columns filled up to one length, each with its value."""
-        pad_values = {name: any_whole(**{name: value}) for name, value in pad_values.items()}
-        padding = Padding(pad_values, whole(chunk_length=chunk_length, least=1))
-        values = ", ".join(f"{name}: {value}" for name, value in pad_values.items())
-        return self._then(f"pad({chunk_length}, {values})", open_padded, padding=padding)
-
     def sft(
         self,
         tokenizer: "AnyTokenizer",
@@ -297,16 +254,6 @@ class CheckpointableDataset(IterableDataset):  # type: ignore[type-arg]
         function = labelling(tokenizer, chat_template, messages, pair)
         told = f"sft({function.described})"
         return self._then(told, open_labelled, function=function, workers=max_workers)
-
-    def add_bos_eos(
-        self, bos_token_id: int | None, eos_token_id: int | None, target_column: str = "input_ids"
-    ) -> "CheckpointableDataset":
-        """A token before and one behind those of each sample."""
-        bos = None if bos_token_id is None else whole(bos_token_id=bos_token_id, least=0)
-        eos = None if eos_token_id is None else whole(eos_token_id=eos_token_id, least=0)
-        added = Ends(bos, eos, target_column)
-        told = f"add_bos_eos({bos}, {eos}, {target_column})"
-        return self._then(told, open_ends, ends=added)
 
     def tokenize(  # noqa: PLR0917 - as its users call it
         self, tokenizer: "AnyTokenizer", tokenizer_kwargs: Mapping[str, Any] | None = None,
