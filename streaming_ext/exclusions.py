@@ -1,5 +1,6 @@
 """Documents that training leaves out, named by a table of source files and rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.documents_of_part import parts_with, read_documents
 from streaming_ext.errors import UsageError, one_line
 from streaming_ext.packing.documents import Documents
-from streaming_ext.sampler.orders.order import Ints
+from streaming_ext.sampler.orders.order import Ints, kept_bounds
 from streaming_ext.shards.cache import ShardCache
 
 
@@ -124,6 +125,26 @@ def excluded_documents(
             "Was the table made from another one?"
         )
     return found
+
+
+def without_sequences_of(
+    documents: Sequence[Documents] | None, bounds: list[Ints], length: int
+) -> tuple[list[Ints], list[Ints] | None]:
+    """The units of streams without the sequences that hold a token of some documents.
+
+    Args:
+        documents: of each stream, those that are left out; None where nothing is.
+        bounds: see `PassOrder`, one a stream.
+        length: tokens a sequence.
+
+    Returns:
+        the bounds of what stays, and the sequences that are left out, sorted, one of each a stream.
+    """
+    if documents is None:
+        return bounds, None
+    left_out = [excluded_sequences(each, length, int(own[-1]))
+                for each, own in zip(documents, bounds, strict=True)]  # fmt: skip
+    return [kept_bounds(*each) for each in zip(bounds, left_out, strict=True)], left_out
 
 
 def excluded_sequences(documents: Documents, length: int, count: int) -> Ints:

@@ -16,13 +16,12 @@ from streaming_ext.checkpoint.position import TrainingPosition
 from streaming_ext.checkpoint.resume import resume_of
 from streaming_ext.domains.token_domains import open_domains
 from streaming_ext.errors import DatasetError, UsageError
-from streaming_ext.exclusions import Exclusions, excluded_documents, excluded_sequences
+from streaming_ext.exclusions import Exclusions, excluded_documents, without_sequences_of
 from streaming_ext.loading.blocks import StepsInTurn
 from streaming_ext.loading.newest import Newest
 from streaming_ext.sampler.cursor import Cursor
 from streaming_ext.sampler.grown.opening import earlier_of
 from streaming_ext.sampler.nodes.node_local import find_node_group, plan_of
-from streaming_ext.sampler.orders.order import kept_bounds
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import find_rank
 from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings
@@ -192,12 +191,8 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                                 multiple=order.document_multiple,
                                 told=any(each is not None for each in told))  # fmt: skip
         self._bounds = source.bounds(self.sequence_length)
-        left_out = None
-        bounds = self._bounds
-        if documents is not None and packing is None:
-            left_out = [excluded_sequences(each, self.sequence_length, int(own[-1]))
-                        for each, own in zip(documents, bounds, strict=True)]  # fmt: skip
-            bounds = [kept_bounds(*each) for each in zip(bounds, left_out, strict=True)]
+        bounds, left_out = without_sequences_of(documents if packing is None else None,
+                                                self._bounds, self.sequence_length)  # fmt: skip
         counts = [int(own[-1]) for own in bounds]
         self.epoch_size = parse_count(epoch_size, name="epoch_size")
         self.node_group = find_node_group(
