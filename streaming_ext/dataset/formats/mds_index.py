@@ -17,7 +17,12 @@ import numpy as np
 from streaming_ext.dataset.formats.mds_foreign import COLUMN, SampleLayout, first_sample, flattened
 from streaming_ext.dataset.formats.shard_table import Bytes, ShardTable
 from streaming_ext.dataset.hashing import HASH
-from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.errors import (
+    CorruptDatasetError,
+    NewerVersionError,
+    NotADatasetError,
+    UsageError,
+)
 from streaming_ext.format_version import FormatVersion, refuse_newer
 
 INDEX_VERSION: Final = 2
@@ -63,6 +68,8 @@ def read_table(
             table = [_entry(entry, token_dtype) for entry in list(index["shards"])]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptDatasetError(f"{where} is no MDS index of tokens: {error!r}") from error
+    except NewerVersionError:
+        raise
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
     if len(layouts := {row[-1] for row in table}) > 1:
