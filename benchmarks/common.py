@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import platform
 import resource
@@ -217,6 +218,19 @@ def back_memory(size: int) -> None:
     size = min(size, psutil.virtual_memory().available // 2)
     code = "import sys, numpy; numpy.ones(int(sys.argv[1]), numpy.uint8)"
     subprocess.run([sys.executable, "-c", code, str(size)], check=True)
+
+
+def pool_seconds(work: Callable[[Any], object], items: Sequence[Any], workers: int) -> float:
+    """What processes take for all items, one at a time each; their start is not counted."""
+    with multiprocessing.Pool(workers) as pool:
+        pool.map(_nothing, range(workers), chunksize=1)
+        began = time.monotonic()
+        pool.map(work, items, chunksize=1)
+        return time.monotonic() - began
+
+
+def _nothing(_: int) -> None:
+    pass
 
 
 def rounds(

@@ -9,9 +9,7 @@ scratch and read them back, each hashed on its way.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -102,15 +100,8 @@ def once_more(texts: int, ids: int, folder: Path, *, workers: int) -> float:
         folder: to write to.
         workers: how many processes.
     """
-    with multiprocessing.Pool(workers) as pool:
-        pool.map(_nothing, range(workers), chunksize=1)
-        began = time.monotonic()
-        pool.map(partial(_pass, texts // workers, ids // workers, folder), range(workers))
-        return time.monotonic() - began
-
-
-def _nothing(_: int) -> None:
-    pass
+    work = partial(_pass, texts // workers, ids // workers, folder)
+    return common.pool_seconds(work, range(workers), workers)
 
 
 def _pass(texts: int, ids: int, folder: Path, number: int) -> None:

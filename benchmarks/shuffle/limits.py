@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import common
 from streaming_ext.dataset.compression import Compression, decompress
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.reading import read_manifest, read_record
@@ -59,17 +59,9 @@ def packing_seconds(dataset: Path, folder: Path, *, workers: int) -> float:
                 paths.append(raw / f"{split}-{shard.raw_name.replace('/', '-')}")
                 paths[-1].write_bytes(data)
     os.sync()
-    with multiprocessing.Pool(workers) as pool:
-        pool.map(_nothing, range(workers), chunksize=1)
-        began = time.monotonic()
-        pool.map(partial(_pack, manifest.spec.compression), paths, chunksize=1)
-        seconds = time.monotonic() - began
+    seconds = common.pool_seconds(partial(_pack, manifest.spec.compression), paths, workers)
     shutil.rmtree(raw)
     return seconds
-
-
-def _nothing(_: int) -> None:
-    pass
 
 
 def _pack(codec: str, path: Path) -> None:
