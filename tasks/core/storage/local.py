@@ -5,7 +5,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError
@@ -277,19 +277,9 @@ class LocalStorage:
         """Remove what is only needed while writing."""
         shutil.rmtree(self.root / INCOMING, ignore_errors=True)
 
-    @contextmanager
-    def exclusive(self) -> Iterator[int]:
-        """Hold the dataset against another run; yields a file descriptor that holds it too.
-
-        A process that inherits the descriptor keeps the dataset held until it ends, so workers
-        that outlive a killed run by a moment never write into the next one.
-
-        Raises:
-            UsageError: another run is at work here.
-            StorageError: the file system knows no such locks.
-        """
-        with held(self.root) as descriptor:
-            yield descriptor
+    def exclusive(self) -> AbstractContextManager[int]:
+        """Hold the dataset against another run; see `disk_lock.held`."""
+        return held(self.root)
 
     def require_held(self) -> None:
         """The kernel keeps the lock as long as the process lives."""
