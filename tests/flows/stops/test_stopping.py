@@ -55,9 +55,17 @@ def start_and_wait_for_work(
 
 
 def flow_run(api_url: str, output: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The latest flow run on this output, and its task runs."""
+    """The latest flow run on this output, and its task runs; workers begin before Prefect knows."""
     name = {"flow_runs": {"name": {"any_": [f"shard {output}"]}}, "sort": "START_TIME_DESC"}
-    run = httpx.post(f"{api_url}/flow_runs/filter", json=name, timeout=PATIENCE_SECONDS).json()[0]
+    found: list[dict[str, Any]] = []
+
+    def known() -> list[dict[str, Any]]:
+        url = f"{api_url}/flow_runs/filter"
+        found[:] = httpx.post(url, json=name, timeout=PATIENCE_SECONDS).json()
+        return found
+
+    wait_for(known)
+    run = found[0]
     of_run = {"flow_runs": {"id": {"any_": [run["id"]]}}}
     return run, httpx.post(
         f"{api_url}/task_runs/filter", json=of_run, timeout=PATIENCE_SECONDS
