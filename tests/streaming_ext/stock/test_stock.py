@@ -14,7 +14,7 @@ TEXT_DATASETS = """
 import importlib.util, sys
 from streaming_ext.stock import streaming
 heavy = "transformers.models.auto"
-assert heavy not in sys.modules
+assert "transformers" not in sys.modules
 import streaming.text
 assert importlib.util.find_spec("streaming.text").origin == streaming.text.__file__
 assert heavy not in sys.modules
@@ -22,6 +22,13 @@ from streaming.text import StreamingC4
 from streaming.text.c4 import StreamingC4 as the_same
 assert heavy in sys.modules
 assert StreamingC4 is the_same is streaming.text.StreamingC4
+
+from collections import UserDict
+from transformers import BatchEncoding, BatchFeature
+count = streaming.StreamingDataLoader([0])._get_batch_size
+for kind in (BatchEncoding, BatchFeature, dict):
+    assert count(kind({"ids": [1, 2]})) == 2, kind
+assert count(UserDict({0: [1, 2, 3]})) == 3
 """
 
 RARELY_USED = """
@@ -35,7 +42,8 @@ last = word
 """
 
 
-def test_text_datasets_of_stock_are_loaded_when_used() -> None:
+def test_transformers_is_loaded_when_used() -> None:
+    """By text datasets of stock; its loader knows batches of transformers all the same."""
     subprocess.run([sys.executable, "-P", "-c", TEXT_DATASETS], check=True)
 
 
