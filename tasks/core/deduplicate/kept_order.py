@@ -22,7 +22,7 @@ from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError, DatasetError, ScratchError
 from tasks.core.deduplicate.drops import read_drops
 from tasks.core.deduplicate.left_out import CopiesLeftOut
-from tasks.core.outputs.contract import Memories
+from tasks.core.memories import Memories
 from tasks.core.outputs.part_files import PartFiles
 from tasks.core.shuffle.ids_by_document import IdsByDocument
 from tasks.core.shuffle.kept_in_runs import packed, unpacked

@@ -15,6 +15,7 @@ from tasks.core.exports.files import WrittenOut
 from tasks.core.exports.formats import FORMATS
 from tasks.core.exports.job import ExportJob
 from tasks.core.exports.records import ExportRecord, record_path
+from tasks.core.memories import Memories, Memory
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.opened import read_record
 from tasks.core.reading.whole_documents import PartOfDataset
@@ -55,15 +56,19 @@ def write_splits(
     manifest: Manifest,
     out: Out,
     report: Callable[[JobProgress], None] = lambda progress: None,
+    *,
+    memories: Memories | None = None,
 ) -> dict[Split, tuple[Made, ...]]:
     """Have the format write all that a part holds; returns the part's own files."""
+    memories = {} if memories is None else memories
     form = FORMATS[job.identity.export](manifest.spec, job.identity.options, job.totals)
     part = open_part(dataset, manifest, job.part)
     total = max(sum(place.own.tokens for place in job.places), 1)
     done, made = 0, {}
     for place in job.places:
         exporter = form.open(place, out)
-        for documents in part.documents(place.split, origins=form.tells_origins):
+        memory = memories.setdefault(place.split, Memory())
+        for documents in part.documents(place.split, origins=form.tells_origins, memory=memory):
             exporter.add(documents)
             done += len(documents.stream)
             report(
@@ -83,8 +88,18 @@ def export_part(
     manifest: Manifest,
     output: Storage,
     report: Callable[[JobProgress], None] = lambda progress: None,
+    *,
+    memories: Memories | None = None,
 ) -> MadePart:
     """Write a part's files, or its pieces of shared ones; the record makes it count.
+
+    Args:
+        job: which part, and where to.
+        dataset: that it is of.
+        manifest: of the dataset.
+        output: takes the files.
+        report: told how far it is.
+        memories: to read shards into.
 
     Raises:
         CorruptDatasetError: the dataset is damaged.
@@ -97,7 +112,7 @@ def export_part(
     with uploads(output) as put:
         out = WrittenOut(scratch, assembly, put)
         try:
-            made = write_splits(job, dataset, manifest, out, report)
+            made = write_splits(job, dataset, manifest, out, report, memories=memories)
             out.settle()
         finally:
             out.abandon()

@@ -17,10 +17,13 @@ class WholeFiles:
     Args:
         most: ids of a file.
         beside: what a document takes beside its ids, in ids.
+
+    Attributes:
+        most: see above.
     """
 
     def __init__(self, most: int, *, beside: int = 0) -> None:
-        self._most, self._beside, self._held = most, beside, 0
+        self.most, self._beside, self._held = most, beside, 0
 
     def cut(self, documents: Documents) -> Iterator[tuple[bool, Ids, Ints]]:
         """Yields documents that go into one file: whether it is a new one, ids, lengths."""
@@ -28,7 +31,7 @@ class WholeFiles:
         filled = ends + self._beside * np.arange(1, len(ends) + 1)
         while first < len(ends):
             before = begin + self._beside * first
-            last = int(np.searchsorted(filled, before + self._most - self._held, side="right"))
+            last = int(np.searchsorted(filled, before + self.most - self._held, side="right"))
             if last <= first and self._held:  # the next document needs a file of its own
                 self._held = 0
                 continue

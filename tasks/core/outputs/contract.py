@@ -1,32 +1,15 @@
 """What writes the shards of a part: an output, fed with whole documents, a split at a time."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.spec import DatasetSpec
-
-
-@dataclass(slots=True)
-class Memory:
-    """Memory that one split of part after part is packed in: fresh pages take time.
-
-    What was never written to is no memory yet: a holdout of few documents takes little.
-
-    Attributes:
-        data: of any content, uint8 (bytes,).
-    """
-
-    data: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
-
-
-Memories = dict[Split, Memory]
+from tasks.core.memories import Memory
 
 
 class SplitWriter(Protocol):

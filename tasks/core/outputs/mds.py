@@ -13,7 +13,7 @@ from streaming_ext.dataset.formats.mds import MdsFormat
 from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.dataset.spec import DatasetSpec
-from tasks.core.outputs.contract import Memory
+from tasks.core.memories import Memory
 from tasks.core.outputs.stored import store_shard
 
 _ALIGNMENT = 16

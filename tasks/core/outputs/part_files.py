@@ -19,8 +19,8 @@ from streaming_ext.errors import UsageError
 from streaming_ext.text.documents.kept_values import as_kind, common_type, joined
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.units import size_text
+from tasks.core.memories import Memories, Memory
 from tasks.core.outputs import OUTPUTS
-from tasks.core.outputs.contract import Memories, Memory
 
 _DOCUMENTS_A_ROW_GROUP = 2**20
 

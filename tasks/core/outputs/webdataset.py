@@ -11,7 +11,8 @@ from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.dataset.spec import DatasetSpec
 from tasks.core.exports.containers import tar
-from tasks.core.outputs.contract import Memory
+from tasks.core.exports.containers.npy_rows import NpyRows
+from tasks.core.memories import Memory
 from tasks.core.outputs.stored import store_shard
 
 
@@ -23,6 +24,8 @@ class WebdatasetSplitWriter:
         self._format = spec.shard_format
         self._compression = Compression.parse(spec.compression)
         self._dtype = np.dtype(spec.dtype).newbyteorder("<")
+        # No two samples that are made in one run have one key; those of merged datasets may.
+        self._rows = NpyRows(f"{folder.name}-{part:05}-", spec.sequence_length, self._dtype)
         self._full = self._format.samples_per_shard * spec.sequence_length
         self._waiting: list[npt.NDArray[Any]] = []  # ids of the tar in hand
         self._held = 0
@@ -60,20 +63,16 @@ class WebdatasetSplitWriter:
         )
 
     def _store(self) -> None:
-        length = self._spec.sequence_length
         ids = np.concatenate(self._waiting).astype(self._dtype, copy=False)
         self._waiting, self._held = [], 0
-        samples = len(ids) // length
-        arrays = tar.npy_files(ids, np.arange(1, samples + 1) * length)
-        numbers = self._samples + np.arange(samples)
-        # No two samples that are made in one run have one key; those of merged datasets may.
-        members = tar.members(f"{self._folder.name}-{self._part:05}-", numbers, ".npy", arrays)
+        samples = len(ids) // self._spec.sequence_length
+        members = self._rows.members(self._samples, ids)
         self._samples += samples
         self._shards.append(
             store_shard(
                 self._folder,
                 self._format.shard_names(self._folder.name, self._part, len(self._shards))[0],
-                bytes(tar.content_of(members)) + tar.END,
+                b"".join([*map(bytes, members), tar.END]),
                 samples=samples,
                 compression=self._compression,
             )

@@ -13,10 +13,11 @@ from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shard import Shard, TokenArray
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError
+from tasks.core.memories import Memory
 from tasks.core.reading.dataset_files import DatasetFiles
 
 Ids = npt.NDArray[Any]  # uint16 or uint32
-Memory = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]
 
 
 def read_tokens(files: DatasetFiles, split: Split, shard: Shard, spec: DatasetSpec) -> TokenArray:
@@ -26,19 +27,26 @@ def read_tokens(files: DatasetFiles, split: Split, shard: Shard, spec: DatasetSp
         CorruptDatasetError: saying what was expected and found, not where.
         StorageError: it cannot be read.
     """
-    return read_with_room(files, split, shard, spec, before=0)[0]
+    return read_with_room(files, split, shard, spec, Memory(), before=0)[0]
 
 
 def read_with_room(
-    files: DatasetFiles, split: Split, shard: Shard, spec: DatasetSpec, *, before: int
-) -> tuple[TokenArray, Memory]:
-    """The samples of a shard, and the memory it was read into: all this for `joined`.
+    files: DatasetFiles,
+    split: Split,
+    shard: Shard,
+    spec: DatasetSpec,
+    memory: Memory,
+    *,
+    before: int,
+) -> tuple[TokenArray, Bytes]:
+    """The samples of a shard, and what it was read into: all this for `joined`.
 
     Args:
         files: of the dataset.
         split: of the shard.
         shard: to read.
         spec: of the dataset.
+        memory: to read into.
         before: bytes to leave free before the shard.
 
     Raises:
@@ -58,21 +66,19 @@ def read_with_room(
     stored = FileRecord(path=f"{split}/{shard.name}", size=shard.size, xxh128=shard.hash)
     # No codec makes incompressible data so much longer.
     files.check_size(stored, limit=raw_size + raw_size // 8 + 2**16)
-    # Memory of numpy comes in huge pages where the system has them: that of `bytes` takes as long
-    # to come by as the reading does.
-    memory = np.empty(before + stored.size + 1, np.uint8)
-    files.read_into(stored, memory.data[before:])
-    raw: bytes | memoryview = memory.data[before:-1]
+    room = memory.of(before + stored.size + 1)
+    files.read_into(stored, room.data[before:])
+    raw: bytes | memoryview = room.data[before:-1]
     if shard.zip_name is not None:
         raw = decompress(raw, codec=spec.compression, raw_size=raw_size)
         if (found := content_hash(raw)) != shard.raw_hash:
             raise CorruptDatasetError(
                 f"its content hash is {found} once unpacked, expected {shard.raw_hash}"
             )
-    return shard_format.tokens_of(raw, shard.samples), memory
+    return shard_format.tokens_of(raw, shard.samples), room
 
 
-def joined(begun: Sequence[Ids], ids: Ids, memory: Memory) -> Ids:
+def joined(begun: Sequence[Ids], ids: Ids, memory: Bytes) -> Ids:
     """Ids that were begun with and those behind them, without a copy of the latter if possible.
 
     Where they lie in the memory of their shard as they are, the others are put before them, over

@@ -14,6 +14,7 @@ from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError
+from tasks.core.memories import Memory
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.opened import damaged, read_listed
 from tasks.core.reading.shard_tokens import Ids, joined, read_with_room
@@ -75,13 +76,15 @@ class PartOfDataset:
         *,
         origins: bool = False,
         read: Callable[[int], None] = lambda size: None,
+        memory: Memory | None = None,
     ) -> Iterator[Documents]:
-        """All documents of a split, a shard's worth at a time.
+        """All documents of a split, a shard's worth at a time, each until the next is asked for.
 
         Args:
             split: which one.
             origins: whether to tell where they come from.
             read: called with the size of each shard that was read, in bytes.
+            memory: to read into, if there is any yet.
 
         Raises:
             CorruptDatasetError: a file is missing or damaged, or holds what is not recorded.
@@ -89,7 +92,7 @@ class PartOfDataset:
         """
         told = self._origins(split) if origins else None
         first = 0
-        for block in self._blocks(split, read):
+        for block in self._blocks(split, read, memory or Memory()):
             last = first + len(block.ends)
             if told is not None:
                 part = Origins(told.places, told.sources[first:last], told.rows[first:last])
@@ -103,14 +106,18 @@ class PartOfDataset:
                 f"{split}, {expected} are recorded. `shardmill verify` checks every file."
             )
 
-    def _blocks(self, split: Split, read: Callable[[int], None]) -> Iterator[Documents]:
+    def _blocks(
+        self, split: Split, read: Callable[[int], None], memory: Memory
+    ) -> Iterator[Documents]:
         held = self._record.splits[split]
         left, eot = held.tokens, self._spec.tokenizer.eot_id
         begun: list[Ids] = []  # of a document that ends in a later shard
         for shard in held.shards:
             try:
                 room = sum(some.nbytes for some in begun)
-                samples, memory = read_with_room(self._files, split, shard, self._spec, before=room)
+                samples, held_in = read_with_room(
+                    self._files, split, shard, self._spec, memory, before=room
+                )
             except CorruptDatasetError as error:
                 raise damaged(self._files, f"{split}/{shard.name}", error) from None
             ids = samples.reshape(-1)[:left]  # (tokens of the shard,), padding left out
@@ -118,13 +125,13 @@ class PartOfDataset:
             ends = _behind(ids, eot)
             read(shard.size)
             if not len(ends):
-                begun.append(ids)
+                begun.append(ids.copy())
                 continue
             cut = int(ends[-1])
             stream, rest = ids[:cut], ids[cut:]
             ends += sum(map(len, begun))
-            stream = joined(begun, stream, memory)
-            begun = [rest] if len(rest) else []
+            stream = joined(begun, stream, held_in)
+            begun = [rest.copy()] if len(rest) else []
             yield Documents(stream, ends)
         if begun or left:
             raise CorruptDatasetError(

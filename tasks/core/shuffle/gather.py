@@ -17,7 +17,7 @@ from streaming_ext.errors import CorruptDatasetError, ScratchError
 from streaming_ext.text.memory import within_memory
 from tasks.core.deduplicate.drops import read_drops
 from tasks.core.deduplicate.left_out import CopiesLeftOut
-from tasks.core.outputs.contract import Memories
+from tasks.core.memories import Memories
 from tasks.core.outputs.part_files import Origins, PartFiles
 from tasks.core.shuffle.range_documents import RangeDocuments, documents_of_range
 from tasks.core.shuffle.run_index import RunIndex

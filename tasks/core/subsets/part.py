@@ -14,7 +14,7 @@ from streaming_ext.dataset.provenance import DocumentRows, documents_limit, read
 from streaming_ext.dataset.record import MOST_BAD_LISTED, PartRecord, SplitPart
 from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.text.filters.filters import FilterName
-from tasks.core.outputs.contract import Memories
+from tasks.core.memories import Memories
 from tasks.core.outputs.part_files import PartFiles
 from tasks.core.reading.chosen_documents import chosen_documents
 from tasks.core.reading.dataset_files import DatasetFiles

@@ -22,7 +22,7 @@ from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.deduplicate.kept_order import put_together
 from tasks.core.deduplicate.known_texts import KnownTexts
-from tasks.core.outputs.contract import Memories
+from tasks.core.memories import Memories
 from tasks.core.shuffle.gather import gather_part, read_index
 from tasks.core.shuffle.run_index import RunIndex
 from tasks.core.workers.jobs import (

@@ -10,9 +10,9 @@ from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.schema import FileRecord
 from tasks.core.exports.job import ExportJob
 from tasks.core.exports.part import export_part, read_dataset_manifest
+from tasks.core.memories import Memories
 from tasks.core.moving.job import MoveJob
 from tasks.core.moving.move import move_unit
-from tasks.core.outputs.contract import Memories
 from tasks.core.storage import Storage, open_storage
 from tasks.core.subsets.job import SubsetJob
 from tasks.core.subsets.part import subset_part
@@ -41,7 +41,7 @@ class LightJobs:
         Args:
             job: of any kind.
             report: told how far it is.
-            memories: that shards are put together in; of one job at a time.
+            memories: that shards are put together in, or read into; of one job at a time.
 
         Raises:
             ShardmillError: the job failed.
@@ -49,7 +49,8 @@ class LightJobs:
         storage = self.storage
         if isinstance(job, ExportJob):
             manifest = self._manifest(job.dataset, job.identity.dataset_manifest)
-            return export_part(job, storage(job.dataset), manifest, storage(job.output), report)
+            dataset, output = storage(job.dataset), storage(job.output)
+            return export_part(job, dataset, manifest, output, report, memories=memories)
         if isinstance(job, SubsetJob):
             manifest = self._manifest(job.dataset, job.manifest)
             dataset, output = storage(job.dataset), storage(job.output)

@@ -17,7 +17,7 @@ from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.documents.text_array import text_buffers
 from tasks.core.deduplicate.digest_runs import DigestRuns
 from tasks.core.deduplicate.kept_order import KeptOrderRun
-from tasks.core.outputs.contract import Memories
+from tasks.core.memories import Memories
 from tasks.core.outputs.part_files import PartFiles
 from tasks.core.reading.part_documents import PartDocuments
 from tasks.core.shuffle.merged_run import merged

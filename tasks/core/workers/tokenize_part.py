@@ -33,7 +33,7 @@ from streaming_ext.text.tokenizer.engine import Engine, audit_sample
 from streaming_ext.text.tokenizer.token_stream import check_ids, rows_to_audit, stream_of
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.deduplicate.known_texts import KnownTexts
-from tasks.core.outputs.contract import Memories
+from tasks.core.memories import Memories
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
 from tasks.core.workers.jobs import TokenizedPart, TokenizeJob
 from tasks.core.workers.messages import JobProgress

@@ -14,8 +14,10 @@ from tasks.core.reading.whole_documents import Ints
 
 BLOCK = 512
 END = bytes(2 * BLOCK)  # of a tar file
-_DIGITS = 12  # of a number in a name
-_NPY_HEAD = 128
+DIGITS = 12  # of a number in a name
+NPY_HEAD = 128
+CHECKSUM_DIGITS = 6
+CHECKSUM = slice(148, 148 + CHECKSUM_DIGITS)  # of a head
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -27,16 +29,16 @@ def npy_files(ids: Ids, ends: Ints) -> pa.LargeBinaryArray:
         ends: where each array ends among them, (arrays,).
     """
     lengths = np.diff(ends, prepend=0)
-    heads = np.empty((len(lengths), _NPY_HEAD), np.uint8)
+    heads = np.empty((len(lengths), NPY_HEAD), np.uint8)
     digits = np.char.str_len(lengths.astype("U19"))
     for width in np.unique(digits).tolist():
         chosen = np.flatnonzero(digits == width)
         before = f"{{'descr': '{ids.dtype.str}', 'fortran_order': False, 'shape': ("
-        dictionary = (before + "0" * width + ",), }").ljust(_NPY_HEAD - 11) + "\n"
-        head = b"\x93NUMPY\x01\x00" + np.uint16(_NPY_HEAD - 10).tobytes() + dictionary.encode()
+        dictionary = (before + "0" * width + ",), }").ljust(NPY_HEAD - 11) + "\n"
+        head = b"\x93NUMPY\x01\x00" + np.uint16(NPY_HEAD - 10).tobytes() + dictionary.encode()
         heads[chosen] = np.frombuffer(head, np.uint8)
         first = 10 + len(before)
-        heads[chosen, first : first + width] = _decimal(lengths[chosen], width)
+        heads[chosen, first : first + width] = decimal(lengths[chosen], width)
     return _joined(_binaries(heads), _cut(ids, ends))
 
 
@@ -51,21 +53,27 @@ def members(prefix: str, numbers: Ints, suffix: str, content: pa.LargeBinaryArra
     """
     sizes = np.asarray(pc.binary_length(content))
     template = np.zeros(BLOCK, np.uint8)
-    name = prefix + "0" * _DIGITS + suffix
+    name = prefix + "0" * DIGITS + suffix
     _put(template, 0, name.encode())
     _put(template, 100, b"0000644\00000000\00000000\0")  # mode, user, group
     _put(template, 136, b"00000000000\0")  # time
-    _put(template, 148, b"        0")  # checksum, as it counts in itself; an ordinary file
+    _put(template, 148, b"000000\0 0")  # checksum; an ordinary file
     _put(template, 257, b"ustar\000")
     heads = np.tile(template, (len(numbers), 1))
-    heads[:, len(prefix) : len(prefix) + _DIGITS] = _decimal(numbers, _DIGITS)
-    heads[:, 124:135] = _octal(sizes, 11)
+    heads[:, len(prefix) : len(prefix) + DIGITS] = decimal(numbers, DIGITS)
+    heads[:, 124:135] = octal(sizes, 11)
     heads[:, 135] = 0
-    heads[:, 148:154] = _octal(heads.sum(axis=1, dtype=np.int64), 6)
-    heads[:, 154] = 0
+    heads[:, CHECKSUM] = octal(checksum(heads), CHECKSUM_DIGITS)
     padding = -sizes % BLOCK
     zeros = np.zeros(int(padding.sum()), np.uint8)
     return _joined(_binaries(heads), content, _cut(zeros, np.cumsum(padding)))
+
+
+def checksum(heads: Bytes) -> Ints:
+    """The sum of the bytes of heads, (..., 512), of which those of the checksum count as blanks."""
+    own = heads[..., 148:156].sum(axis=-1, dtype=np.int64)
+    sums: Ints = heads.sum(axis=-1, dtype=np.int64) - own + 8 * ord(" ")
+    return sums
 
 
 def joined(parts: list[pa.Array]) -> pa.Array:
@@ -84,13 +92,13 @@ def _put(head: Bytes, at: int, data: bytes) -> None:
     head[at : at + len(data)] = np.frombuffer(data, np.uint8)
 
 
-def _decimal(numbers: Ints, width: int) -> Bytes:
+def decimal(numbers: Ints, width: int) -> Bytes:
     """Digits as ASCII, (numbers, width)."""
     places = 10 ** np.arange(width - 1, -1, -1, dtype=np.int64)
     return (numbers[:, None] // places % 10 + ord("0")).astype(np.uint8)
 
 
-def _octal(numbers: Ints, width: int) -> Bytes:
+def octal(numbers: Ints, width: int) -> Bytes:
     """The same in octal."""
     places = 3 * np.arange(width - 1, -1, -1, dtype=np.int64)
     return ((numbers[:, None] >> places & 7) + ord("0")).astype(np.uint8)

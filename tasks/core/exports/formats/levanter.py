@@ -190,7 +190,6 @@ class _Values:
 
     def write(self, values: Ids) -> None:
         """Append values."""
-        values = np.ascontiguousarray(values, self._array.dtype)
         while len(values):
             shard, start = self._array.place(self._next)
             if self._sink is None or shard != self._shard:
@@ -199,7 +198,7 @@ class _Values:
             if self._next % _CHUNK == 0:
                 self._sink.write(self._array.frame_head)
             taken = values[: _CHUNK - self._next % _CHUNK]
-            self._sink.write(taken)
+            self._sink.write(np.ascontiguousarray(taken, self._array.dtype))
             self._next += len(taken)
             values = values[len(taken) :]
 

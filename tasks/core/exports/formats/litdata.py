@@ -96,7 +96,8 @@ class _Writer:
         self._files = WholeFiles(
             max(room // dtype.itemsize, 1), beside=_PLACE_BYTES // dtype.itemsize
         )
-        self._ids: list[Ids] = []
+        self._room = np.empty(0, dtype)  # for the ids of a chunk
+        self._held = 0
         self._lengths: list[Ints] = []
         self._made: list[Made] = []
 
@@ -104,11 +105,20 @@ class _Writer:
         for begins, ids, lengths in self._files.cut(documents):
             if begins:
                 self._end()
-            self._ids.append(ids)
+            self._hold(ids)
             self._lengths.append(lengths)
 
+    def _hold(self, ids: Ids) -> None:
+        end = self._held + len(ids)
+        if len(self._room) < end:
+            room = np.empty(max(end, self._files.most), self._dtype)
+            room[: self._held] = self._room[: self._held]
+            self._room = room
+        self._room[self._held : end] = ids
+        self._held = end
+
     def _end(self) -> None:
-        if not self._ids:
+        if not self._held:
             return
         lengths = np.concatenate(self._lengths)
         head = _PLACE_BYTES * (1 + len(lengths) + 1)
@@ -121,8 +131,7 @@ class _Writer:
         path = f"{self._place.split}/chunk-{self._place.part}-{len(self._made)}.bin"
         sink = self._out.file(path)
         sink.write(np.concatenate([[len(lengths)], places]).astype("<u4"))
-        for ids in self._ids:
-            sink.write(np.ascontiguousarray(ids, self._dtype))
+        sink.write(self._room[: self._held])
         sink.close()
         self._made.append(
             Made(
@@ -132,7 +141,7 @@ class _Writer:
                 size=int(places[-1]),
             )
         )
-        self._ids, self._lengths = [], []
+        self._held, self._lengths = 0, []
 
     def finish(self) -> list[Made]:
         self._end()

@@ -120,10 +120,9 @@ class _Writer:
         self._flat, self._eot = flat, eot_id
 
     def add(self, documents: Documents) -> None:
-        stream = np.empty_like(documents.stream)
-        stream[0] = self._eot
-        stream[1:] = documents.stream[:-1]
-        self._flat.write(stream)
+        stream = documents.stream
+        self._flat.write(np.array([self._eot], stream.dtype))
+        self._flat.write(stream[:-1])
 
     def finish(self) -> list[Made]:
         self._flat.close()

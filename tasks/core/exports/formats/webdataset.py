@@ -5,7 +5,7 @@ Beside them lie what Energon wants to find (an index of each tar, `.nv-meta`) an
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,9 @@ from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import UsageError
 from tasks.core.exports.containers import tar
+from tasks.core.exports.containers.npy_rows import NpyRows
 from tasks.core.exports.contract import (
+    Buffer,
     ExportOptions,
     Extent,
     Extents,
@@ -30,7 +32,6 @@ from tasks.core.reading.shard_tokens import Ids
 from tasks.core.reading.whole_documents import Documents, Ints, Origins
 
 _USUAL_BYTES = 128 * 2**20
-_NPY_HEAD = 128
 _MOST_OF_ENERGON = 10_000  # tars
 _PARTS_OF_ENERGON: dict[Split, str] = {"train": "train", "holdout": "val"}
 
@@ -72,7 +73,7 @@ class WebdatasetFormat:
         )
 
     def _samples_bytes(self, tokens: int) -> int:
-        content = _NPY_HEAD + tokens * self._itemsize
+        content = tar.NPY_HEAD + tokens * self._itemsize
         return tar.BLOCK + content + -content % tar.BLOCK
 
     def _samples_a_tar(self) -> int:
@@ -94,7 +95,7 @@ class WebdatasetFormat:
         tars = _Tars(place, out, self._samples_a_tar())
         if self._options.rows == "documents":
             return _Documents(tars, place)
-        return _Rows(tars, place, self._length, self._spec.tokenizer.eot_id)
+        return _Rows(tars, place, self._length, self._spec)
 
     def finish(self, made: Mapping[Split, Sequence[Made]], out: Out) -> None:
         """Write the lists of tars."""
@@ -150,17 +151,23 @@ class _Tars:
         """Samples that the tar in hand still takes."""
         return self.most - self._held
 
-    def add(self, samples: pa.Array, tokens: int) -> None:
-        """Append samples, as many as there is room for at most."""
+    def add(self, content: Iterable[Buffer], sizes: Ints, tokens: int) -> None:
+        """Append samples, as many as there is room for at most.
+
+        Args:
+            content: their bytes, in pieces.
+            sizes: of each, (samples,).
+            tokens: in all of them.
+        """
         if not self._held:
             number = self._place.before.files + len(self._made)
             self._path = f"{self._place.split}/{self._place.split}-{number:06}.tar"
             self._sink, self._size = self._out.file(self._path), 0
-        sizes = np.asarray(pc.binary_length(samples))
         self._places.append(self._size + np.cumsum(sizes) - sizes)
-        self._sink.write(tar.content_of(samples))
+        for piece in content:
+            self._sink.write(piece)
         self._size += int(sizes.sum())
-        self._held += len(samples)
+        self._held += len(sizes)
         self._tokens += tokens
         if self._held == self.most:
             self.end()
@@ -189,18 +196,24 @@ class _Tars:
 class _Rows:
     """Rows of one length; the last one of a part is filled up with end-of-text ids."""
 
-    def __init__(self, tars: _Tars, place: Place, length: int, eot_id: int) -> None:
-        self._tars, self._split, self._length, self._eot = tars, place.split, length, eot_id
+    def __init__(self, tars: _Tars, place: Place, length: int, spec: DatasetSpec) -> None:
+        self._tars, self._length, self._eot = tars, length, spec.tokenizer.eot_id
+        self._dtype = np.dtype(spec.dtype).newbyteorder("<")
+        self._rows = NpyRows(f"{place.split}-", length, self._dtype)
         self._next = place.before.files * tars.most  # so that no two samples have one number
-        self._rest: Ids | None = None
+        self._rest = np.empty(0, self._dtype)  # of a row
 
     def add(self, documents: Documents) -> None:
         stream = documents.stream
-        if self._rest is not None:
-            stream = np.concatenate([self._rest, stream])
+        if len(self._rest):
+            more = self._length - len(self._rest)
+            self._rest, stream = np.concatenate([self._rest, stream[:more]]), stream[more:]
+            if len(self._rest) < self._length:
+                return
+            self._write(self._rest)
         whole = len(stream) - len(stream) % self._length
-        self._rest = stream[whole:]
         self._write(stream[:whole])
+        self._rest = stream[whole:].copy()
 
     def _write(self, stream: Ids) -> None:
         rows = len(stream) // self._length
@@ -208,15 +221,14 @@ class _Rows:
         while done < rows:
             count = min(self._tars.room(), rows - done)
             ids = stream[done * self._length : (done + count) * self._length]
-            content = tar.npy_files(ids, np.arange(1, count + 1) * self._length)
-            numbers = self._next + np.arange(count)
-            self._tars.add(tar.members(f"{self._split}-", numbers, ".npy", content), len(ids))
+            sizes = np.full(count, self._rows.size)
+            self._tars.add(self._rows.members(self._next, ids), sizes, len(ids))
             self._next += count
             done += count
 
     def finish(self) -> list[Made]:
-        if self._rest is not None and len(self._rest):
-            last = np.full(self._length, self._eot, self._rest.dtype)
+        if len(self._rest):
+            last = np.full(self._length, self._eot, self._dtype)
             last[: len(self._rest)] = self._rest
             self._write(last)
         return self._tars.end()
@@ -245,7 +257,9 @@ class _Documents:
             parts = [tar.members(prefix, numbers, ".npy", tar.npy_files(some.ids, some.ends))]
             if some.origins is not None:
                 parts.append(tar.members(prefix, numbers, ".json", _told(some.origins)))
-            self._tars.add(tar.joined(parts), len(some.ids))
+            samples = tar.joined(parts)
+            sizes = np.asarray(pc.binary_length(samples))
+            self._tars.add([tar.content_of(samples)], sizes, len(some.ids))
             self._next += len(some.ends)
 
     def _cut(self, documents: Documents) -> Iterator[_Some]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streaming_ext.dataset.formats.mds import MdsFormat
 from streaming_ext.errors import UsageError
-from tasks.core.outputs.contract import Memory
+from tasks.core.memories import Memory
 from tasks.core.outputs.mds import ShardPacker
 from tests.tasks.core.doubles import make_spec
 

@@ -21,8 +21,8 @@ from streaming_ext.dataset.shard import Shard, TokenArray, TokenDtype
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from tasks.core.config import ShardConfig
 from tasks.core.inspect.decode import decode_samples
+from tasks.core.memories import Memory
 from tasks.core.outputs import OUTPUTS
-from tasks.core.outputs.contract import Memory
 from tasks.core.outputs.stored import store_shard
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents

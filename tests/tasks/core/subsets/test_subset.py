@@ -12,8 +12,8 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import SPLITS
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from tasks.core.memories import Memories
 from tasks.core.moving.begun import clean
-from tasks.core.outputs.contract import Memories
 from tasks.core.storage import open_storage
 from tasks.core.subsets.choosing import keys_of
 from tasks.core.subsets.config import SubsetConfig
