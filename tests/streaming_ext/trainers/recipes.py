@@ -13,7 +13,9 @@ def recipe(name: str, folder: Path) -> Path:
     text = "".join((ROOT / f"docs/{page}.md").read_text() for page in ("training", "recipes"))
     (block,) = re.findall(rf"```python\n(# recipe: {name}\n.*?)```", text, flags=re.DOTALL)
     path = folder / f"{name}_recipe.py"
-    path.write_text(f"import tests.streaming_ext.trainers.vision\n{block}")
+    takes_vision = re.search(r"^(import|from) (lightning|transformers)", block, re.MULTILINE)
+    first = "import tests.streaming_ext.trainers.vision\n" if takes_vision else ""
+    path.write_text(first + block)
     return path
 
 

@@ -1,12 +1,15 @@
 """The recipes of docs/training.md, run as they stand there."""
 
+import io
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 
 from streaming_ext import StreamingTokenLoader
 from tests.streaming_ext.build import Built
+from tests.streaming_ext.processes import in_processes
 from tests.streaming_ext.trainers.recipes import ROOT, recipe
 
 
@@ -22,44 +26,63 @@ def descendants(pid: int) -> list[int]:
     return [each for child in map(int, children) for each in (child, *descendants(child))]
 
 
+# Put before the recipe: rank 0 waits for its end where it told of a step, and so do the others.
+WAIT_AFTER = """
+import builtins, json, time
+
+def told(line, flush, told=builtins.print):
+    told(line, flush=flush)
+    if json.loads(line)["step"] == {step}:
+        time.sleep(300)
+
+builtins.print = told
+"""
+
+
 class TestTorchrun:
     STEPS = 100  # an epoch has 73
 
-    def start(self, script: Path, data: Path, checkpoint: Path, ranks: int) -> Any:
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    def alone(self, _: int, script: Path, data: Path, checkpoint: Path) -> dict[int, float]:
+        """What the recipe tells as the only rank, in a process that has imported what it needs."""
+        os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+        sys.argv = [str(script), str(data), str(checkpoint), str(self.STEPS)]
+        told = io.StringIO()
+        with redirect_stdout(told):
+            runpy.run_path(str(script), run_name="__main__")
+        entries = [json.loads(line) for line in told.getvalue().splitlines()]
+        return {entry["step"]: entry["loss"] for entry in entries}
+
+    def killed(self, step: int, script: Path, data: Path, checkpoint: Path) -> dict[int, float]:
+        """What it tells on two ranks of torchrun until they are killed, which is at a step."""
+        paused = script.with_name("paused.py")
+        paused.write_text(WAIT_AFTER.format(step=step) + script.read_text())
         command = [
             sys.executable, "-m", "torch.distributed.run", "--standalone",
-            "--nproc-per-node", str(ranks), str(script), str(data), str(checkpoint),
-            str(self.STEPS),
+            "--nproc-per-node", "2", str(paused), str(data), str(checkpoint), str(self.STEPS),
         ]  # fmt: skip
-        return subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True,
-        )  # fmt: skip
-
-    def losses(self, process: Any, *, kill_after: int | None = None) -> dict[int, float]:
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         losses = {}
-        with process:
-            for line in process.stdout:
+        with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+            for line in process.stdout or ():
                 entry = json.loads(line)
                 losses[entry["step"]] = entry["loss"]
-                if entry["step"] == kill_after:
+                if entry["step"] == step:
                     for pid in [*descendants(process.pid), process.pid]:
                         os.kill(pid, signal.SIGKILL)
-            assert process.wait(240) == (0 if kill_after is None else -signal.SIGKILL)
+            assert process.wait(240) == -signal.SIGKILL
         return losses
 
     def test_killed_on_two_ranks_and_resumed_on_one(self, raw: Built, tmp_path: Path) -> None:
         script = recipe("torchrun", tmp_path)
-        whole = self.losses(self.start(script, raw.root, tmp_path / "whole", 2))
+        (whole,) = in_processes(1, self.alone, script, raw.root, tmp_path / "whole")
         assert sorted(whole) == list(range(1, self.STEPS + 1))
         assert len(set(whole.values())) == self.STEPS
-        broken = self.losses(self.start(script, raw.root, tmp_path / "broken", 2), kill_after=40)
-        assert 40 <= max(broken) < 73  # in the middle of the first epoch
-        rest = self.losses(self.start(script, raw.root, tmp_path / "broken", 1))
-        assert min(rest) in (max(broken), max(broken) + 1)
-        resumed = broken | rest
-        assert resumed == pytest.approx(whole, rel=1e-9)
+        broken = self.killed(40, script, raw.root, tmp_path / "broken")
+        assert sorted(broken) == list(range(1, 41))  # in the middle of the first epoch
+        (rest,) = in_processes(1, self.alone, script, raw.root, tmp_path / "broken")
+        assert sorted(rest) == list(range(41, self.STEPS + 1))
+        assert broken | rest == pytest.approx(whole, rel=1e-9)
 
 
 def seen(script: Path, *arguments: object, launcher: Sequence[str] = ()) -> list[list[int]]:
