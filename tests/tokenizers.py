@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.text.tokenizer import code_points as codepoints
-from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints, try_all_code_points
+from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints, find_unsafe_code_points
 from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tasks.core.synthetic import make_documents, train_vocabulary
 
 SHARED = Path(os.environ.get("SHARDMILL_SHARED", "/nonexistent"))
-SHARP_CODE_POINTS = 0x20000  # how far the fixture `sharp` looks
 
 
 @pytest.fixture(scope="session")
@@ -42,30 +41,25 @@ def tokenizer(rank_path: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def unsafe(tokenizer: Tokenizer) -> UnsafeCodePoints:
-    """All of Unicode, tried on GPT-2's pattern."""
-    return try_all_code_points(tokenizer)
+def unsafe(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> UnsafeCodePoints:
+    """Of GPT-2's pattern."""
+    return find_unsafe_code_points(tokenizer, tmp_path_factory.mktemp("unsafe"))
 
 
 @pytest.fixture(scope="session", params=["gpt2", "cl100k_base", "o200k_base"])
 def sharp(
-    request: pytest.FixtureRequest,
-    unsafe: UnsafeCodePoints,
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Tokenizer, UnsafeCodePoints]:
     """A tokenizer of every known pattern that shows each split, and its unsafe code points.
 
     A trained vocabulary has no merges for rare characters, so that a wrong split changes no id.
     """
     tokens = [*(bytes([byte]) for byte in range(256)), *codepoints._pairs()]
-    path = tmp_path_factory.mktemp("sharp") / "sharp.tiktoken"
+    folder = tmp_path_factory.mktemp("sharp")
+    path = folder / "sharp.tiktoken"
     path.write_bytes(rank_file_bytes({token: rank for rank, token in enumerate(tokens)}))
     tokenizer = load_tokenizer(str(path), pattern=request.param)
-    if request.param == "gpt2":
-        return tokenizer, unsafe
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codepoints, "_NUM_CODE_POINTS", SHARP_CODE_POINTS)
-        return tokenizer, try_all_code_points(tokenizer)
+    return tokenizer, find_unsafe_code_points(tokenizer, folder)
 
 
 @pytest.fixture(scope="session")

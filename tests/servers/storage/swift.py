@@ -40,7 +40,7 @@ workers = 0
 log_level = WARNING
 """
 _PROXY = """[pipeline:main]
-pipeline = catch_errors healthcheck listing_formats s3api tempauth bulk slo dlo proxy-server
+pipeline = catch_errors healthcheck cache listing_formats s3api tempauth bulk slo dlo proxy-server
 [app:proxy-server]
 use = egg:swift#proxy
 account_autocreate = true
@@ -48,6 +48,8 @@ conn_timeout = 1
 node_timeout = 5
 recoverable_node_timeout = 5
 error_suppression_limit = 1000000
+[filter:cache]
+paste.filter_factory = remembered:filter_factory
 [filter:s3api]
 use = egg:swift#s3api
 location = us-east-1
@@ -56,6 +58,29 @@ use = egg:swift#slo
 allow_async_delete = false
 [filter:tempauth]
 use = egg:swift#tempauth
+"""
+
+# In place of memcached, in which a proxy remembers accounts and buckets: half of what it would ask
+# its daemons with each request. As JSON, as there; for ever, for all changes come by this proxy.
+_REMEMBERED = """
+import json
+class Remembered:
+    def __init__(self):
+        self.kept = {}
+    def get(self, key, raise_on_error=False):
+        return json.loads(self.kept.get(key, "null"))
+    def set(self, key, value, serialize=True, time=0, min_compress_len=0, raise_on_error=False):
+        self.kept[key] = json.dumps(value)
+    def delete(self, key, server_key=None):
+        self.kept.pop(key, None)
+def filter_factory(_, **__):
+    cache = Remembered()
+    def wrap(app):
+        def remembering(env, start):
+            env["swift.cache"] = cache
+            return app(env, start)
+        return remembering
+    return wrap
 """
 
 # As `swift-ring-builder` does it, but for all of them in one process: where the daemons are.
@@ -103,6 +128,7 @@ class SwiftServer:
             "[swift-hash]\nswift_hash_path_prefix = p\nswift_hash_path_suffix = s\n"
             "[storage-policy:0]\nname = one\ndefault = yes\n"
         )
+        (self._etc / "remembered.py").write_text(_REMEMBERED)
         for kind in DAEMONS:
             text = _DEFAULTS.format(
                 host=self.host, port=self._ports[kind], user=_user(), etc=self._etc, devices=devices
@@ -129,8 +155,9 @@ class SwiftServer:
         with (self.root / "swift.log").open("ab") as log:
             program = str(self._programs / f"swift-{kind}-server")
             process = subprocess.Popen(
-                [*self._inside, program, str(self._etc / f"{kind}.conf")], stdout=log, stderr=log
-            )
+                [*self._inside, program, str(self._etc / f"{kind}.conf")],
+                stdout=log, stderr=log, env=os.environ | {"PYTHONPATH": str(self._etc)},
+            )  # fmt: skip
         self._processes[kind] = process
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:

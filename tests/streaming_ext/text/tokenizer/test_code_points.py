@@ -19,9 +19,7 @@ from streaming_ext.text.tokenizer.code_points import (
 )
 from streaming_ext.text.tokenizer.fast_tokenizer import probe_for, splitters
 from streaming_ext.text.tokenizer.known_code_points import common_tokenizers, known_ranges
-from streaming_ext.text.tokenizer.rank_file import GPT2_PATTERN
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
-from tests.tokenizers import SHARP_CODE_POINTS
 
 RENEW = "run: python -m streaming_ext.text.tokenizer.known_code_points"
 POINTS = st.integers(0x80, 0x10FFFF).filter(lambda point: not 0xD800 <= point < 0xE000)
@@ -270,12 +268,14 @@ def test_the_common_ones_are_known_and_nothing_is_tried(
 
 
 def test_what_is_known_is_what_trying_finds(
-    sharp: tuple[Tokenizer, UnsafeCodePoints], tmp_path: Path
+    sharp: tuple[Tokenizer, UnsafeCodePoints], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokenizer, tried = sharp
-    end = codepoints._NUM_CODE_POINTS if tokenizer.pattern == GPT2_PATTERN else SHARP_CODE_POINTS
-    known = find_unsafe_code_points(tokenizer, tmp_path).ranges
-    assert [each for each in known if each[0] < end] == list(tried.ranges), RENEW
+    """Of the two planes on which texts are; of all of Unicode below."""
+    tokenizer, known = sharp
+    end = 0x20000
+    monkeypatch.setattr(codepoints, "_NUM_CODE_POINTS", end)
+    tried = try_all_code_points(tokenizer)
+    assert [each for each in known.ranges if each[0] < end] == list(tried.ranges), RENEW
 
 
 @pytest.mark.soak
