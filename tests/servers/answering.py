@@ -32,13 +32,14 @@ def answering(
         process = subprocess.Popen(command, env=env, stdout=output, stderr=output)
     try:
         deadline = time.monotonic() + seconds
-        while True:
-            assert process.poll() is None, log.read_text()
-            with contextlib.suppress(httpx.TransportError):
-                httpx.get(url, timeout=2)
-                break
-            assert time.monotonic() < deadline, f"{url} does not answer"
-            time.sleep(0.05)
+        with httpx.Client(timeout=2) as client:  # one: each reads the system's certificates
+            while True:
+                assert process.poll() is None, log.read_text()
+                with contextlib.suppress(httpx.TransportError):
+                    client.get(url)
+                    break
+                assert time.monotonic() < deadline, f"{url} does not answer"
+                time.sleep(0.05)
         yield
     finally:
         process.kill()

@@ -128,11 +128,12 @@ def prefect_server(home: Path) -> Iterator[str]:
 
 def _wait_until_healthy(url: str, server: "subprocess.Popen[str]", log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        assert server.poll() is None, log.read_text()
-        try:
-            if httpx.get(f"{url}/health", timeout=5).status_code == httpx.codes.OK:
-                return
-        except httpx.TransportError:
-            time.sleep(0.2)
+    with httpx.Client(timeout=5) as client:
+        while time.monotonic() < deadline:
+            assert server.poll() is None, log.read_text()
+            try:
+                if client.get(f"{url}/health").status_code == httpx.codes.OK:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.2)
     raise AssertionError(f"no answer in {START_SECONDS} s: {log.read_text()}")

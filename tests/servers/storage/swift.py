@@ -160,14 +160,16 @@ class SwiftServer:
             )  # fmt: skip
         self._processes[kind] = process
         deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            assert process.poll() is None, (self.root / "swift.log").read_text()[-3000:]
-            try:
-                httpx.get(f"http://{self.host}:{self._ports[kind]}/healthcheck", timeout=2)
-            except httpx.TransportError:
-                time.sleep(0.05)
-            else:
-                return
+        url = f"http://{self.host}:{self._ports[kind]}/healthcheck"
+        with httpx.Client(timeout=2) as client:
+            while time.monotonic() < deadline:
+                assert process.poll() is None, (self.root / "swift.log").read_text()[-3000:]
+                try:
+                    client.get(url)
+                except httpx.TransportError:
+                    time.sleep(0.05)
+                else:
+                    return
         raise AssertionError(f"swift-{kind}-server does not answer in {START_SECONDS} s")
 
     def kill(self, kind: str) -> None:
