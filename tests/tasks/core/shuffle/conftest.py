@@ -1,0 +1,24 @@
+"""Texts, and files of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tasks.core.synthetic import make_documents
+from tests.tasks.core.shuffle.building import DOCUMENTS, FILES
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[list[str]]:
+    return [make_documents(DOCUMENTS, seed=number) for number in range(FILES)]
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]]) -> Path:
+    folder = tmp_path_factory.mktemp("lines")
+    for number, documents in enumerate(texts):
+        rows = [json.dumps({"text": text}) for text in documents]
+        rows.insert(7, "")  # a row without a text
+        (folder / f"{number}.jsonl").write_text("\n".join(rows) + "\n")
+    return folder

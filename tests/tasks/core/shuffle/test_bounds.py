@@ -1,0 +1,104 @@
+"""How much is held, written or asked for at a time decides no byte."""
+
+import resource
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.text.memory import limit_memory
+from tasks.core.estimate.shuffling import second_stage
+from tasks.core.outputs.publish import publish
+from tasks.core.shuffle.arrange import arrange
+from tasks.core.storage import LocalStorage
+from tests.tasks.core.build_dataset import gather_all, tokenize_all
+from tests.tasks.core.shuffle.building import FILES, begin, build, hash_of
+
+
+def test_lists_do_not_hang_on_how_much_is_merged_at_a_time(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other parts make runs of another size, and so other steps: a few bytes may decide."""
+    monkeypatch.setattr("tasks.core.outputs.part_files._DOCUMENTS_A_ROW_GROUP", 8)
+    settings: dict[str, Any] = {"shard_size": 2**18, "keep_columns": ("text",)}
+    wanted = hash_of(build(lines, tmp_path / "whole", vocabulary, **settings))
+    (file,) = (tmp_path / "whole/documents").glob("0*.parquet")
+    groups = pq.ParquetFile(file).metadata
+    assert [groups.row_group(n).num_rows for n in range(groups.num_row_groups)] == [8] * 11 + [2]
+    monkeypatch.setattr("tasks.core.shuffle.gather.STEP_BYTES", 20_000)
+    for size in ("1KiB", "1MiB"):
+        assert (
+            hash_of(build(lines, tmp_path / size, vocabulary, part_size=size, **settings)) == wanted
+        )
+
+
+def test_in_little_memory(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that may take less than a run of full size has smaller runs, to the same bytes."""
+    wanted = hash_of(build(lines, tmp_path / "plenty", vocabulary))
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    monkeypatch.setenv("SHARDMILL_WORKER_MEMORY", "360MiB")
+    limit_memory()
+    try:
+        found = hash_of(build(lines, tmp_path / "little", vocabulary))
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+    assert found == wanted
+
+
+def test_small_runs(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = hash_of(build(lines, tmp_path / "one", vocabulary))
+    monkeypatch.setattr("streaming_ext.text.documents.json.lines.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("tasks.core.shuffle.run_writer.RUN_BYTES", 9000)
+    monkeypatch.setattr("tasks.core.shuffle.run_writer.BLOCK_BYTES", 300)
+    monkeypatch.setattr("tasks.core.shuffle.run_writer._TAKEN_BYTES", 1000)
+    monkeypatch.setattr("tasks.core.shuffle.gather._LISTED_BYTES", 1000)
+    monkeypatch.setattr("tasks.core.shuffle.range_documents._TAKEN_BYTES", 600)
+    monkeypatch.setattr("tasks.core.shuffle.gather.STEP_BYTES", 2000)
+    plan, storage = begin(lines, tmp_path / "many", vocabulary)
+    tokenize_all(plan, storage)
+    assert len(storage.list("shuffle")) > 3 * FILES
+    assert hash_of(build(lines, tmp_path / "many", vocabulary)) == whole
+
+
+class Counting(LocalStorage):
+    """A store that counts the ranges of runs that it is asked for."""
+
+    asked = 0
+
+    @property
+    def remote(self) -> bool:
+        return True
+
+    def read_range_into(
+        self, path: str, start: int, room: memoryview, seen: Callable[[memoryview], object]
+    ) -> None:
+        self.asked += path.endswith(".run")
+        super().read_range_into(path, start, room, seen)
+
+
+def test_a_store_is_asked_once_for_each_part_of_each_stage(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = hash_of(build(lines, tmp_path / "one", vocabulary))
+    monkeypatch.setattr("streaming_ext.text.documents.json.lines.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("tasks.core.shuffle.run_writer.RUN_BYTES", 9000)
+    plan, _ = begin(lines, tmp_path / "many", vocabulary)
+    storage = Counting(tmp_path / "many")
+    tokenize_all(plan, storage)
+    runs = [path for path in storage.list("shuffle") if path.endswith(".run")]
+    assert len(runs) == FILES
+    second = arrange(plan, storage)
+    gather_all(second, storage)
+    told = second_stage([1000] * FILES, 1.0, 1.0, plan.spec, remote=True)
+    assert told is not None
+    assert storage.asked == replace(told, parts=len(second.parts)).ranges_of_runs
+    publish(second, storage)
+    storage.close()
+    assert hash_of(tmp_path / "many") == whole

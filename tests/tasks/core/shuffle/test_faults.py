@@ -1,0 +1,107 @@
+"""Runs that are damaged, disks that are full, datasets that hold another order."""
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH
+from streaming_ext.errors import (
+    CorruptDatasetError,
+    ScratchError,
+    StorageError,
+)
+from tasks.core.outputs.part_files import PartFiles
+from tasks.core.shuffle.arrange import arrange
+from tasks.core.shuffle.run_writer import RunWriter
+from tasks.core.storage import LocalStorage
+from tasks.core.verify.verify import verify
+from tests.tasks.core.build_dataset import Forger, gather_all, tokenize_all
+from tests.tasks.core.shuffle.building import DOCUMENTS, begin, build
+
+
+def test_damaged_run(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+    plan, storage = begin(lines, tmp_path / "dataset", vocabulary)
+    tokenize_all(plan, storage)
+    second = arrange(plan, storage)
+    run = tmp_path / "dataset" / "shuffle" / "00001-000.run"
+    data = bytearray(run.read_bytes())
+    data[len(data) // 2] ^= 1
+    run.unlink()
+    run.write_bytes(data)
+    with pytest.raises(CorruptDatasetError, match="00001-000.run is damaged"):
+        gather_all(second, storage)
+
+
+def test_no_room(tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(LocalStorage, "free_bytes", lambda self: 10_000)
+    with pytest.raises(StorageError, match="free; with --shuffle"):
+        begin(lines, tmp_path / "dataset", vocabulary)
+    assert begin(lines, tmp_path / "other", vocabulary, shuffle=None)[0].todo
+
+
+def test_full_scratch(
+    tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "dataset"
+    plan, storage = begin(lines, root, vocabulary)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunWriter, "_flush", full)
+        with pytest.raises(ScratchError, match="No space left"):
+            tokenize_all(plan, storage)
+    tokenize_all(plan, storage)
+    second = arrange(plan, storage)
+    with monkeypatch.context() as patch:
+        patch.setattr(PartFiles, "finish", full)
+        with pytest.raises(ScratchError, match="No space left"):
+            gather_all(second, storage)
+    assert not list((root / "parts").glob("*"))
+    gather_all(second, storage)
+
+
+def test_verify_finds_another_order(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+    root = build(lines, tmp_path / "dataset", vocabulary, holdout_fraction=0)
+    forged = Forger(root)
+    path = forged.records[1].documents.path
+    table = pq.read_table(root / path)
+    swapped = table.take([1, 0, *range(2, len(table))])
+    pq.write_table(swapped, root / path)
+    ids = forged.stream(1, "train")
+    first, second = (int(n) + 1 for n in table["tokens"].to_pylist()[:2])
+    both = ids[: first + second].copy()
+    ids[:second], ids[second : first + second] = both[first:], both[:first]
+    forged.set_stream(1, "train", ids)
+    forged.change(1, documents=FileRecord.of(path, (root / path).read_bytes()))
+    forged.seal()
+    (finding,) = verify(LocalStorage(root)).findings
+    assert finding.file == path
+    assert "permutation of seed 0" in finding.problem
+
+
+def test_verify_finds_a_lost_document(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
+    root = build(lines, tmp_path / "dataset", vocabulary)
+    table = pq.read_table(root / SOURCES_PATH)
+    more = [count + 1 for count in table["documents"].to_pylist()]
+    pq.write_table(table.set_column(7, "documents", pa.array(more)), root / SOURCES_PATH)
+    data = (root / SOURCES_PATH).read_bytes()
+    found = verify(LocalStorage(root)).findings
+    assert [finding.file for finding in found] == [SOURCES_PATH]  # its hash is another one
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest["shuffled"]["sources"] |= {"size": len(data), "xxh128": content_hash(data)}
+    (root / "manifest.json").write_text(
+        json.dumps(manifest, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+    )
+    words = " ".join(finding.problem for finding in verify(LocalStorage(root)).findings)
+    assert f"{DOCUMENTS + 1} documents of" in words
+    assert "a part is not made of what" in words
