@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from flows.console.quiet import quiet_prefect
+from tests.warm.flow_runs import fork_flow_runs
 from tests.warm.worker import fork_workers
 
 KEPT = ("streaming_ext", "tasks.core")
@@ -160,7 +161,13 @@ def _serve(control: socket.socket, listener: socket.socket) -> Callable[[], obje
     asking.send(str(os.getpid()).encode())
     asking.close()
     control.close()
-    return lambda: runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    return lambda: _run(request["module"], request["arguments"])
+
+
+def _run(module: str, arguments: list[str]) -> None:
+    if [module, *arguments[:2]] == ["prefect", "worker", "start"]:
+        fork_flow_runs()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _tell_ends(statuses: dict[int, int]) -> None:
