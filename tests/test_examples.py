@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.command_line import PATIENCE_SECONDS, wait_for
-from tests.flows.commands.conftest import Command, shardmill  # noqa: F401
+from tests.flows.conftest import Command, shardmill  # noqa: F401
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -1,14 +1,48 @@
-"""Sources that take long enough to be stopped half way."""
+"""Commands run in this process, and sources that take long enough to be stopped half way."""
 
 import shutil
-from dataclasses import replace
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from flows.cli import main
 from tasks.core.synthetic import write_parquet_files
 from tests.command_line import CommandLine
 from tests.servers import shared
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def shardmill(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
+    """Runs a command line in this process, its output in a pipe.
+
+    For wrong usage, and what needs no run: neither loads Prefect.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def run(*arguments: object) -> Ended:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), said.out, said.err)
+
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

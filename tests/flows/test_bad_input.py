@@ -19,9 +19,10 @@ from tests.command_line import (
     wait_for,
 )
 from tests.conftest import NUM_FILES
+from tests.flows.conftest import Command, Ended
 
 
-def refused(ended: "subprocess.CompletedProcess[str]", *said: str) -> None:
+def refused(ended: "subprocess.CompletedProcess[str] | Ended", *said: str) -> None:
     """The command was refused for wrong usage, in a few lines that say all of `said`."""
     assert ended.returncode == 2, ended.stderr
     assert "Traceback" not in ended.stderr
@@ -56,17 +57,22 @@ class TestUsage:
         ],
     )
     def test_is_refused(
-        self, served: CommandLine, tmp_path: Path, options: dict[str, object], said: list[str]
+        self,
+        shardmill: Command,
+        served: CommandLine,
+        tmp_path: Path,
+        options: dict[str, object],
+        said: list[str],
     ) -> None:
-        refused(served.shard(tmp_path / "out", **options), *said)
+        refused(shardmill(*served.shard_arguments(tmp_path / "out", **options)), *said)
         assert not (tmp_path / "out/parts").exists()
 
     def test_no_file_with_a_column_of_texts_names_all_of_them(
-        self, served: CommandLine, tmp_path: Path
+        self, shardmill: Command, served: CommandLine, tmp_path: Path
     ) -> None:
         for name in ("a", "b"):
             pq.write_table(pa.table({"text": [1, 2]}), tmp_path / f"{name}.parquet")
-        ended = served.shard(tmp_path / "out", sources=tmp_path)
+        ended = shardmill(*served.shard_arguments(tmp_path / "out", sources=tmp_path))
         refused(ended, "a.parquet", "b.parquet", "int64", "expected string")
         assert not (tmp_path / "out").exists()
 
@@ -101,11 +107,11 @@ class TestUsage:
             == 1
         )
 
-    def test_config_file(self, served: CommandLine, tmp_path: Path) -> None:
+    def test_config_file(self, shardmill: Command, tmp_path: Path) -> None:
         config = tmp_path / "config.yaml"
         config.write_text("sources: [x]\noutput: y\ntokenizer: z\nsequence_lenght: 5\n")
-        refused(served.run("shard", "--config", config), "sequence_lenght")
-        refused(served.run("shard", "--config", tmp_path / "none.yaml"), "none.yaml")
+        refused(shardmill("shard", "--config", config), "sequence_lenght")
+        refused(shardmill("shard", "--config", tmp_path / "none.yaml"), "none.yaml")
 
     def test_folder_of_something_else(self, served: CommandLine, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").touch()

@@ -10,6 +10,7 @@ import pytest
 
 from tasks.core.synthetic import make_documents
 from tests.command_line import CommandLine
+from tests.flows.conftest import Command
 
 PAGE = Path(__file__).parents[2] / "docs/sources.md"
 
@@ -28,7 +29,7 @@ def languages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_documented_command(
-    served: CommandLine, languages: Path, vocabulary: Path, tmp_path: Path
+    served: CommandLine, shardmill: Command, languages: Path, vocabulary: Path, tmp_path: Path
 ) -> None:
     section = PAGE.read_text().partition("## Filters\n")[2]
     found = re.match(r"```bash\n(.+?)```", section, re.DOTALL)
@@ -42,11 +43,12 @@ def test_the_documented_command(
     assert ended.returncode == 0, ended.stderr
     (report,) = output.glob("runs/*.html")
     assert "dropped by --where language" in report.read_text()
-    shown = served.run("inspect", output)
+    shown = shardmill("inspect", output)
+    words = " ".join(shown.stdout.split())
     # of each 30, those of odd row from 20 on stay
-    assert "50 documents by --where language == 'en' and language_score >= 0.65" in shown.stdout
-    assert "0 documents by --min-tokens 16" in shown.stdout
-    sound = served.run("verify", output, "--deep")
+    assert "50 documents by --where language == 'en' and language_score >= 0.65" in words
+    assert "0 documents by --min-tokens 16" in words
+    sound = shardmill("verify", output, "--deep")
     assert sound.returncode == 0, sound.stdout
 
 
@@ -59,9 +61,14 @@ def test_the_documented_command(
     ],
 )
 def test_a_condition_that_cannot_be_is_refused(
-    served: CommandLine, languages: Path, tmp_path: Path, where: str, said: str
+    served: CommandLine,
+    shardmill: Command,
+    languages: Path,
+    tmp_path: Path,
+    where: str,
+    said: str,
 ) -> None:
-    ended = served.shard(tmp_path / "out", sources=languages, where=where)
+    ended = shardmill(*served.shard_arguments(tmp_path / "out", sources=languages, where=where))
     assert ended.returncode == 2, ended.stderr
     assert said in " ".join(ended.stderr.split())
     assert "Traceback" not in ended.stderr

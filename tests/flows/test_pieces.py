@@ -12,6 +12,7 @@ import pytest
 from streaming_ext.dataset.manifest import Manifest
 from tasks.core.synthetic import make_documents
 from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, aws_environment, s3_client
 
 OPTIONS = {"part_size": "400KiB", "min_part_size": "200KiB", "engine": "reference", "workers": 2}
@@ -41,7 +42,7 @@ def manifest_of(output: Path) -> Manifest:
 
 
 def test_killed_in_a_piece_and_in_a_joined_part(
-    mixed: CommandLine, undisturbed: Path, tmp_path: Path
+    mixed: CommandLine, shardmill: Command, undisturbed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     parts = manifest_of(undisturbed).parts
@@ -65,12 +66,17 @@ def test_killed_in_a_piece_and_in_a_joined_part(
     assert_same_dataset(undisturbed, output)
     now = {file.name: file.stat().st_mtime_ns for file in output.glob("parts/*")}
     assert recorded.items() <= now.items()
-    verified = mixed.run("verify", output, "--deep")
+    verified = shardmill("verify", output, "--deep")
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def test_pieces_and_small_files_from_s3(
-    mixed: CommandLine, undisturbed: Path, s3: SwiftServer, bucket: str, tmp_path: Path
+    mixed: CommandLine,
+    shardmill: Command,
+    undisturbed: Path,
+    s3: SwiftServer,
+    bucket: str,
+    tmp_path: Path,
 ) -> None:
     client = s3_client(s3.url)
     for file in mixed.sources.iterdir():
@@ -92,5 +98,5 @@ def test_pieces_and_small_files_from_s3(
     fetched = sum(part["fetched_bytes"] for part in report["parts"])
     assert size <= fetched <= size + pieces * 2 * 2**16  # and what stands behind each piece
     assert not (tmp_path / ".out.scratch").exists()
-    verified = remote.run("verify", output, "--deep")
+    verified = shardmill("verify", output, "--deep")
     assert verified.returncode == 0, verified.stdout + verified.stderr

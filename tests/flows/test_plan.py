@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
+from tests.flows.conftest import Command
 from tests.test_readme import blocks
 
 
@@ -43,8 +44,10 @@ def test_as_json(embedded: CommandLine, tmp_path: Path) -> None:
         (["--text-column", "body"], ["no column 'body'"]),
     ],
 )
-def test_wrong_usage(embedded: CommandLine, options: list[str], said: list[str]) -> None:
-    ended = embedded.run(*arguments(embedded, *options))
+def test_wrong_usage(
+    shardmill: Command, embedded: CommandLine, options: list[str], said: list[str]
+) -> None:
+    ended = shardmill(*arguments(embedded, *options))
     assert ended.returncode == 2, ended.stderr
     assert "Traceback" not in ended.stderr
     for words in said:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows.console.config_file import read_config
-from tests.flows.commands.conftest import Command
+from tests.flows.conftest import Command
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.commands.conftest import Command
+from tests.flows.conftest import Command
 
 SHARD = ("shard", "a", "--output", "b", "--tokenizer", "c")
 OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value error|\^\(|\[\^/\]")

@@ -11,7 +11,7 @@ from streaming_ext.errors import UsageError
 from tasks.core.linux import require_linux
 from tests.command_line import CommandLine, assert_same_dataset
 from tests.conftest import NUM_FILES
-from tests.flows.commands.conftest import Command
+from tests.flows.conftest import Command
 
 
 def files_of(folder: Path) -> set[Path]:

@@ -13,7 +13,7 @@ from flows.console.consoles import log
 from flows.console.output_options import OutputOptions
 from flows.demo import make_demo
 from streaming_ext.errors import StorageError
-from tests.flows.commands.conftest import Command
+from tests.flows.conftest import Command
 from tests.full_disk import full_disk
 
 STREAMS = """

@@ -6,19 +6,20 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.dataset.manifest import Manifest
 from tests.command_line import CommandLine
 from tests.conftest import NUM_FILES
+from tests.flows.conftest import Command
 
 
 def read(output: Path) -> Manifest:
     return Manifest.model_validate_json((output / "manifest.json").read_bytes())
 
 
-def test_two_nodes(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
+def test_two_nodes(served: CommandLine, shardmill: Command, dataset: Path, tmp_path: Path) -> None:
     outputs = [tmp_path / f"node{rank}" for rank in (0, 1)]
     for rank, output in enumerate(outputs):
         ended = served.shard(output, nodes=2, node_rank=rank)
         assert ended.returncode == 0, ended.stderr
-        ended = served.run("verify", output)
-        assert ended.returncode == 0, ended.stdout
+        verified = shardmill("verify", output)
+        assert verified.returncode == 0, verified.stdout
     whole, shares = read(dataset), [read(output) for output in outputs]
     assert whole.share is None
     urls = [part.source.url for share in shares for part in share.parts]
@@ -51,14 +52,14 @@ def test_two_nodes(served: CommandLine, dataset: Path, tmp_path: Path) -> None:
     assert rows == sum(share.splits["train"].samples for share in shares)
 
 
-def test_wrong_usage(served: CommandLine, tmp_path: Path) -> None:
+def test_wrong_usage(shardmill: Command, served: CommandLine, tmp_path: Path) -> None:
     for options, said in (
         ({"nodes": 2}, "--node-rank: goes with --nodes"),
         ({"node_rank": 0}, "--node-rank: goes with --nodes"),
         ({"nodes": 2, "node_rank": 2}, "must be below --nodes 2"),
         ({"nodes": 9, "node_rank": 0}, "5 parts for 9 nodes"),
     ):
-        ended = served.shard(tmp_path / "out", **options)
+        ended = shardmill(*served.shard_arguments(tmp_path / "out", **options))
         assert ended.returncode == 2, ended.stderr
         assert said in ended.stderr
         assert "Traceback" not in ended.stderr

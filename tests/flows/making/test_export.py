@@ -13,6 +13,7 @@ import pytest
 from tasks.core.exports.verify import verify_export
 from tasks.core.storage import open_storage
 from tests.command_line import CommandLine, wait_for
+from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, download_all, s3_client
 from tests.tasks.core.exports.exporting import content, exported, make_dataset
 
@@ -23,7 +24,7 @@ def files_of(root: Path) -> dict[str, bytes]:
 
 
 def test_the_command_makes_checks_and_describes(
-    served: CommandLine, dataset: Path, tmp_path: Path
+    served: CommandLine, shardmill: Command, dataset: Path, tmp_path: Path
 ) -> None:
     """Two processes make the bytes that one makes, whatever the order of the parts."""
     output = tmp_path / "out"
@@ -37,7 +38,7 @@ def test_the_command_makes_checks_and_describes(
     assert again.returncode == 0, again.stderr
     assert "done" not in again.stdout
     assert json.loads(again.stdout)["sound"]
-    told = json.loads(served.run("inspect", output, "--json").stdout)
+    told = json.loads(shardmill("inspect", output, "--json").stdout)
     assert told["dataset"] == str(dataset)
     assert told["identity"]["export"] == "megatron"
     assert sorted(told["splits"]) == ["holdout", "train"]

@@ -15,7 +15,7 @@ from streaming_ext.dataset.reading import read_manifest
 from tasks.core.storage import open_storage
 from tasks.core.verify.verify import verify
 from tests.command_line import CommandLine, wait_for, workers_of
-from tests.flows.commands.conftest import Command, shardmill  # noqa: F401
+from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, aws_environment
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.extending.extended import write_source
@@ -43,7 +43,7 @@ def test_extended_by_a_folder(
     served: CommandLine,
     old: Path,
     new: Path,
-    shardmill: Command,  # noqa: F811
+    shardmill: Command,
 ) -> None:
     parts = len(read_manifest(open_storage(str(old))).parts)
     parent = content_hash((old / "manifest.json").read_bytes())

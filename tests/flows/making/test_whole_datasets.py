@@ -13,7 +13,7 @@ from tasks.core.moving.compare import compare_copy
 from tasks.core.storage import open_storage
 from tasks.core.verify.verify import verify
 from tests.command_line import CommandLine, wait_for
-from tests.flows.commands.conftest import Command, shardmill  # noqa: F401
+from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, aws_environment
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.exports.exporting import content
@@ -30,7 +30,7 @@ def test_copy_with_two_workers(
     served: CommandLine,
     dataset: Path,
     tmp_path: Path,
-    shardmill: Command,  # noqa: F811
+    shardmill: Command,
 ) -> None:
     output = tmp_path / "copy"
     ended = served.run("copy", dataset, output, "--workers", 2)

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from tests.command_line import CommandLine
-from tests.flows.commands.conftest import Command, shardmill
+from tests.flows.conftest import Command
 from tests.servers import shared
-
-__all__ = ["shardmill"]
 
 SECRET = "pl4ntedSecret"
 

@@ -9,24 +9,24 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
-from tests.flows.conftest import SHUFFLE
+from tests.flows.conftest import SHUFFLE, Command
 
 
-def test_sound_and_explained(served: CommandLine, shuffled: Path) -> None:
-    verified = served.run("verify", shuffled, "--deep")
+def test_sound_and_explained(shardmill: Command, shuffled: Path) -> None:
+    verified = shardmill("verify", shuffled, "--deep")
     assert verified.returncode == 0, verified.stdout
-    told = json.loads(served.run("inspect", shuffled, "--json").stdout)
+    told = json.loads(shardmill("inspect", shuffled, "--json").stdout)
     assert told["shuffled"]["files"] == 5
     assert told["spec"]["shuffle_seed"] == 3
     assert len(told["parts"]) > 5
-    shown = served.run("inspect", shuffled).stdout
+    shown = shardmill("inspect", shuffled).stdout
     assert "documents shuffled over all parts, seed 3" in shown
     (run,) = told["runs"]
     assert len(run["gathered"]) == len(told["parts"])
     assert len(run["parts"]) == 5
-    sample = served.run("inspect", shuffled, "--split", "train", "--sample", "3").stdout
+    sample = shardmill("inspect", shuffled, "--split", "train", "--sample", "3").stdout
     assert ".parquet" in sample
-    traced = served.run("trace", shuffled, "--step", "0", "--batch-size", "2").stdout
+    traced = shardmill("trace", shuffled, "--step", "0", "--batch-size", "2").stdout
     assert "row " in traced
 
 

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.command_line import PATIENCE_SECONDS, CommandLine, assert_same_dataset
+from tests.flows.conftest import Command
 from tests.servers.storage.swift import (
     NOBODY,
     SwiftServer,
@@ -41,8 +42,9 @@ def limited(served: CommandLine, s3: SwiftServer) -> CommandLine:
 
 
 def test_reading_here_and_writing_there_is_enough(
-    limited: CommandLine, s3: SwiftServer, bucket: str, dataset: Path, tmp_path: Path
-) -> None:
+    limited: CommandLine, s3: SwiftServer, bucket: str, dataset: Path, tmp_path: Path,
+    shardmill: Command, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     sources = make_bucket(s3.url)
     client = s3_client(s3.url)
     for file in limited.sources.glob("*.parquet"):
@@ -52,8 +54,10 @@ def test_reading_here_and_writing_there_is_enough(
     grant(s3, bucket, READ, WRITE)
     ended = limited.shard(f"s3://{bucket}/out", sources=f"s3://{sources}/raw")
     assert ended.returncode == 0, ended.stderr
-    ended = limited.run("verify", f"s3://{bucket}/out", "--deep")
-    assert ended.returncode == 0, ended.stdout
+    for name, value in aws_environment(s3.url, NOBODY).items():
+        monkeypatch.setenv(name, value)
+    verified = shardmill("verify", f"s3://{bucket}/out", "--deep")
+    assert verified.returncode == 0, verified.stdout
     copy = download_all(s3.url, bucket, "out", tmp_path / "copy")
     assert (copy / "train/index.json").read_bytes() == (dataset / "train/index.json").read_bytes()
     # and the credentials really are that weak

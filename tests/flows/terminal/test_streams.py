@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from flows.console.consoles import out, write_anything
-from tests.flows.commands.conftest import Command, shardmill
+from tests.flows.conftest import Command
 from tests.streaming_ext.build import build, numbered_parts, some_documents
-
-__all__ = ["shardmill"]  # a fixture
 
 
 @pytest.mark.parametrize(
