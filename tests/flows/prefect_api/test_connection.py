@@ -24,6 +24,7 @@ from tests.command_line import (
     wait_for,
     workers_of,
 )
+from tests.flows.stops.test_stopping import flow_run
 from tests.servers.prefect.server import PrefectServer, free_port
 
 
@@ -100,20 +101,27 @@ def test_a_server_under_load_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_server_that_goes_away_for_good(
-    slow: CommandLine, undisturbed: Path, tmp_path: Path
+    embedded: CommandLine, dataset: Path, tmp_path: Path
 ) -> None:
+    """Between the workers' first file and what Prefect is to be told of it."""
     server = PrefectServer(tmp_path)
+    output = tmp_path / "out"
     try:
         server.start()
-        command = slow.where(
+        command = embedded.where(
             PREFECT_API_URL=server.url,
             PREFECT_CLIENT_MAX_RETRIES="1",  # 2 s a question to it in place of 14
         )
-        run = command.start(*command.shard_arguments(tmp_path / "out", engine="reference"))
-        scratch = tmp_path / ".out.scratch"
-        wait_for(lambda: list(scratch.glob("*/documents/*.parquet")), seconds=120)
+        run = command.start(*command.shard_arguments(output))
+        wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
+        workers = workers_of(run.pid)
+        for worker in workers:
+            worker.suspend()  # nothing is done before Prefect knows of the run
+        flow_run(server.url, output)
     finally:
         server.kill()
+    for worker in workers:
+        worker.resume()
     began = time.monotonic()
     stdout, stderr = output_of(run, seconds=280)
     assert run.returncode == 0, stderr
@@ -121,7 +129,7 @@ def test_a_server_that_goes_away_for_good(
     assert "went away" in stderr
     assert "tokens" in stdout
     assert time.monotonic() - began < 240
-    assert_same_dataset(undisturbed, tmp_path / "out")
+    assert_same_dataset(dataset, output)
 
 
 def test_ctrl_c_amid_the_imports_is_no_traceback(environment: dict[str, str]) -> None:

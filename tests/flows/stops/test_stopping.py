@@ -55,16 +55,19 @@ def start_and_wait_for_work(
 
 
 def flow_run(api_url: str, output: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The latest flow run on this output, and its task runs; workers begin before Prefect knows."""
+    """The latest flow run on this output, once it runs, and its task runs.
+
+    Workers begin before Prefect knows of the run.
+    """
     name = {"flow_runs": {"name": {"any_": [f"shard {output}"]}}, "sort": "START_TIME_DESC"}
     found: list[dict[str, Any]] = []
 
-    def known() -> list[dict[str, Any]]:
+    def begun() -> bool:
         url = f"{api_url}/flow_runs/filter"
         found[:] = httpx.post(url, json=name, timeout=PATIENCE_SECONDS).json()
-        return found
+        return bool(found) and found[0]["state_type"] not in {"SCHEDULED", "PENDING"}
 
-    wait_for(known)
+    wait_for(begun)
     run = found[0]
     of_run = {"flow_runs": {"id": {"any_": [run["id"]]}}}
     return run, httpx.post(
@@ -152,6 +155,9 @@ def test_a_terminal_that_is_closed_ends_the_run(
         assert run.poll() is None, seen.decode()
         if select.select([master], [], [], 0.1)[0]:
             seen += os.read(master, 65536)  # it waits where nobody reads
+    for worker in workers_of(run.pid):
+        worker.suspend()  # it will not be done before Prefect knows of the run
+    flow_run(api_url, output)
     processes = psutil.Process(run.pid).children(recursive=True)
     assert processes
     os.close(master)  # the kernel hangs up
