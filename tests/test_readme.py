@@ -121,19 +121,22 @@ def test_readme_python(
     subprocess.run(["bash", "-c", here(make, vocabulary)], cwd=folder, env=environment, check=True)
     scripts = blocks("README.md", "python")[:2]
     assert len(scripts) == 2
-    for script in scripts:
-        # Where torchvision does not load, as beside a CPU-only torch, the import needs a hand.
-        stand_in = "import streaming_ext.stock\n"
-        ended = subprocess.run(
-            [sys.executable, "-c", stand_in + script + "    print(batch['tokens'].shape)\n"],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
-        assert "torch.Size([8, 2048])" in ended.stdout
+    # Where torchvision does not load, as beside a CPU-only torch, the import needs a hand.
+    lines = ["import streaming_ext.stock"]
+    for script in scripts:  # in one process, which imports torch once
+        lines += [script + "    print(batch['tokens'].shape)", "print('ended')"]
+    ended = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    ours, stock, _ = ended.stdout.split("ended")
+    assert "torch.Size([8, 2048])" in ours
+    assert "torch.Size([8, 2048])" in stock
 
 
 def test_make_targets_are_those_that_the_documents_name() -> None:

@@ -81,7 +81,7 @@ def watched(
     """A run that stands still while it is looked at; one of its files is no Parquet file."""
     sources = tmp_path_factory.mktemp("watched_sources")
     for number in range(GOOD_FILES // 2):
-        write_parquet_files(sources / f"dump-{number}", 2, 1000, seed=number)
+        write_parquet_files(sources / f"dump-{number}", 2, 500, seed=number)
     (sources / "dump-1" / HOSTILE).write_bytes(b"no such file")
     output = tmp_path_factory.mktemp("watched") / "out"
     api = served.env["PREFECT_API_URL"]

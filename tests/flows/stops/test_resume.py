@@ -14,7 +14,7 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.record import PartRecord
 from tests.command_line import CommandLine, assert_same_dataset, holds, wait_for
 
-KILLS = 4
+KILLS = 3
 
 
 def assert_nothing_is_half_written(output: Path) -> None:
