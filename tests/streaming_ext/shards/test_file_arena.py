@@ -128,14 +128,15 @@ def open_now() -> int:
 def few_files() -> Iterator[int]:
     """A limit on open files that is four times what this process has now, and some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    few = min(4 * open_now() + 300, soft)
+    few = min(4 * open_now() + 100, soft)
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
     yield few
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_all_datasets_of_a_process_share_the_files_that_it_may_have(tmp_path, few_files) -> None:
-    root = build(tmp_path / "d", numbered_parts(some_documents(3 * few_files), parts=9),
+    documents = some_documents(few_files * 4 // 3)  # two of them make a shard
+    root = build(tmp_path / "d", numbered_parts(documents, parts=9),
                  compression="none", shard_samples=4).root  # fmt: skip
     train, evaluation = (
         StreamingTokenDataset(local=root, batch_size=2, dp_rank=0, dp_world_size=1,

@@ -92,19 +92,20 @@ class Failing:
 def test_a_cut_download_goes_on(
     remote: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "_PIECE_BYTES", 2**14)
+    piece = 2**17
+    monkeypatch.setattr(ranges, "_PIECE_BYTES", piece)
     monkeypatch.setattr(ranges, "_MERGE_BYTES", 0)
     monkeypatch.setattr(ranges, "_AT_ONCE", 2)
     span = (0, remote.size // 2)
     _, all_bytes = fetch_piece(remote, tmp_path / "whole", options=TEXT, span=span)
-    attempts: Iterator[int] = iter([12, 10**6])
+    attempts: Iterator[int] = iter([8, 10**6])
     monkeypatch.setattr(
         module, "open_reader", lambda source: Failing(open_reader(source), next(attempts))
     )
     with pytest.raises(TransientStorageError):
         fetch_piece(remote, tmp_path / "s", options=TEXT, span=span)
     path, fetched = fetch_piece(remote, tmp_path / "s", options=TEXT, span=span)
-    assert fetched < all_bytes - 2 * 2**14
+    assert fetched < all_bytes - 2 * piece
     assert texts_of(remote, path, span) == TEXTS[: len(texts_of(remote, path, span))] != []
 
 
