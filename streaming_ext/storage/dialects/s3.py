@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.base import ObjectInfo, OpenUpload, require_no_page
+from streaming_ext.storage.dialects.s3_data import with_shared_data
 from streaming_ext.storage.dialects.s3_threads import (
     BOTO_NAMES,
     MORE,
@@ -82,6 +83,10 @@ async def _put_pieces(fs: Any, bucket: str, key: str, data: bytes, piece: int) -
 
 async def _call(fs: Any, method: str, **options: Any) -> Any:
     async with fs.connecting:  # requests that begin together would make a connection pool each
+        if fs.session is None:
+            from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+
+            fs.session = with_shared_data(AioSession(**fs.kwargs))
         await fs.set_session()
     answer = await fs._call_s3(method, **options)
     require_no_page(answer["ResponseMetadata"]["HTTPHeaders"] if method in _LISTINGS else {})

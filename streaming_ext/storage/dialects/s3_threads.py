@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from typing import Any
 
+from streaming_ext.storage.dialects.s3_data import with_shared_data
+
 BOTO_NAMES = {
     "key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token",
     "endpoint_url": "endpoint_url", "use_ssl": "use_ssl",
@@ -61,7 +63,7 @@ class InThreads:
         config = Config(**options.pop("config_kwargs"))
         if options.pop("anon", False):
             config = config.merge(Config(signature_version=UNSIGNED))
-        session = Session(profile=options.pop("profile", None))
+        session = with_shared_data(Session(profile=options.pop("profile", None)))
         settings = {BOTO_NAMES[name]: value for name, value in options.items() if name != MORE}
         return session.create_client("s3", config=config, **settings, **options.get(MORE, {}))
 
