@@ -25,7 +25,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from botocore.session import Session
+
 from flows.console.quiet import quiet_prefect
+from streaming_ext.storage.dialects.s3_data import with_shared_data
 from tests.warm.flow_runs import fork_flow_runs
 from tests.warm.worker import fork_workers
 
@@ -96,6 +99,8 @@ def main() -> None:
     quiet_prefect()
     for module in (*_modules_of("flows"), *IMPORTED):
         importlib.import_module(module)
+    # What botocore knows of S3 is read now, and not by each command.
+    with_shared_data(Session()).create_client("s3", "us-east-1")
     sys.meta_path.insert(0, PrefectAgain())
     for name in (*_loaded("flows"), *_loaded("tasks")):
         if not f"{name}.".startswith(tuple(f"{kept}." for kept in KEPT)):
