@@ -35,6 +35,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     open_missing_streams()
     # An exception amid imports would show as a traceback, or be swallowed by one of them.
     before = signal.signal(signal.SIGINT, _stop_at_once)
+    # Nothing here multiplies matrices, nor does a worker: no threads that wait for it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # what is loaded stays: looking through it again and again takes a seventh
     from flows.commands.app import run
 
