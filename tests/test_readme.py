@@ -12,6 +12,7 @@ import pytest
 
 from tasks.core.synthetic import write_parquet_files
 from tests.command_line import wait_for
+from tests.servers.prefect.database import give_database
 from tests.servers.prefect.server import free_port
 from tests.warm import warm_programs
 
@@ -82,6 +83,7 @@ def _is_group(number: int) -> bool:
 def shell_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
     """The user's shell, with a Prefect home of its own."""
     port = free_port()
+    give_database(tmp_path / "prefect")
     return environment | {
         "PATH": search_path(),
         "PREFECT_HOME": str(tmp_path / "prefect"),

@@ -54,10 +54,10 @@ def slow(served: CommandLine) -> CommandLine:
 
 @pytest.fixture(scope="session")
 def undisturbed(slow: CommandLine) -> Path:
-    """What the slow sources become when nothing happens, in a process that is not a fork."""
+    """What the slow sources become when nothing happens."""
 
     def make(folder: Path) -> None:
-        ended = replace(slow, warm=False).shard(folder / "out")
+        ended = slow.shard(folder / "out")
         assert ended.returncode == 0, ended.stderr
 
     return shared.folder("undisturbed", make) / "out"

@@ -2,16 +2,15 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.command_line import CommandLine
+from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of
 from tests.flows.conftest import Command
 from tests.servers import shared
+from tests.warm import start_module
 
 SECRET = "pl4ntedSecret"
 
@@ -76,16 +75,13 @@ DIRECT: list[tuple[str, dict[str, Any]]] = [
 
 def test_of_parameters_that_went_to_prefect_directly(served: CommandLine) -> None:
     """Prefect holds them before any code of ours runs; nothing else repeats them."""
-    ran = subprocess.run(
-        [sys.executable, "-P", str(Path(__file__).with_name("direct_runs.py")), json.dumps(DIRECT)],
-        env=dict(served.env),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert SECRET not in ran.stdout + ran.stderr
-    runs = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    env = {**served.env, "PYTHONPATH": str(Path(__file__).parents[3])}
+    module = "tests.flows.prefect_api.direct_runs"
+    with start_module(module, [json.dumps(DIRECT)], env) as ran:
+        stdout, stderr = output_of(ran, seconds=PATIENCE_SECONDS)
+    assert ran.returncode == 0, stderr
+    assert SECRET not in stdout + stderr
+    runs = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
     assert len(runs) == len(DIRECT)
     for run in runs:
         assert run["state"] == "Failed"
