@@ -125,10 +125,9 @@ def test_jobs_of_two_users_do_not_meet(
 
 
 class TestLimit:
-    @pytest.mark.parametrize("workers", [0, 2])
-    @pytest.mark.parametrize("place", ["remote", "unpacked"])
+    @pytest.mark.parametrize(("place", "workers"), [("remote", 2), ("unpacked", 0)])
     def test_two_epochs_stay_below_it(
-        self, packed: Built, copy: Any, open_raw: Any, tmp_path: Path, workers: int, place: str
+        self, packed: Built, copy: Any, open_raw: Any, tmp_path: Path, place: str, workers: int
     ) -> None:
         """In the order of an unlimited run, and without touching the dataset."""
         expected = tokens(StreamingTokenLoader(open_raw()), epochs=2)

@@ -365,14 +365,15 @@ class TestLease:
     def test_who_cannot_renew_stops_before_another_may_begin(
         self, bucket: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lease_module, "LEASE_SECONDS", 5.0)
+        monkeypatch.setattr(lease_module, "LEASE_SECONDS", 600.0)
         storage = quick(bucket, attempts=1)
         with storage.exclusive():
             proxy.inflict(Faults(answer=(503, "SlowDown"), times=2))
             wait_for(lambda: proxy.struck == 2)
             storage.require_held()  # a burst passes
             proxy.inflict(Faults(answer=(503, "SlowDown")))
-            time.sleep(5.5)
+            wait_for(lambda: proxy.struck >= 2)  # with a whole beat between them
+            monkeypatch.setattr(lease_module, "LEASE_SECONDS", lease_module.BEAT_SECONDS / 2)
             with pytest.raises(StorageError, match="could not be renewed"):
                 storage.require_held()
             proxy.inflict(Faults())
