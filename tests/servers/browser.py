@@ -131,6 +131,7 @@ def browser_page(program: str, home: Path) -> Iterator[Page]:
         "--headless=new",
         "--no-sandbox",  # which needs what a container does not have
         "--disable-gpu",
+        "--disable-software-rasterizer",  # in place of a GPU: pages are painted without
         "--disable-dev-shm-usage",
         "--hide-scrollbars",
         "--no-first-run",
