@@ -128,7 +128,7 @@ def open_now() -> int:
 def few_files() -> Iterator[int]:
     """A limit on open files that is four times what this process has now, and some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    few = min(4 * open_now() + 100, soft)
+    few = min(4 * open_now() + 160, soft)
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
     yield few
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
