@@ -46,12 +46,19 @@ def test_heartbeat_changes_the_file_until_its_block_ends(
     monkeypatch.setattr("tasks.core.cluster.heartbeat.BEAT_SECONDS", 0.02)
     storage = LocalStorage(tmp_path)
     storage.create()
-    with Heartbeat(storage, "runs/x/sign", lambda beat: str(beat).encode()):
-        assert storage.read("runs/x/sign") == b"1"
+    told: list[int] = []
+
+    def sign(beat: int) -> bytes:
+        told.append(beat)
+        return str(beat).encode()
+
+    with Heartbeat(storage, "runs/x/sign", sign):
+        assert storage.read("runs/x/sign") != b""  # there at once
         wait_for(lambda: int(storage.read("runs/x/sign")) > 3)
     last = storage.read("runs/x/sign")
     storage.put("runs/x/sign", b"mine")
-    assert int(last) > 3
+    assert int(last) == told[-1] > 3
+    assert told == [*range(1, told[-1] + 1)]
     assert storage.read("runs/x/sign") == b"mine"
 
 
