@@ -1,78 +1,44 @@
 """The flow runs of a Prefect worker as forks, where the worker is one.
 
 Prefect's worker starts two programs for each run, the second in the process of the first, and each
-imports Prefect: what prepares the run, and its engine. Here a process that the worker forks before
-it has threads, its nursery, forks for each run. What comes of it is a child of the worker all the
-same, with session, group, signals, streams, folder and environment as the worker chose them.
+imports Prefect: what prepares the run, and its engine. Here both are forks of the worker's nursery,
+with session, streams, folder and environment as the worker chose them.
 """
 
 import asyncio.unix_events
-import ctypes
 import json
 import os
 import runpy
-import signal
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-NURSERY = "nursery"  # the name of such a process, for whoever counts those of a host
+from tests.warm.nursery import Nursery
+from tests.warm.worker import fork_workers
+
 PREPARATION, ENGINE = "prefect.runner._workspace_supervisor", "prefect.engine"
-MESSAGE_BYTES = 2**18
-_SET_CHILD_SUBREAPER = 36  # of `prctl`: orphans below this process become children of it
 
 
-def fork_flow_runs() -> None:
+def fork_flow_runs(*, workers: bool) -> None:
     """Have flow runs that this process starts be forks; it has no thread yet, nor Prefect.
 
-    It returns in the worker alone.
+    Args:
+        workers: whether worker processes of these are forks too.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if not os.fork():
-        ours.close()
-        _be_nursery(theirs)
-    theirs.close()
-    _ForkedRun.nursery.control = ours
+    _ForkedRun.nursery = Nursery(partial(_be_run, workers=workers))
     vars(asyncio.unix_events)["subprocess"] = SimpleNamespace(
         Popen=_ForkedRun, PIPE=subprocess.PIPE
     )
 
 
-class _Nursery:
-    """The worker's end of it."""
-
-    control: socket.socket
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._system = ctypes.CDLL(None)
-
-    def fork(self, request: dict[str, Any], streams: Sequence[int]) -> int:
-        """Have a request done by a new child of this process; its pid."""
-        with self._lock:
-            self._adopt(orphans=True)
-            try:
-                socket.send_fds(self.control, [json.dumps(request).encode()], streams)
-                answer = self.control.recv(64)
-            finally:
-                self._adopt(orphans=False)
-        assert answer, "the nursery has ended"
-        return int(answer)
-
-    def _adopt(self, *, orphans: bool) -> None:
-        failed = self._system.prctl(_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0)
-        assert not failed, "prctl"
-
-
 class _ForkedRun(subprocess.Popen[bytes]):
     """`python -m MODULE ARGUMENTS...` of a flow run as a fork; all else is started as ever."""
 
-    nursery = _Nursery()
+    nursery: Nursery
 
     def _execute_child(self, *arguments: Any) -> None:
         """What `Popen` calls with the ends of its pipes among others; see CPython's source."""
@@ -87,9 +53,7 @@ class _ForkedRun(subprocess.Popen[bytes]):
             "new_session": arguments[21],
         }
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = arguments[10:16]
-        ends = enumerate((p2cread, c2pwrite, errwrite))
-        streams = [number if end == -1 else end for number, end in ends]
-        self.pid = self.nursery.fork(request, streams)
+        self.pid = self.nursery.fork(request, (p2cread, c2pwrite, errwrite))
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
         self._child_created = True
 
@@ -98,50 +62,14 @@ def _is_of_a_run(words: Sequence[str]) -> bool:
     return words[:2] == [sys.executable, "-m"] and words[2] in {PREPARATION, ENGINE}
 
 
-def _be_nursery(control: socket.socket) -> NoReturn:
-    """Fork for each request, and end with the worker.
-
-    A process in between forks and ends, so that the run's is an orphan, which the worker adopts.
-    """
-    Path("/proc/self/comm").write_text(NURSERY)
-    for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(stop, signal.SIG_IGN)
-    while True:
-        message, streams, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
-        if not message:
-            os._exit(0)
-        told, tell = os.pipe()
-        between = os.fork()
-        if not between:
-            run = os.fork()
-            if not run:
-                control.close()
-                os.close(told)
-                os.close(tell)
-                _be_run(json.loads(message), streams)
-            os.write(tell, str(run).encode())
-            os._exit(0)
-        os.waitpid(between, 0)
-        for descriptor in (tell, *streams):
-            os.close(descriptor)
-        control.send(os.read(told, 64))
-        os.close(told)
-
-
-def _be_run(request: dict[str, Any], streams: Sequence[int]) -> NoReturn:
-    """What `Popen` and Python do before a module begins; and the module."""
-    Path("/proc/self/comm").write_text("python")
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for stop in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(stop, signal.SIG_DFL)
+def _be_run(request: dict[str, Any], *, workers: bool) -> NoReturn:
     if request["new_session"]:
         os.setsid()
-    for number, descriptor in enumerate(streams):
-        os.dup2(descriptor, number)
-        os.close(descriptor)
     words, folder, environment = request["words"], request["folder"], request["environment"]
     if words[2] == PREPARATION:
         words, folder, environment = _prepared(words, folder, environment)
+    if workers:
+        fork_workers()
     _become(words, folder, environment)
 
 

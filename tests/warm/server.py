@@ -32,6 +32,7 @@ from streaming_ext.storage.dialects.s3_data import with_shared_data
 from tests.warm.flow_runs import fork_flow_runs
 from tests.warm.worker import fork_workers
 
+COMMANDS = "flows.cli"
 KEPT = ("streaming_ext", "tasks.core")
 NOT_IMPORTED = "flows.executors.dask"  # its library starts threads, and few commands need it
 IMPORTED = (  # by Prefect, workers and others, when a flow runs and is reported on
@@ -166,12 +167,18 @@ def _serve(control: socket.socket, listener: socket.socket) -> Callable[[], obje
     asking.send(str(os.getpid()).encode())
     asking.close()
     control.close()
-    return lambda: _run(request["module"], request["arguments"])
+    return lambda: _run(**request)
 
 
-def _run(module: str, arguments: list[str]) -> None:
+def _run(module: str, arguments: list[str], *, new_session: bool, **_: object) -> None:
+    """Run the module, what it starts being forks too.
+
+    But for workers of what has a session of its own: others look at these, or stop them.
+    """
     if [module, *arguments[:2]] == ["prefect", "worker", "start"]:
-        fork_flow_runs()
+        fork_flow_runs(workers=not new_session)
+    elif module == COMMANDS and not new_session:
+        fork_workers()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
@@ -188,9 +195,7 @@ def _tell_ends(statuses: dict[int, int]) -> None:
 def _take_over(request: dict[str, Any], streams: list[int]) -> None:
     """Set what a process gets from whoever starts it."""
     if request["new_session"]:
-        os.setsid()  # for what others look at or stop: its workers are processes of their own
-    else:
-        fork_workers()
+        os.setsid()
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)

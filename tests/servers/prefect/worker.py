@@ -17,7 +17,7 @@ import psutil
 from tests.command_line import CommandLine, workers_of
 from tests.servers.prefect.server import ask
 from tests.warm import start_module
-from tests.warm.flow_runs import NURSERY
+from tests.warm.nursery import NURSERY
 
 ROOT = Path(__file__).parents[3]
 DEPLOYMENTS = ROOT / "deployments" / "prefect.yaml"

@@ -1,0 +1,95 @@
+"""Children of a process that are forks, though it has threads: of its nursery, forked before.
+
+What a nursery forks is a child of the process that asked for it, as if that had started it anew.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+NURSERY = "nursery"  # the name of such a process, for whoever counts those of a host
+MESSAGE_BYTES = 2**18
+_SET_CHILD_SUBREAPER = 36  # of `prctl`: orphans below this process become children of it
+
+
+class Nursery:
+    """A process that forks for this one, which has no thread yet; it ends with this one.
+
+    Args:
+        be: what a child does with what was asked for, its standard streams being set.
+    """
+
+    def __init__(self, be: Callable[[dict[str, Any]], NoReturn]) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if not os.fork():
+            self._control.close()
+            _serve(theirs, be)
+        theirs.close()
+        self._lock = threading.Lock()
+        self._system = ctypes.CDLL(None)
+
+    def fork(self, request: dict[str, Any], streams: Sequence[int]) -> int:
+        """Have a request done by a new child of this process; its pid.
+
+        Args:
+            request: as JSON has it.
+            streams: its standard streams; -1 for one of this process.
+        """
+        given = [number if stream == -1 else stream for number, stream in enumerate(streams)]
+        with self._lock:
+            self._adopt(orphans=True)
+            try:
+                socket.send_fds(self._control, [json.dumps(request).encode()], given)
+                answer = self._control.recv(64)
+            finally:
+                self._adopt(orphans=False)
+        assert answer, "the nursery has ended"
+        return int(answer)
+
+    def _adopt(self, *, orphans: bool) -> None:
+        failed = self._system.prctl(_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0)
+        assert not failed, "prctl"
+
+
+def _serve(control: socket.socket, be: Callable[[dict[str, Any]], NoReturn]) -> NoReturn:
+    """Fork for each request.
+
+    A process in between forks and ends, so that the child is an orphan, which whoever asked adopts.
+    """
+    comm = Path("/proc/self/comm")
+    name = comm.read_text()
+    comm.write_text(NURSERY)
+    stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(stop, signal.SIG_IGN) for stop in stops]
+    while True:
+        message, streams, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
+        if not message:
+            os._exit(0)
+        told, tell = os.pipe()
+        between = os.fork()
+        if not between:
+            child = os.fork()
+            if child:
+                os.write(tell, str(child).encode())
+                os._exit(0)
+            comm.write_text(name)
+            for stop, handler in zip(stops, before, strict=True):
+                signal.signal(stop, handler)
+            control.close()
+            os.close(told)
+            os.close(tell)
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            be(json.loads(message))
+        os.waitpid(between, 0)
+        for descriptor in (tell, *streams):
+            os.close(descriptor)
+        control.send(os.read(told, 64))
+        os.close(told)
