@@ -1,11 +1,13 @@
 """Running `shardmill` as a user does, in processes, and looking at what it leaves."""
 
 import filecmp
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -114,6 +116,13 @@ def output_of(process: "subprocess.Popen[str]", *, seconds: float) -> tuple[str,
         process.send_signal(signal.SIGABRT)  # faulthandler writes where it stands
         stdout, stderr = process.communicate()
         raise AssertionError(f"not ended within {seconds} s:\n{stdout}\n{stderr}") from None
+
+
+def kill_group(run: "subprocess.Popen[str]") -> None:
+    """kill -9 of a started command and all of its group, if it has not ended; it is collected."""
+    with suppress(ProcessLookupError):
+        os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
 
 
 def workers_of(pid: int) -> list[psutil.Process]:

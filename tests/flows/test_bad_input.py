@@ -250,7 +250,7 @@ class TestStorageFaults:
 
     def test_output_removed_half_way(self, slow: CommandLine, tmp_path: Path) -> None:
         output = tmp_path / "out"
-        run = slow.start(*slow.shard_arguments(output, engine="reference"))
+        run = slow.start(*slow.shard_arguments(output, engine="reference", workers=1))
         wait_for(lambda: list(output.glob("parts/*.json")) or run.poll() is not None)
         shutil.rmtree(output, ignore_errors=True)
         _, stderr = output_of(run, seconds=PATIENCE_SECONDS)

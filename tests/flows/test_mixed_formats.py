@@ -1,8 +1,6 @@
 """A run over a file of each format: killed, gone on with, in shares, checked, read in training."""
 
 import json
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions
 from tasks.core.synthetic import make_documents
-from tests.command_line import CommandLine, assert_same_text, wait_for
+from tests.command_line import CommandLine, assert_same_text, kill_group, wait_for
 from tests.flows.conftest import Command
 
 NAMES = ["0.jsonl", "1.jsonl.gz", "2.ndjson.zst", "3.json", "4.cbor", "5.arrow", "6.tar",
@@ -47,8 +45,7 @@ def test_every_format(
     chosen = {**OPTIONS, "sources": mixed / "*.*"}
     run = served.start(*served.shard_arguments(output, **chosen))
     wait_for(lambda: run.poll() is not None or len(list(output.glob("parts/*"))) >= 4)
-    os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
+    kill_group(run)
     assert list(output.glob("parts/*"))
     ended = served.shard(output, **chosen)
     assert ended.returncode == 0, ended.stderr

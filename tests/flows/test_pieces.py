@@ -1,8 +1,6 @@
 """Whole runs over pieces of large files and over small ones taken together: killed, and from S3."""
 
 import json
-import os
-import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +9,7 @@ import pytest
 
 from streaming_ext.dataset.manifest import Manifest
 from tasks.core.synthetic import make_documents
-from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.command_line import CommandLine, assert_same_dataset, kill_group, wait_for, workers_of
 from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, aws_environment, s3_client
 
@@ -57,8 +55,7 @@ def test_killed_in_a_piece_and_in_a_joined_part(
             )
         )
         time.sleep(0.05)
-        os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
+        kill_group(run)
     recorded = {file.name: file.stat().st_mtime_ns for file in output.glob("parts/*")}
     assert recorded
     ended = mixed.shard(output, **OPTIONS)

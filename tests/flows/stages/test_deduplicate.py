@@ -1,14 +1,12 @@
 """A run that leaves out copies: killed in either stage, it goes on to the same bytes."""
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.command_line import CommandLine, assert_same_dataset, wait_for, workers_of
+from tests.command_line import CommandLine, assert_same_dataset, kill_group, wait_for, workers_of
 from tests.tasks.core.build_dataset import build_from
 
 
@@ -17,8 +15,7 @@ def test_killed(with_copies: CommandLine, tmp_path: Path) -> None:
     output = tmp_path / "out"
     run = with_copies.start(*with_copies.shard_arguments(output, workers=2, deduplicate="exact"))
     wait_for(lambda: list(output.glob("parts/*.json")) or run.poll() is not None)
-    os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
+    kill_group(run)
     wait_for(lambda: not workers_of(run.pid))
     assert list(output.glob("parts/*.json"))
     ended = with_copies.shard(output, workers=2, deduplicate="exact")

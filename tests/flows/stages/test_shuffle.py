@@ -16,6 +16,7 @@ from tests.command_line import (
     PATIENCE_SECONDS,
     CommandLine,
     assert_same_dataset,
+    kill_group,
     output_of,
     wait_for,
     workers_of,
@@ -82,9 +83,7 @@ def test_killed(served: CommandLine, shuffled: Path, tmp_path: Path, stage: str)
     folder = "shuffle/*.json" if stage == "scatter" else "parts/*.json"
 
     def kill(run: "subprocess.Popen[str]") -> bool:
-        with suppress(ProcessLookupError):  # it has ended
-            os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
+        kill_group(run)
         return not (output / "manifest.json").exists()
 
     struck(served, output, folder, kill)

@@ -1,18 +1,15 @@
 """kill -9 at random moments, then the same command: the same bytes, and nothing done twice."""
 
-import os
 import random
 import shutil
-import signal
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.record import PartRecord
-from tests.command_line import CommandLine, assert_same_dataset, holds, wait_for
+from tests.command_line import CommandLine, assert_same_dataset, holds, kill_group, wait_for
 
 KILLS = 3
 
@@ -37,9 +34,7 @@ def test_killed_again_and_again(
         run = slow.start(*arguments)
         wait_for(lambda run=run: holds(run, output) or run.poll() is not None)
         time.sleep(rng.uniform(0, longest))
-        with suppress(ProcessLookupError):  # it ended before
-            os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
+        kill_group(run)
         assert_nothing_is_half_written(output)
         now = {f.name: f.stat().st_mtime_ns for f in output.glob("parts/*")}
         assert recorded.items() <= now.items()  # what was done is not done again

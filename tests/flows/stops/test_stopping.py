@@ -22,6 +22,7 @@ from tests.command_line import (
     CommandLine,
     assert_same_dataset,
     is_alive,
+    kill_group,
     output_of,
     wait_for,
     workers_of,
@@ -49,8 +50,7 @@ def start_and_wait_for_work(
         assert len(workers_of(run.pid)) == 2
         return run, psutil.Process(run.pid).children(recursive=True)
     except BaseException:
-        os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
+        kill_group(run)
         raise
 
 

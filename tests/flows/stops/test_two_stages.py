@@ -22,6 +22,7 @@ from tests.command_line import (
     CommandLine,
     assert_same_dataset,
     is_alive,
+    kill_group,
     output_of,
     wait_for,
     workers_of,
@@ -86,8 +87,7 @@ def stand_still_in(
         assert stage == "gather" or not list(output.glob(STAGES["gather"]))
         assert not (output / "manifest.json").exists()
     except BaseException:
-        os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
+        kill_group(run)
         raise
     return run
 

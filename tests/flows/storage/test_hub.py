@@ -3,8 +3,6 @@
 All as the README says, on an offline Hub and a real S3 server.
 """
 
-import os
-import signal
 import sqlite3
 import subprocess
 import time
@@ -14,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.dataset.manifest import Manifest
-from tests.command_line import CommandLine, assert_same_text, wait_for
+from tests.command_line import CommandLine, assert_same_text, kill_group, wait_for
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.prefect.database import give_database
 from tests.servers.storage.swift import OWNER, SwiftServer, aws_environment, download_all, is_held
@@ -63,8 +61,7 @@ def test_the_whole_story(
     run = online.start(*online.shard_arguments(url, engine="reference", **OPTIONS))
     wait_for(lambda: is_held(s3.url, bucket) or run.poll() is not None)
     time.sleep(2)
-    os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
+    kill_group(run)
 
     hub.reset()
     hub.cuts = [1000, 5000]

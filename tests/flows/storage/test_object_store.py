@@ -18,6 +18,7 @@ from tests.command_line import (
     PATIENCE_SECONDS,
     CommandLine,
     assert_same_dataset,
+    kill_group,
     output_of,
     wait_for,
     workers_of,
@@ -153,8 +154,7 @@ def test_killed_again_and_again(
         run = slow_remote.start(*arguments)
         wait_for(lambda run=run: is_held(s3.url, bucket) or run.poll() is not None)
         time.sleep(rng.uniform(1.0, 4.0))
-        os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
+        kill_group(run)
         now = recorded(s3, bucket)
         assert kept <= now
         kept = now
@@ -184,8 +184,7 @@ def test_killed_in_the_middle_of_an_upload(
     proxy.inflict(Faults(bytes_per_second=20e6))
     run = large.where(AWS_ENDPOINT_URL=proxy.url).start(*arguments)
     wait_for(lambda: proxy.bytes_up > 30e6 or run.poll() is not None)
-    os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
+    kill_group(run)
     proxy.inflict(Faults())
     (left,) = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
     assert left["Key"].startswith("out/train/00000/shard.")
