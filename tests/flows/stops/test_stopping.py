@@ -75,6 +75,15 @@ def flow_run(api_url: str, output: Path) -> tuple[dict[str, Any], list[dict[str,
     ).json()
 
 
+def flow_run_at_work(api_url: str, output: Path) -> dict[str, Any]:
+    """The latest flow run on this output, once it has tasks.
+
+    A stop between what Prefect calls running and the flow's first line ends it as crashed.
+    """
+    wait_for(lambda: flow_run(api_url, output)[1])
+    return flow_run(api_url, output)[0]
+
+
 @dataclass(frozen=True)
 class Stop:
     """A way to stop a run, and what must follow.
@@ -116,7 +125,7 @@ def test_a_stop_ends_the_run_and_all_its_processes(
     run, processes = start_and_wait_for_work(slow, output)
     for worker in workers_of(run.pid):
         worker.suspend()  # it will not be done before it is stopped
-    found, _ = flow_run(api_url, output)
+    found = flow_run_at_work(api_url, output)
     began = time.monotonic()
     stop.by(run, f"{api_url}/flow_runs/{found['id']}")
     _, stderr = output_of(run, seconds=END_SECONDS)
@@ -157,7 +166,7 @@ def test_a_terminal_that_is_closed_ends_the_run(
             seen += os.read(master, 65536)  # it waits where nobody reads
     for worker in workers_of(run.pid):
         worker.suspend()  # it will not be done before Prefect knows of the run
-    flow_run(api_url, output)
+    flow_run_at_work(api_url, output)
     processes = psutil.Process(run.pid).children(recursive=True)
     assert processes
     os.close(master)  # the kernel hangs up
