@@ -1,6 +1,8 @@
 """Which process of a test run takes which files."""
 
-from tests.distribution import GROUPS, SERVED, group_of, next_group
+from pathlib import Path
+
+from tests.distribution import FIRST, GROUPS, SERVED, group_of, next_group
 
 
 def test_a_process_beyond_the_cores_leaves_what_uses_the_server_to_the_others() -> None:
@@ -15,3 +17,10 @@ def test_groups_stay_together_and_use_the_server_as_a_whole_or_not_at_all() -> N
         assert {group_of(f"{file}::test[a::b]") for file in files} == {name}
         alone = {file.startswith(SERVED) for file in files}
         assert alone == {name.startswith(SERVED)}
+
+
+def test_what_is_named_is_there() -> None:
+    """A file that was moved would lose its place without a word."""
+    named = {*FIRST, *(file for files in GROUPS.values() for file in files)}
+    root = Path(__file__).parents[1]
+    assert [file for file in sorted(named) if not (root / file).is_file()] == []
