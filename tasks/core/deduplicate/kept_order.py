@@ -93,7 +93,7 @@ class KeptOrderRun:
             *(ids[first : first + _AT_ONCE] for first in range(0, len(ids), _AT_ONCE)),
             packed(self._kept, values),
         ]
-        with self._file.open("ab", buffering=0) as out:
+        with self._file.open("ab") as out:  # large pieces go through it as they are
             for data in pieces:
                 block.update(data)
                 out.write(data)
