@@ -32,7 +32,11 @@ DOCUMENTS_A_FILE = 60
 
 
 def pytest_configure() -> None:
-    """Have commands see the signals that a suite ignores which `nohup` or a script's `&` began."""
+    """Have commands see the signals that a suite ignores which `nohup` or a script's `&` began.
+
+    And no process that imports numpy starts threads for matrices: they spin for 50 ms, each time.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             python = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
