@@ -9,6 +9,7 @@ from flows.executors import Executor, open_executor
 from flows.flow_body import Begun
 from tasks.core.config import ShardConfig
 from tasks.core.planning.look import look, take_up
+from tasks.core.planning.plan import tidy
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.sources import check_sources
 from tasks.core.reporting.progress import RunProgress
@@ -84,6 +85,7 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
     progress.enter("preparing the tokenizer")
     found = look(config, storage, sources)  # what is refused stays as it is
     if found.plan.published:
+        tidy(found.plan, storage)
         yield Prepared(plan=found.plan, storage=storage, executor=None)
         return
     storage.create()

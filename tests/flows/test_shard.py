@@ -1,6 +1,7 @@
 """The main job from the command line, undisturbed."""
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from tasks.core.storage import LocalStorage
+from tasks.core.storage.placing import INCOMING
+from tasks.core.storage.scratch import take_scratch
 from tests.command_line import CommandLine, assert_same_dataset
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
 
@@ -82,6 +86,24 @@ def test_a_second_run_finds_nothing_to_do(served: CommandLine, dataset: Path) ->
     assert {f: t for f, t in before.items() if "runs" not in f.parts} == {
         f: t for f, t in after.items() if "runs" not in f.parts
     }
+
+
+def test_what_a_run_left_that_was_killed_at_its_end_is_removed(
+    served: CommandLine, dataset: Path, tmp_path: Path
+) -> None:
+    output, scratch = tmp_path / "out", tmp_path / ".out.scratch"
+    shutil.copytree(dataset, output)
+    take_scratch(scratch)
+    left = output / INCOMING / "0123"
+    left.parent.mkdir(exist_ok=True)
+    left.touch()
+    with LocalStorage(output).exclusive():  # another run, which may be about to end
+        assert served.shard(output).returncode == 0
+        assert left.exists()
+        assert scratch.exists()
+    assert served.shard(output).returncode == 0
+    assert not scratch.exists()
+    assert_same_dataset(dataset, output)
 
 
 def test_yaml_config_is_the_same_configuration(
