@@ -1,5 +1,6 @@
 """Commands run in this process, and sources that take long enough to be stopped half way."""
 
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ def shardmill(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
     For wrong usage, and what needs no run: neither loads Prefect.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    environment = dict(os.environ)  # which commands set as they want Prefect to be
 
     def run(*arguments: object) -> Ended:
         with pytest.raises(SystemExit) as ended:
@@ -43,6 +45,8 @@ def shardmill(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
     yield run
     for number, handler in before.items():
         signal.signal(number, handler)
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 @pytest.fixture(scope="session")

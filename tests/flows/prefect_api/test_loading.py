@@ -15,8 +15,8 @@ from streaming_ext.errors import UsageError
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, and Prefect's, with nothing in them."""
-    for name in ("PREFECT_PROFILES_PATH", "PREFECT_API_URL", "PREFECT_TEST_MODE"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("PREFECT_")]:
+        monkeypatch.delenv(name)
     home = tmp_path / "prefect"
     home.mkdir()
     monkeypatch.setenv("PREFECT_HOME", str(home))
