@@ -1,6 +1,7 @@
 """What `shardmill verify --deep` says that it compared."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,16 @@ from tests.tasks.core.imports.importing import imported
 def dataset(tmp_path: Path, rank_path: Path) -> Path:
     texts = [[f"Document {number}." * 9 for number in range(20)]]
     return build_dataset(tmp_path / "built", texts, tokenizer=str(rank_path))
+
+
+def test_how_long_it_took(dataset: Path) -> None:
+    console = Console(file=io.StringIO(), width=1000)
+    report = verify(open_storage(str(dataset)))
+    assert 0 < report.seconds < 60
+    show_report(replace(report, seconds=2.5), console)
+    assert isinstance(console.file, io.StringIO)
+    told, rate = console.file.getvalue(), report.checked.bytes / 1e6 / 2.5
+    assert f"MB in 2.5 s ({rate:,.0f} MB/s): " in told
 
 
 def told_of(dataset: Path) -> str:

@@ -258,6 +258,31 @@ def test_it_can_be_shown(
     assert "\\x1b[31mred" in text
 
 
+def test_the_table_of_parts(description: DatasetDescription) -> None:
+    """Each part in a line; of many parts the first and the last ones."""
+    for parts, shown in (
+        (description.parts, [0, 1]),
+        (description.parts * 10, [*range(5), *range(17, 20)]),
+    ):
+        numbered = tuple(part.model_copy(update={"part": n}) for n, part in enumerate(parts))
+        with Path("/dev/null").open("w") as nowhere:
+            console = Console(record=True, width=200, file=nowhere)
+            show_dataset(replace(description, parts=numbered), console)
+            lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+        for number in shown:
+            part = numbered[number]
+            held = part.splits.values()
+            documents, tokens = (
+                sum(getattr(s, name) for s in held) for name in ("documents", "tokens")
+            )
+            counts = f"{documents:,} {part.null_documents} {part.empty_documents}"
+            row = next(line for line in lines if line.startswith(f"{number:05} "))
+            assert row.startswith(f"{number:05} {counts} ")
+            assert row.endswith(f" {tokens:,} {part.source.url}")
+        assert sum(line[:5].isdigit() for line in lines) == len(shown)
+        assert any("12 more" in line for line in lines) == (len(parts) > len(shown))
+
+
 def test_a_run_that_did_the_second_stage_alone(description: DatasetDescription) -> None:
     done = make_report()
     gone_on = make_report(parts=(), files_done=0, gathered=done.parts)
