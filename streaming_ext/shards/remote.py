@@ -17,11 +17,11 @@ from streaming_ext.errors import (
     StorageError,
     TransientStorageError,
 )
-from streaming_ext.storage.client import split_url
+from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
 from streaming_ext.storage.faults import client_errors, explained, is_missing
 from streaming_ext.storage.patience import Retry, insist, timeout_seconds
-from streaming_ext.storage.process_clients import client_of_process, object_client
+from streaming_ext.storage.process_clients import client_of_process
 from streaming_ext.storage.secrets import require_no_secret
 
 Result = TypeVar("Result")
@@ -178,9 +178,12 @@ class Remote:
     ) -> bytes:
         url, options = _account_of(self.url, self.options)
         scheme, bucket, prefix = split_url(url)
-
-        client = object_client(
-            scheme, bucket, retry=self._retry, timeout=self._silence, options=options
+        client = ObjectClient(
+            scheme=scheme,
+            bucket=bucket,
+            retry=self._retry,
+            timeout=self._silence,
+            options=options,
         )
         try:
             return client.read_at_most(
@@ -203,7 +206,7 @@ class Remote:
 
         began = time.monotonic()
         try:
-            client, path = client_of_process((self.url,), self.options, make)
+            client, path = client_of_process((self.url,), make, self.options)
             return bytes(client.cat_file(f"{path.rstrip('/')}/{name}", start=0, end=limit + 1))
         except ImportError as error:
             raise StorageError(

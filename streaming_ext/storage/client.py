@@ -9,8 +9,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from threading import Lock
 from typing import Any, TypeVar
 
 from streaming_ext.errors import StorageError, TransientStorageError, UsageError
@@ -18,6 +16,7 @@ from streaming_ext.storage.dialects import Dialect, ObjectInfo, OpenUpload, dial
 from streaming_ext.storage.digests import Digest
 from streaming_ext.storage.faults import client_errors, explained, is_beyond_end, is_missing
 from streaming_ext.storage.patience import Retry, insist, timeout_seconds
+from streaming_ext.storage.process_clients import client_of_process
 
 Result = TypeVar("Result")
 
@@ -30,7 +29,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectClient:
-    """One bucket or container, and the fsspec file system that asks it.
+    """One bucket or container; a value that holds no connection, so that a fork may copy it.
 
     Attributes:
         scheme: of its URL.
@@ -45,7 +44,6 @@ class ObjectClient:
     retry: Retry = field(default_factory=Retry.usual)
     timeout: float = field(default_factory=timeout_seconds)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _making: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @property
     def dialect(self) -> Dialect:
@@ -54,12 +52,11 @@ class ObjectClient:
 
     @property
     def filesystem(self) -> Any:
-        """The fsspec file system, made on first use; one for all threads."""
-        with self._making:
-            return self._filesystem
+        """This process's fsspec file system, made on first use; one for all threads."""
+        place = (self.scheme, self.bucket, self.timeout)
+        return client_of_process(place, self._open, self.options)
 
-    @cached_property
-    def _filesystem(self) -> Any:
+    def _open(self) -> Any:
         dialect = self.dialect
         try:
             return dialect.open(self.scheme, self.timeout, self.options)

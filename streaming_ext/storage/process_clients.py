@@ -1,4 +1,9 @@
-"""One client for each place a process, whatever thread asks: to make one takes long."""
+"""What holds a connection, a lock or a thread: made once a process, and never used after a fork.
+
+Two processes that read from one connection get each other's bytes, and a lock that another thread
+held while its process forked is never released in the child. So whatever keeps a client asks for it
+here each time, and nothing of the house stores one.
+"""
 
 import os
 import threading
@@ -6,13 +11,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from streaming_ext.storage.client import ObjectClient
-from streaming_ext.storage.patience import Retry, timeout_seconds
-
 Client = TypeVar("Client")
 
 # What the clients look at when they are made: after a change they must be made anew.
-_SETTINGS = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST", "FSSPEC_")
+_SETTINGS = (
+    "AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST", "FSSPEC_", "SSL_CERT_",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SHARDMILL_STORAGE_TIMEOUT",
+)  # fmt: skip
 
 
 class _Clients:
@@ -37,35 +42,17 @@ os.register_at_fork(after_in_child=lambda: _clients.append(_Clients()))
 
 
 def client_of_process(
-    place: tuple[object, ...], options: Mapping[str, Any], make: Callable[[], Client]
+    place: tuple[object, ...],
+    make: Callable[[], Client],
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Client:
     """This process's client for a place, made by whoever asks first.
 
     Args:
         place: what else it depends on, such as scheme and bucket.
-        options: of the user.
         make: makes it.
+        options: of the user.
     """
-    settings = sorted(pair for pair in os.environ.items() if pair[0].startswith(_SETTINGS))
+    settings = sorted(pair for pair in os.environ.items() if pair[0].upper().startswith(_SETTINGS))
     client: Client = _clients[-1].of(repr((place, sorted(options.items()), settings)), make)
     return client
-
-
-def object_client(
-    scheme: str,
-    bucket: str,
-    *,
-    retry: Retry | None = None,
-    timeout: float | None = None,
-    options: Mapping[str, Any] = MappingProxyType({}),
-) -> ObjectClient:
-    """This process's client for a bucket; see `ObjectClient`, also for what is not given."""
-    retry = retry or Retry.usual()
-    timeout = timeout_seconds() if timeout is None else timeout
-
-    def make() -> ObjectClient:
-        return ObjectClient(
-            scheme=scheme, bucket=bucket, retry=retry, timeout=timeout, options=options
-        )
-
-    return client_of_process((scheme, bucket, retry, timeout), options, make)

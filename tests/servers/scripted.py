@@ -1,5 +1,6 @@
 """A web server of this process that answers as a test says."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ PAGE = Answer(
 
 
 class Scripted(ThreadingHTTPServer):
-    """Asks `answer` with method, path and headers of each request; counts them."""
+    """Asks `answer` with method, path and headers of each request; counts them and connections."""
 
     daemon_threads = True
 
@@ -31,6 +32,12 @@ class Scripted(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer = answer
         self.asked: list[tuple[str, str]] = []
+        self.connections = 0
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection."""
+        self.connections += 1
+        return super().get_request()
 
     @property
     def url(self) -> str:

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
-from streaming_ext.storage.client import split_url
+from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.storage.digests import Digest
-from streaming_ext.storage.process_clients import object_client
 from streaming_ext.text.documents.formats import has_known_suffix
 from streaming_ext.text.sources.patterns import Takes, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
@@ -23,7 +22,8 @@ def list_objects(pattern: str, takes: Takes = has_known_suffix) -> list[SourceFi
     # be long; the prefix itself is enough.
     base = f"{folder_of(key)}/" if is_pattern(key) else key
     base = base if base != "/" else ""
-    found = object_client(scheme, bucket).find(base, what=f"list {scheme}://{bucket}/{base}")
+    client = ObjectClient(scheme=scheme, bucket=bucket)
+    found = client.find(base, what=f"list {scheme}://{bucket}/{base}")
     return [
         SourceFile(
             url=f"{scheme}://{bucket}/{name}", size=found[name].size, version=found[name].version
@@ -47,8 +47,8 @@ class ObjectReader:
 
     def __init__(self, source: SourceFile) -> None:
         self._source = source
-        scheme, self._bucket, self._key = _split(source.url)
-        self._client = object_client(scheme, self._bucket)
+        scheme, bucket, self._key = _split(source.url)
+        self._client = ObjectClient(scheme=scheme, bucket=bucket)
 
     def read(self, start: int, end: int) -> bytes:
         """The bytes [start, end)."""

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any, Final, TypeVar
 
 import httpx
@@ -22,6 +21,7 @@ from streaming_ext.storage.patience import (
     retry_after,
     timeout_seconds,
 )
+from streaming_ext.storage.process_clients import client_of_process
 from streaming_ext.text.sources.addresses import RedirectGuard
 from streaming_ext.text.sources.patterns import alternatives
 from streaming_ext.text.sources.source_file import SourceFile
@@ -32,15 +32,22 @@ Explain = Callable[[httpx.Response], Exception]
 _LOOKING: Final = 16  # files that are asked for at once, each of which is waited for
 
 
-@cache
 def retry() -> Retry:
-    """How often this process tries."""
+    """How often a request is made."""
     return Retry.usual()
 
 
-@cache
 def client() -> httpx.Client:
-    """One client for the process: connections are kept; credentials stay with their host.
+    """This process's client: connections are kept; credentials stay with their host.
+
+    Raises:
+        UsageError: a proxy that the environment names is of no kind that can be used.
+    """
+    return client_of_process(("http",), _make_client)
+
+
+def _make_client() -> httpx.Client:
+    """Make it.
 
     Raises:
         UsageError: a proxy that the environment names is of no kind that can be used.
@@ -151,13 +158,13 @@ class WebReader:
             skip = start if response.status_code == httpx.codes.OK else 0  # it ignores ranges
             left = end - start
             for data in response.iter_raw():
+                if not left:  # more than was asked for: the rest is not waited for
+                    return
                 piece = data[skip:][:left]
                 skip -= min(skip, len(data))
                 left -= len(piece)
                 if piece:
                     yield piece
-                if not left:
-                    return
 
     def _require_range(self, response: httpx.Response, start: int, end: int) -> None:
         """Make sure that the part that came is the one that was asked for."""
@@ -272,7 +279,9 @@ def _look_at(url: str) -> SourceFile:
             headers = response.headers
             version = web_version(headers)
             total = headers.get("Content-Range", "").rpartition("/")[2]
-            if response.status_code == httpx.codes.OK:
+            if response.status_code == httpx.codes.PARTIAL_CONTENT:
+                response.read()  # so that the connection is kept
+            else:
                 total = headers.get("Content-Length", "")
             if version is None or not total.isdigit():
                 raise UsageError(

@@ -18,7 +18,6 @@ from streaming_ext.errors import CorruptDatasetError, StorageError
 from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.storage.dialects import OpenUpload
 from streaming_ext.storage.dialects.s3 import PIECE_BYTES
-from streaming_ext.storage.process_clients import object_client
 from tasks.core.storage.contract import Storage
 from tasks.core.storage.lease import Lease
 from tasks.core.storage.scratch import user_scratch
@@ -34,7 +33,7 @@ class ObjectStorage:
 
     def __init__(self, url: str, client: ObjectClient | None = None) -> None:
         scheme, bucket, self._prefix = split_url(url)
-        self._client = client or object_client(scheme, bucket)
+        self._client = client or ObjectClient(scheme=scheme, bucket=bucket)
         self._root = f"{bucket}/{self._prefix}" if self._prefix else bucket
         self._url = f"{scheme}://{self._root}"
         self._lease: Lease | None = None

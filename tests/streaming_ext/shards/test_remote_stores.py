@@ -136,7 +136,7 @@ def test_other_schemes_are_opened_as_before() -> None:
 
 def test_a_client_each_process_and_each_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     def client(make: Callable[[], object] = object) -> object:
-        return client_of_process(("s3", "bucket"), {"key": "k"}, make)
+        return client_of_process(("s3", "bucket"), make, {"key": "k"})
 
     first = client()
     assert client() is first

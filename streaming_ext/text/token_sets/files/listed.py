@@ -7,8 +7,7 @@ a file that changed since is an error.
 from collections.abc import Mapping
 from functools import lru_cache
 
-from streaming_ext.storage.client import split_url
-from streaming_ext.storage.process_clients import object_client
+from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.text.sources.source_file import SourceFile
 
 _FOLDERS = 64  # whose listings are kept
@@ -55,7 +54,7 @@ def _objects(folder: str, begin: str) -> dict[str, SourceFile]:
     split_url(f"{scheme}://{bucket}")
     base = f"{key}/" if key else ""
     what = f"list {folder}/{begin}"
-    found = object_client(scheme, bucket).find(f"{base}{begin}", what=what)
+    found = ObjectClient(scheme=scheme, bucket=bucket).find(f"{base}{begin}", what=what)
     return {
         name[len(base) :]: SourceFile(
             url=f"{scheme}://{bucket}/{name}", size=info.size, version=info.version

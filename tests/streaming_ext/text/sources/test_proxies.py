@@ -3,7 +3,6 @@
 import pytest
 
 from streaming_ext.errors import UsageError
-from streaming_ext.text.sources import web
 from streaming_ext.text.sources.listing import list_sources
 from streaming_ext.text.tokenizer.hub_files import _why_unreachable as why_unreachable
 
@@ -14,7 +13,6 @@ def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, proxy: str
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ALL_PROXY", proxy)
     monkeypatch.setenv("all_proxy", proxy)
-    web.client.cache_clear()
     with pytest.raises(UsageError, match=r"ALL_PROXY .* cannot be used") as raised:
         list_sources(["https://data.corp.example/a.jsonl"])
     assert "\n" not in str(raised.value)

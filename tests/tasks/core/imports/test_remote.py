@@ -11,7 +11,6 @@ import pytest
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import ConfigMismatchError, SourceError
 from streaming_ext.storage.client import ObjectClient
-from streaming_ext.storage.process_clients import object_client
 from streaming_ext.text.token_sets import megatron
 from tasks.core.outputs.publish import publish
 from tasks.core.storage import open_storage
@@ -33,7 +32,7 @@ Upload = Callable[[Path], str]
 @pytest.fixture
 def upload(bucket: str) -> Upload:
     """Puts all files of a folder into a bucket; returns their URL."""
-    client = object_client("s3", bucket)
+    client = ObjectClient(scheme="s3", bucket=bucket)
 
     def put(folder: Path) -> str:
         for file in folder.rglob("*"):

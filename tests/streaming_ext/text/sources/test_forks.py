@@ -1,0 +1,125 @@
+"""Readers that were used before a fork, by four processes at once: each gets its own bytes."""
+
+import multiprocessing
+import random
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_ext.text.sources import SourceFile, list_sources
+from streaming_ext.text.sources.fetch import open_reader
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from tests.servers.hub import Dataset, hub_server
+from tests.servers.scripted import Answer, scripted
+from tests.servers.storage.swift import s3_client
+
+SIZE = 4 * 2**20
+READERS = 4
+READS = 63  # of each reader: over the four kinds of sources more than a thousand
+DATA = random.Random(26).randbytes(SIZE)
+
+
+def answer_ranges(method: str, _: str, headers: Mapping[str, str]) -> Answer:
+    """As a web server that knows ranges."""
+    told = {"ETag": '"e"', "Accept-Ranges": "bytes"}
+    if method == "HEAD":
+        return Answer(200, DATA, told)
+    first, last = headers["Range"].removeprefix("bytes=").split("-")
+    start, end = int(first), int(last) + 1
+    told["Content-Range"] = f"bytes {start}-{end - 1}/{SIZE}"
+    return Answer(206, DATA[start:end], told)
+
+
+@contextmanager
+def on_disk(request: pytest.FixtureRequest) -> Iterator[str]:
+    file = request.getfixturevalue("tmp_path") / "x.jsonl"
+    file.write_bytes(DATA)
+    yield str(file)
+
+
+@contextmanager
+def over_http(_: pytest.FixtureRequest) -> Iterator[str]:
+    with scripted(answer_ranges) as server:
+        yield f"{server.url}/x.jsonl"
+
+
+@contextmanager
+def on_the_hub(request: pytest.FixtureRequest) -> Iterator[str]:
+    patch, folder = request.getfixturevalue("monkeypatch"), request.getfixturevalue("tmp_path")
+    with hub_server() as server:
+        patch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "cache"))
+        server.datasets["org/text"] = Dataset()
+        server.datasets["org/text"].commit({"x.jsonl": DATA})
+        yield "hf://datasets/org/text/x.jsonl"
+
+
+@contextmanager
+def in_s3(request: pytest.FixtureRequest) -> Iterator[str]:
+    bucket, server = request.getfixturevalue("bucket"), request.getfixturevalue("s3")
+    client = s3_client(server.url)
+    client.put_object(Bucket=bucket, Key="x.jsonl", Body=DATA)
+    client.close()
+    yield f"s3://{bucket}/x.jsonl"
+
+
+KINDS: dict[str, Callable[[pytest.FixtureRequest], object]] = {
+    "disk": on_disk, "http": over_http, "hub": on_the_hub, "s3": in_s3,
+}  # fmt: skip
+
+
+@pytest.fixture(params=KINDS)
+def source(request: pytest.FixtureRequest) -> Iterator[SourceFile]:
+    with KINDS[request.param](request) as url:  # type: ignore[attr-defined]
+        (found,) = list_sources([url])
+        yield found
+
+
+_inherited: list[Any] = []
+
+
+def inherit(*given: Any) -> None:
+    """Keep what the parent process has used already."""
+    _inherited[:] = given
+
+
+def read_many(seed: int) -> int:
+    """How many reads gave wrong bytes; each begins when the other readers' do."""
+    file, together = _inherited
+    rng, wrong = random.Random(seed), 0
+    for _ in range(READS):
+        start = rng.randrange(SIZE)
+        end = min(start + rng.choice([1, 1000, 2**18, 2**18]), SIZE)
+        together.wait(60)
+        wrong += file.read(start, end) != DATA[start:end]
+    return wrong
+
+
+def test_four_forked_readers_get_their_own_bytes(source: SourceFile) -> None:
+    file = SourceFileBytes(source)
+    assert file.read(10, 2**18) == DATA[10 : 2**18]
+    if source.remote:
+        with ThreadPoolExecutor(8) as threads:  # leaves several connections open
+            list(threads.map(lambda _: open_reader(source).digest(), range(8)))
+    forks = multiprocessing.get_context("fork")
+    given = file, forks.Barrier(READERS)
+    with ProcessPoolExecutor(READERS, forks, inherit, given) as readers:
+        assert list(readers.map(read_many, range(READERS))) == [0] * READERS
+    assert file.read(0, SIZE) == DATA  # the children took no connection away
+
+
+def test_reads_of_ranges_share_a_connection(tmp_path: Path) -> None:
+    with scripted(answer_ranges) as server:
+        (source,) = list_sources([f"{server.url}/x.jsonl"])
+        reader = open_reader(source)
+        for start in range(0, SIZE, 2**18):
+            assert reader.read(start, start + 2**18) == DATA[start : start + 2**18]
+        reader.digest()
+        assert b"".join(reader.stream(5)) == DATA[5:]
+        assert len(server.asked) == SIZE // 2**18 + 3
+        assert server.connections == 1
