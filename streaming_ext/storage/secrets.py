@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from streaming_ext.errors import UsageError
 
 _URL = re.compile(
-    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):/+(?P<authority>[^/]*)(?P<rest>.*)", re.DOTALL
+    r"(?P<scheme>[A-Za-z0-9][A-Za-z0-9+.}-]*):}?/+(?P<authority>[^/]*)(?P<rest>.*)", re.DOTALL
 )
 _PATHS = {"file", "local"}  # name no host
 _PORT = re.compile(r"[^:]*|[^:]*:\d+|\[[0-9a-fA-F:.]*\](:\d+)?")
@@ -15,14 +15,19 @@ _QUERY = re.compile(r"\?[^/]*=|#[^/]*=")
 
 
 def _secret_in(text: str) -> tuple[str, str] | None:
-    """The scheme of a URL and what it must not hold; None where that is all right."""
-    match = _URL.match(text.strip())
-    if match is None or (scheme := match["scheme"].lower()) in _PATHS:
-        return None
-    authority = match["authority"]
-    if "@" in authority or not _PORT.fullmatch(authority):
-        return scheme, "credentials"
-    return (scheme, "a query") if _QUERY.search(authority + match["rest"]) else None
+    """The scheme of a URL, and what it holds and must not; None where that is all right."""
+    # The braces of a pattern may hold whole URLs: {s3://one/x,s3://other/y}.
+    alternatives = re.split("[{,]", text) if "{" in text else []
+    for part in (text, *alternatives):
+        match = _URL.match(part.strip())
+        if match is None or (scheme := match["scheme"].lower().strip("}")) in _PATHS:
+            continue
+        authority = match["authority"]
+        if "@" in authority or not _PORT.fullmatch(authority.rstrip("}")):
+            return scheme, "credentials"
+        if _QUERY.search(authority + match["rest"]):
+            return scheme, "a query"
+    return None
 
 
 def holds_secret(text: str) -> bool:

@@ -19,11 +19,16 @@ HOLDS = [
     "az://container/x?sv=2024&sig=pl4nted",
     "https://host/x.parquet?X-Amz-Signature=pl4nted",
     "https://host/x.parquet#token=pl4nted",
+    "{s3://KEY:pl4nted@src/t,s3://other/t}",
+    "{/data/t,s3://KEY:pl4nted@src/t}",
+    "{s3,gs}://KEY:pl4nted@src/t",
+    "{https://host/x?sig=pl4nted,https://host/y}",
 ]
 HOLDS_NOTHING = [
     "s3://bucket/a/part-0?.parquet", "s3://bucket/{a,b}/**/*.parquet", "/data/a@b:c/x?y=1",
     "hf://datasets/org/name@refs/convert/parquet/data/*.parquet", "org/name@main", "gpt2",
     "dask://host:8786", "https://host:8443/x", "http://[::1]:80/x", "prefect://shard/hosts",
+    "{s3://bucket/a,https://host:8443}", "{/data/a@b:c,/data/x?y=1}",
 ]  # fmt: skip
 
 
