@@ -5,7 +5,6 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
