@@ -12,7 +12,7 @@ from streaming_ext.batches.tensors import Message, to_tensors
 from streaming_ext.domains.domain_counts import DomainCounts
 from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.loading.blocks import Blocks, Run
-from streaming_ext.loading.masked_rows import Masked, MaskedCount
+from streaming_ext.loading.masked_rows import Masked, MaskedCount, saved_masked
 from streaming_ext.loading.messages import Messages
 from streaming_ext.loading.newest import Newest
 from streaming_ext.loading.parent import end_with_parent
@@ -78,12 +78,12 @@ class StreamingTokenLoader:
         if dataset.batch_reader.filters:
             self._masked = MaskedCount(rank=dataset.dp_rank, ranks=dataset.dp_world_size,
                                        again=not dataset.drop_last)  # fmt: skip
-            self._masked.go_on(dataset.loaded_state, begins=not self._cursor.place)
         self._counts = None
         if dataset.token_domains is not None:
             self._counts = DomainCounts(dataset.plan, dataset.batch_reader.source,
                                         dataset.token_domains, self._cursor)  # fmt: skip
-        self._count_on(dataset.loaded_state, dataset.loaded_place or self._cursor)
+        self._count_on(dataset.loaded_state, dataset.loaded_place or self._cursor,
+                       begins=not self._cursor.place)  # fmt: skip
 
     def __len__(self) -> int:
         """Steps of the whole epoch."""
@@ -195,18 +195,26 @@ class StreamingTokenLoader:
         """Let the next iteration go on from a state; see the dataset's `load_state_dict`."""
         resume = self.dataset.resume
         place = resume.place_of(state, allow_changes=allow_changes, extend_state=extend_state)
-        self._cursor, self._received = resume.going_on(place), 0
-        if self._masked is not None:
-            self._masked.go_on(state, begins=not self._cursor.place)
-        self._count_on(state, place)
+        cursor = resume.going_on(place)
+        self._count_on(state, place, begins=not cursor.place)
+        self._cursor, self._received = cursor, 0
 
-    def _count_on(self, state: Mapping[str, Any], place: Cursor) -> None:
-        """Let the account of domains go on from a state and the place that it is of."""
-        if self._counts is None:
-            return
+    def _count_on(self, state: Mapping[str, Any], place: Cursor, *, begins: bool) -> None:
+        """Let the counts go on from a state, which is refused before any of them changes.
+
+        Args:
+            state: as it was saved.
+            place: that it is of.
+            begins: whether an epoch begins where training goes on.
+        """
         resume = self.dataset.resume
         earlier = [each.fingerprint for each in resume.plan.grown.earlier]
-        self._counts.go_on(state, place, resume.fingerprints, earlier=earlier)
+        masked = None if self._masked is None else saved_masked(state)
+        if self._counts is not None:
+            counts = self._counts.saved(state, resume.fingerprints, earlier=earlier)
+            self._counts.go_on(counts, place)
+        if self._masked is not None and masked is not None:
+            self._masked.go_on(masked, begins=begins)
 
     def trace(self, step: int) -> list[SequenceTrace]:
         """Which documents each sequence of a step of this epoch holds, over all ranks.

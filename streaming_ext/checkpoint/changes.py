@@ -12,9 +12,16 @@ from streaming_ext.sampler.stages import Stage, StepSizes
 if TYPE_CHECKING:
     from streaming_ext.checkpoint.state import LoaderState
 
-_SIZES: Final = {"global_batch", "sequence_length"}
 # Where these differ, the sequences of an epoch are the same in the same order.
-_NO_ORDER: Final = {*_SIZES, "domain_by", "drop_last", "max_repeated_ngram"}
+_NO_ORDER: Final = {
+    "global_batch", "sequence_length", "domain_by", "drop_last", "max_repeated_ngram",
+}  # fmt: skip
+
+
+def same_order(old: "LoaderState", now: "LoaderState") -> bool:
+    """Whether the settings of two states put the sequences of an epoch in the same order."""
+    named = {*old.order, *now.order} - _NO_ORDER
+    return all(old.order.get(name) == now.order.get(name) for name in named)
 
 
 def past_of(old: "LoaderState", now: "LoaderState") -> Past | None:
@@ -31,23 +38,19 @@ def past_of(old: "LoaderState", now: "LoaderState") -> Past | None:
     place = old.sequences
     if place in (0, old.order["epoch_size"]):  # what is left is another epoch
         return None
-    named = {*old.order, *now.order} - _NO_ORDER
-    other_order = any(old.order.get(name) != now.order.get(name) for name in named)
-    reordered = place if other_order else told.reordered
-    steps = told.steps
-    if any(old.order.get(name) != now.order.get(name) for name in _SIZES):
-        begin = told.places(old.longest)
-        try:
-            came = _stages(old, old, begin)
-        except (KeyError, UsageError) as error:
-            raise ConfigMismatchError(f"The state is damaged: {error}.") from error
-        if (came[-1].end if came else begin) != place:
-            raise ConfigMismatchError(
-                f"The state is damaged: {place} sequences of its epoch are no whole number of "
-                "steps. Resume from another checkpoint."
-            )
-        if past_steps(came) != past_steps(_stages(old, now, begin)):
-            steps = (*steps, *past_steps(came))
+    reordered = told.reordered if same_order(old, now) else place
+    steps, begin = told.steps, told.places(old.longest)
+    try:
+        came = _stages(old, old, begin)
+    except (KeyError, UsageError) as error:
+        raise ConfigMismatchError(f"The state is damaged: {error}.") from error
+    if (came[-1].end if came else begin) != place:
+        raise ConfigMismatchError(
+            f"The state is damaged: {place} sequences of its epoch are no whole number of "
+            "steps. Resume from another checkpoint."
+        )
+    if past_steps(came) != past_steps(_stages(old, now, begin)):
+        steps = (*steps, *past_steps(came))
     return Past(steps=steps, reordered=reordered) if steps or reordered else None
 
 

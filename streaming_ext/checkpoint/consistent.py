@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from streaming_ext.errors import UsageError
+from streaming_ext.sampler.batching import Batching
+from streaming_ext.sampler.schedule import Schedule
 
 if TYPE_CHECKING:
     from streaming_ext.checkpoint.state import LoaderState
@@ -11,9 +13,23 @@ if TYPE_CHECKING:
 _MOST: Final = 1 << 60  # of anything that is counted
 
 
+def count_of(value: object) -> int:
+    """A count as a state holds it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise ValueError(f"{value!r} must be a whole number, at least 0")
+    return value
+
+
 def contradiction_in(state: "LoaderState") -> str | None:
     """What cannot be in a state that a loader saved; None where nothing is wrong."""
-    return next(_of_types(state), None) or next(_of_counts(state), None)
+    try:
+        return next(_of_types(state), None) or next(_of_counts(state), None)
+    except (KeyError, TypeError, ValueError, UsageError) as error:
+        return f"{error!r}"
 
 
 def _of_types(state: "LoaderState") -> Iterator[str]:
@@ -28,8 +44,10 @@ def _of_types(state: "LoaderState") -> Iterator[str]:
         for name in ("choose", "before", "drawn", "missed"):
             counts[f"{name} of stream {number}"] = getattr(stream, name)
     for name, value in counts.items():
-        if type(value) is not int or not 0 <= value < _MOST:
-            yield f"{name} is {value!r}, and must be a whole number, at least 0"
+        try:
+            count_of(value)
+        except ValueError as error:
+            yield f"{name}: {error}"
     if not state.streams:
         yield "it has no stream"
     try:
@@ -89,7 +107,17 @@ def _of_counts(state: "LoaderState") -> Iterator[str]:
         if not stream.missed <= stream.before <= stream.drawn:
             yield f"stream {number} has drawn {stream.drawn}, {stream.before} of them before"
     inside = sum(stream.drawn - stream.before for stream in state.streams)
-    if len(state.streams) == 1 and inside != place:
-        yield f"{place} sequences of the epoch came, its stream has drawn {inside}"
+    if abs(inside - place) > _most_in_hand(state):
+        yield f"{place} sequences of the epoch came, its streams have drawn {inside}"
     if bool(state.epoch) != bool(state.tokens(1)):
         yield f"epoch {state.epoch} begins behind {state.tokens(1)} tokens"
+
+
+def _most_in_hand(state: "LoaderState") -> int:
+    """How far draws may be from places: several streams are dealt out in whole rows."""
+    if len(state.streams) == 1:
+        return 0
+    batch = Schedule.whole(state.order["global_batch"], name="global_batch").largest
+    batching = Batching.parse(state.order.get("batching_method", "random"))
+    row = batching.row(global_batch=batch, lanes=count_of(state.order["num_canonical_nodes"]))
+    return len(state.streams) * row

@@ -55,25 +55,22 @@ class EpochBoard:
         self._note(worker, seed, count=1)
 
     def _write(self, cursor: Cursor) -> None:
-        self._words[_EPOCH] = cursor.epoch
-        self._words[_PLACE] = cursor.place
-        self._words[_TOKENS] = cursor.tokens
-        told = torch.tensor((*cursor.before, *cursor.missed))
-        self._words[_BEFORE : _BEFORE + 2 * self._streams] = told
-        grown = cursor.grown or Growth(number=0, steps=())
-        steps = [word for step in grown.steps for word in step]
+        grown, past = cursor.grown or Growth(number=0, steps=()), cursor.past or Past()
         if len(grown.steps) > _MOST_GROWN:
             raise UsageError(f"A pass may go through {_MOST_GROWN} extensions at most.")
-        self._words[_PASS], self._words[_STEPS] = grown.number, len(grown.steps)
-        self._words[_GROWN : _GROWN + len(steps)] = torch.tensor(steps, dtype=torch.int64)
-        self._set_past(cursor.past or Past())
-
-    def _set_past(self, past: Past) -> None:
         if len(past.steps) > _MOST_PAST:
             raise UsageError(
                 f"This epoch had {len(past.steps)} stages of steps before its sizes were changed; "
                 f"a DataLoader can tell its workers of {_MOST_PAST}. Use StreamingTokenLoader."
             )
+        self._words[_EPOCH] = cursor.epoch
+        self._words[_PLACE] = cursor.place
+        self._words[_TOKENS] = cursor.tokens
+        told = torch.tensor((*cursor.before, *cursor.missed))
+        self._words[_BEFORE : _BEFORE + 2 * self._streams] = told
+        steps = [word for step in grown.steps for word in step]
+        self._words[_PASS], self._words[_STEPS] = grown.number, len(grown.steps)
+        self._words[_GROWN : _GROWN + len(steps)] = torch.tensor(steps, dtype=torch.int64)
         steps = [
             word for each in past.steps for word in (each.steps, each.global_batch, each.length)
         ]

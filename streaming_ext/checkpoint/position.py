@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
+from streaming_ext.checkpoint.consistent import count_of
 from streaming_ext.checkpoint.epoch_board import EpochBoard
 from streaming_ext.checkpoint.resume import Resume
 from streaming_ext.errors import ConfigMismatchError, UsageError
@@ -122,21 +123,25 @@ class TrainingPosition:
         """See `StreamingTokenDataset.load_state_dict`; returns the place that the state is of."""
         place = self._resume.place_of(state, allow_changes=allow_changes, extend_state=extend_state)
         cursor = self._resume.going_on(place)
-        self._worker_state = None
         own = state.get("worker")
         if own is None:
             self._board.set(cursor)
+            self._worker_state = None
             return place
         worker, num_workers = _worker()
-        if (own["worker"], own["num_workers"]) != (worker, num_workers):
+        try:
+            yielded = count_of(own["yielded"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigMismatchError(f"The state's worker is damaged: {error!r}.") from error
+        if (own.get("worker"), own.get("num_workers")) != (worker, num_workers):
             raise ConfigMismatchError(
-                f"The state is of worker {own['worker']} of {own['num_workers']}, this is "
+                f"The state is of worker {own.get('worker')} of {own.get('num_workers')}, this is "
                 f"{worker} of {num_workers}. Resume a StatefulDataLoader with as many workers, or "
                 "use StreamingTokenLoader, whose state fits any number."
             )
         # The epochs behind it count from here, also where this one is ended before it gives a row.
         self._board.begin_at(cursor)
-        self._iteration, self._worker_state = None, (cursor, own["yielded"])
+        self._iteration, self._worker_state = None, (cursor, yielded)
         return place
 
     def _cursor(self, iterations: int) -> Cursor:

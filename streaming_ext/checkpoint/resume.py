@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
-from streaming_ext.checkpoint.changes import past_of, past_told
+from streaming_ext.checkpoint.changes import past_of, past_told, same_order
 from streaming_ext.checkpoint.generations import (
     extended_cursor,
     generation_of,
@@ -15,6 +15,7 @@ from streaming_ext.checkpoint.generations import (
     with_growth,
 )
 from streaming_ext.checkpoint.state import LoaderState, StreamState
+from streaming_ext.errors import ConfigMismatchError
 from streaming_ext.from_text.fingerprint import PREFIX, text_fingerprint
 from streaming_ext.sampler.cursor import Cursor
 from streaming_ext.sampler.epoch_plan import EpochPlan
@@ -127,7 +128,18 @@ class Resume:
         Raises:
             ConfigMismatchError: a setting that decides the order differs and is not allowed to.
         """
-        old = self._of_datasets(LoaderState.from_dict(state))
+        read = LoaderState.from_dict(state)
+        cursor = self._cursor_of(state, self._of_datasets(read), allow_changes, extend_state)
+        read.require_unchanged()
+        return cursor
+
+    def _cursor_of(
+        self,
+        state: Mapping[str, Any],
+        old: LoaderState,
+        allow_changes: Collection[str],
+        extend_state: bool,
+    ) -> Cursor:
         now = self.state_of(self.plan.start(0))
         earlier = self.plan.grown.earlier
         generation = generation_of(old, earlier)
@@ -138,7 +150,7 @@ class Resume:
             raise refuse_older()
         old.require_same(now, allow_changes=allow_changes)
         if old.deals_out_as(now):
-            return Cursor(
+            cursor = Cursor(
                 epoch=old.epoch,
                 place=old.sequences,
                 before=tuple(stream.before for stream in old.streams),
@@ -147,7 +159,31 @@ class Resume:
                 past=past_of(old, now),
                 missed=tuple(stream.missed for stream in old.streams),
             )
+            if same_order(old, now):
+                self._require_drawn(old, cursor)
+            return cursor
         return self._new_epoch(old, now)
+
+    def _require_drawn(self, old: LoaderState, cursor: Cursor) -> None:
+        """Compare what a state says that was drawn with what the order draws up to its place.
+
+        Raises:
+            ConfigMismatchError: they differ.
+        """
+        drawn, told = self.plan.drawn(cursor), tuple(stream.drawn for stream in old.streams)
+        if drawn != told:
+            raise ConfigMismatchError(
+                f"The state is damaged: its streams have drawn {told}, but {cursor.place} "
+                f"sequences of epoch {cursor.epoch} draw {drawn}. Resume from another checkpoint."
+            )
+        if cursor.grown is not None:
+            number, (_, seen) = cursor.grown.number, cursor.grown.steps[-1]
+            first = number * self.plan.sizes[0]
+            if not (first + seen <= drawn[0] and cursor.before[0] < first + self.plan.sizes[0]):
+                raise ConfigMismatchError(
+                    f"The state is damaged: it has drawn {drawn[0]}, which is not behind "
+                    f"{seen} of pass {number}. Resume from another checkpoint."
+                )
 
     def _new_epoch(self, old: LoaderState, now: LoaderState) -> Cursor:
         """The beginning of an epoch in which each stream goes on from its own count.

@@ -1,10 +1,12 @@
 """Where training stands in its data, as a small dictionary that says what it belongs to."""
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from streaming_ext.checkpoint.consistent import contradiction_in
+from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.sampler.schedule import Schedule
@@ -58,6 +60,7 @@ class LoaderState:
         past: of an epoch in which settings were changed: the steps before the last change of
             sizes, [steps, sequences a step, tokens a sequence] one behind the other, and how many
             of its first places came in an order that the settings here do not tell.
+        check: hash of the counts as they were saved with `grown`, which nothing else can confirm.
     """
 
     epoch: int
@@ -67,6 +70,7 @@ class LoaderState:
     tokens_before: int | None = None
     grown: Mapping[str, Any] | None = None
     past: Mapping[str, Any] | None = None
+    check: str | None = None
 
     def to_dict(self, counts: Mapping[str, Any] = {}) -> dict[str, Any]:
         """As plain values for JSON, torch.save and the like.
@@ -83,10 +87,26 @@ class LoaderState:
                 "streams": [stream.to_dict() for stream in self.streams],
             }
             | ({} if self.tokens_before is None else {"tokens_before": self.tokens_before})
-            | ({} if self.grown is None else {"grown": dict(self.grown)})
+            | ({} if self.grown is None else {"grown": dict(self.grown), "check": self._hash()})
             | ({} if self.past is None else {"past": dict(self.past)})
             | dict(counts)
         )
+
+    def _hash(self) -> str:
+        counts = [self.epoch, self.sequences, [each.to_dict() for each in self.streams], self.grown]
+        return content_hash(json.dumps(counts, sort_keys=True).encode())
+
+    def require_unchanged(self) -> None:
+        """Refuse counts that are not those which were saved.
+
+        Raises:
+            ConfigMismatchError: they are not.
+        """
+        if self.check is not None and self.check != self._hash():
+            raise ConfigMismatchError(
+                "The state is damaged: its counts are not those that were saved. Resume from "
+                "another checkpoint."
+            )
 
     def _version(self, counts: Mapping[str, Any]) -> int | str:
         """The lowest one that has all of this."""
@@ -154,6 +174,7 @@ class LoaderState:
                 tokens_before=state.get("tokens_before"),
                 grown=state.get("grown"),
                 past=state.get("past"),
+                check=state.get("check"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigMismatchError(f"The state is damaged: {error!r}.") from error

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from streaming_ext.batches.token_source import TokenSource
+from streaming_ext.checkpoint.consistent import count_of
 from streaming_ext.domains.token_domains import TokenDomains
 from streaming_ext.errors import ConfigMismatchError
 from streaming_ext.sampler.cursor import Cursor
@@ -78,31 +79,27 @@ class DomainCounts:
         ]
         return {STATE_KEY: {"by": self._domains.by, "streams": told}}
 
-    def go_on(
-        self,
-        state: Mapping[str, Any],
-        cursor: Cursor,
-        fingerprints: Sequence[str],
-        *,
-        earlier: Sequence[str] = (),
-    ) -> None:
-        """Go on from what a state holds; from nothing where it counted other domains, or none.
+    def saved(
+        self, state: Mapping[str, Any], fingerprints: Sequence[str], *, earlier: Sequence[str] = ()
+    ) -> Ints:
+        """What a state holds of it; nothing where it counted other domains, or none.
 
         Args:
             state: as it was saved.
-            cursor: that it stands for.
             fingerprints: of the streams.
             earlier: of older generations of the one stream, whose counts are its own.
+
+        Returns:
+            Tokens: (streams, domains).
 
         Raises:
             ConfigMismatchError: it is damaged.
         """
-        self._counts[:] = 0
-        self._at = cursor
+        counts = np.zeros_like(self._counts)
         told = state.get(STATE_KEY)
         try:
             if told is None or told["by"] != self._domains.by:
-                return
+                return counts
             numbers = {name: number for number, name in enumerate(self._domains.names)}
             of_stream: dict[str, list[Mapping[str, int]]] = {}  # one dataset may be two streams
             for each in told["streams"]:
@@ -110,6 +107,11 @@ class DomainCounts:
             for stream, fingerprint in enumerate(fingerprints):
                 own = [each for each in (fingerprint, *earlier) if of_stream.get(each)][:1]
                 for name, tokens in of_stream[own[0]].pop(0).items() if own else ():
-                    self._counts[stream, numbers[name]] = tokens
-        except (KeyError, TypeError, AttributeError) as error:
+                    counts[stream, numbers[name]] = count_of(tokens)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigMismatchError(f"The state's counts are damaged: {error!r}.") from error
+        return counts
+
+    def go_on(self, counts: Ints, cursor: Cursor) -> None:
+        """Go on from what `saved` found in a state, and the cursor that it stands for."""
+        self._counts, self._at = counts, cursor

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from streaming_ext.checkpoint.consistent import count_of
 from streaming_ext.errors import ConfigMismatchError, UsageError
 
 STATE_KEY: Final = "masked"  # of a state
@@ -121,27 +122,36 @@ class MaskedCount:
         of_epoch = {"epoch": asdict(epoch)} if self._again else {}
         return {STATE_KEY: asdict(before + epoch) | of_epoch}
 
-    def go_on(self, state: Mapping[str, Any], *, begins: bool) -> None:
-        """Go on from what a state holds.
+    def go_on(self, saved: tuple[Masked, Masked], *, begins: bool) -> None:
+        """Go on from what `saved_masked` found in a state.
 
         Args:
-            state: as it was saved.
+            saved: of the epochs before this one, and of this one.
             begins: whether an epoch begins where it goes on.
-
-        Raises:
-            ConfigMismatchError: it is damaged.
         """
-        told = state.get(STATE_KEY, asdict(Masked()))
-        try:
-            total = _masked(told)
-            # Earlier versions did not tell of the epoch by itself: that is then not taken back.
-            epoch = _masked(told.get("epoch", asdict(Masked())))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ConfigMismatchError(f"The state's counts are damaged: {error!r}.") from error
-        self._before, self._epoch = _Account(told=total - epoch), _Account(told=epoch)
+        before, epoch = saved
+        self._before, self._epoch = _Account(told=before), _Account(told=epoch)
         if begins:
             self.next_epoch()
 
 
+def saved_masked(state: Mapping[str, Any]) -> tuple[Masked, Masked]:
+    """What a state holds of masked rows: of the epochs before its own, and of its own.
+
+    Raises:
+        ConfigMismatchError: it is damaged.
+    """
+    none = asdict(Masked())
+    told = state.get(STATE_KEY, none)
+    try:
+        total = _masked(told)
+        # Earlier versions did not tell of the epoch by itself: that is then not taken back.
+        epoch = _masked(told.get("epoch", none))
+        before = _masked(asdict(total - epoch))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigMismatchError(f"The state's counts are damaged: {error!r}.") from error
+    return before, epoch
+
+
 def _masked(told: Mapping[str, Any]) -> Masked:
-    return Masked(rows=int(told["rows"]), tokens=int(told["tokens"]))
+    return Masked(rows=count_of(told["rows"]), tokens=count_of(told["tokens"]))
