@@ -25,7 +25,7 @@ class Conversations:
     Attributes:
         tokenizer: of transformers, a fast one.
         template: of the chat.
-        column: of the messages.
+        column: of the messages; a column `tools` beside it holds what the assistant may call.
     """
 
     tokenizer: Any
@@ -49,10 +49,12 @@ class Conversations:
             UsageError: one has no messages, or nothing that the assistant says.
         """
         names = self._special_tokens()
-        samples = [_field(sample, self.column) for sample in block.samples]
-        if not samples:
+        if not len(block):
             return Block(samples=[])
-        rendered = [self.template.render(messages, **names) for messages in samples]
+        rendered = [
+            self.template.render(_field(sample, self.column), sample.get("tools"), **names)
+            for sample in block.samples
+        ]
         encoded = self.tokenizer([text for text, _ in rendered], add_special_tokens=False)
         ids = encoded["input_ids"]
         masks = []

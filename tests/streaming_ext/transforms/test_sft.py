@@ -91,6 +91,65 @@ def test_labels_end_where_a_tokenizer_drops_characters(template: str) -> None:
     assert words == [[2, 5], [2]]
 
 
+CHANGING = {
+    "filter": ("{% filter trim %}", "{% endfilter %}"),
+    "set": ("{% set said %}", "{% endset %}{{ said | trim }}"),
+    "length": ("{% set said %}", "{% endset %}{{ said | length }}{{ said }}"),
+    "cut": ("{% set said %}", "{% endset %}{{ said[1:] }}"),
+}
+
+
+@pytest.mark.parametrize("around", CHANGING.values(), ids=CHANGING)
+def test_a_template_that_changes_what_is_generated_is_refused(
+    hub_tokenizer: Any, around: tuple[str, str]
+) -> None:
+    """Its text would be other than at inference, where no marks stand in it."""
+    begin, end = "{% generation %}", "{% endgeneration %}"
+    template = TEMPLATE.replace(begin, around[0] + begin).replace(end, end + around[1])
+    dataset = Chain.from_sequence([talk("Hello?", " Hello world! ")])
+    template = template.replace("{{ eos_token }}", "")
+    with pytest.raises(UsageError, match="changes what it puts between"):
+        list(dataset.sft(hub_tokenizer, chat_template=template))
+
+
+def test_a_template_that_sets_what_is_generated(hub_tokenizer: Any) -> None:
+    begin, end = "{% generation %}", "{% endgeneration %}"
+    direct = TEMPLATE.replace(end, end + "{{ '' }}")
+    template = TEMPLATE.replace(begin, "{% set said %}" + begin)
+    template = template.replace(end, end + "{% endset %}{{ said }}")
+    plain, changed = (samples_of(Chain.from_sequence(TALKS).sft(hub_tokenizer, chat_template=each))
+                      for each in (direct, template))  # fmt: skip
+    assert plain == changed
+
+
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+WITH_TOOLS = "{% if tools is not none %}{{ tools | tojson }}{% endif %}" + TEMPLATE
+
+
+def test_tools_reach_the_template(hub_tokenizer: Any) -> None:
+    talks = [talk("Two and two?", "add") | {"tools": tools} for tools in (TOOLS, [], None)]
+    found = samples_of(Chain.from_sequence(talks).sft(hub_tokenizer, chat_template=WITH_TOOLS))
+    for sample, conversation in zip(found, talks, strict=True):
+        assert sample["input_ids"] == hub_tokenizer.apply_chat_template(
+            conversation["messages"], tools=conversation["tools"], chat_template=WITH_TOOLS,
+            return_dict=True,
+        )["input_ids"]  # fmt: skip
+    assert "add" in hub_tokenizer.decode(found[0]["input_ids"][:-9])
+
+
+@pytest.mark.parametrize(("tools", "template", "message"), [
+    (TOOLS, TEMPLATE, "the chat template does not use `tools`"),
+    ("[]", WITH_TOOLS, "must hold a list of dictionaries, or None, got '\\[\\]'"),
+    (["add"], WITH_TOOLS, "must hold a list of dictionaries"),
+])  # fmt: skip
+def test_tools_that_do_not_reach_the_template_are_refused(
+    hub_tokenizer: Any, tools: Any, template: str, message: str
+) -> None:
+    dataset = Chain.from_sequence([talk("Hello?", "Hello!") | {"tools": tools}])
+    with pytest.raises(UsageError, match=message):
+        list(dataset.sft(hub_tokenizer, chat_template=template))
+
+
 def test_what_the_assistant_says_without_a_token_is_refused() -> None:
     template = TEMPLATE.replace("{{ eos_token }}", "{{ '\\n' }}")
     dataset = Chain.from_sequence([talk("one", "two", "three", " ")])
