@@ -15,9 +15,10 @@ from streaming_ext.transforms.tokens.chunks import DOCUMENTS, columns_of
 from streaming_ext.transforms.tokens.places import Places
 
 
-def _short(column: Ragged, length: int) -> Ints:
-    """The samples that are not too long for a row."""
-    return np.flatnonzero(column.lengths <= length)
+def _of_rows(column: Ragged, longest: int | None) -> Ints:
+    """The samples that rows hold: none that is empty, or too long."""
+    lengths = column.lengths
+    return np.flatnonzero((lengths > 0) & (longest is None or lengths <= longest))
 
 
 def packed(lengths: Sequence[int], row: int) -> list[int]:
@@ -39,8 +40,8 @@ class PackFlow(Flow):
     """Rows of whole samples; a sample longer than a row is cut, or left out."""
 
     def __init__(
-        self, source: Flow, length: int, names: Sequence[str], *, discards: Dropping | None,
-        skip: int,
+        self, source: Flow, length: int, names: Sequence[str], *, discards: Dropping,
+        longest: int | None, skip: int,
     ) -> None:  # fmt: skip
         """Begin, or go on.
 
@@ -48,11 +49,13 @@ class PackFlow(Flow):
             source: of samples.
             length: of a row, in tokens.
             names: of the columns.
-            discards: leaves samples out that are too long; None to cut them.
+            discards: leaves samples out that are empty or too long.
+            longest: tokens of a sample that is not too long; None to cut them.
             skip: samples of the source that rows before had.
         """
         self._source = source
         self._length, self._names, self._discards = length, names, discards
+        self._longest = longest
         self._places = Places(source.state(), skip)  # in samples
         self._open = Block(samples=[])  # samples of a row that more may go into
         self._numbers = np.empty(0, np.int64)  # of these in the source
@@ -75,8 +78,8 @@ class PackFlow(Flow):
         """Put samples behind those of the open row."""
         columns = columns_of(block, self._names) if len(block) else {}
         numbers = first + np.arange(len(block))
-        if self._discards is not None and columns:
-            kept = _short(columns[self._names[0]], self._length)
+        if columns:
+            kept = _of_rows(columns[self._names[0]], self._longest)
             columns = {name: column.gather(kept) for name, column in columns.items()}
             numbers = numbers[kept]
             passes = self._source.passes()
@@ -163,12 +166,14 @@ def open_packed(
     """`pack_chunk`."""
     below = opening.asking(names)
 
-    def keep(block: Block) -> Block:
-        return block.gather(_short(block.tokens(names[0]), length))
+    longest = length if discard_long else None
 
-    discards = Dropping(f"pack_chunk({length})", source, below, keep) if discard_long else None
+    def keep(block: Block) -> Block:
+        return block.gather(_of_rows(block.tokens(names[0]), longest))
+
+    discards = Dropping(f"pack_chunk({length})", source, below, keep)
     return PackFlow(source.open(below, inner(state)), length, names, discards=discards,
-                    skip=int(inner(state, "skip") or 0))  # fmt: skip
+                    longest=longest, skip=int(inner(state, "skip") or 0))  # fmt: skip
 
 
 def open_padded(source: Source, opening: Opening, state: State | None, *, padding: Padding) -> Flow:

@@ -103,7 +103,7 @@ def cut(sample: Any, length: int) -> list[Any]:
 def packed_by_hand(samples: list[Any], length: int, *, discard: bool) -> list[Any]:
     found: list[list[int]] = []
     for tokens in (one["input_ids"] for one in samples):
-        if discard and len(tokens) > length:
+        if not tokens or (discard and len(tokens) > length):
             continue
         if found and len(found[-1]) + len(tokens) <= length:
             found[-1] += tokens

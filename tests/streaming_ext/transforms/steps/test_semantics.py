@@ -57,6 +57,18 @@ def test_pack_chunk_keeps_samples_whole() -> None:
     ]  # fmt: skip
 
 
+def test_pack_chunk_gives_no_row_without_a_token() -> None:
+    empty: dict[str, Any] = {"input_ids": []}
+    samples = [empty, *ROWS[:2], empty, empty, ROWS[2], empty]
+    for length in (3, 7, 10):
+        dataset = Chain.from_sequence(samples).pack_chunk(length, ["input_ids"])
+        assert rows(dataset) == rows(Chain.from_sequence(ROWS).pack_chunk(length, ["input_ids"]))
+    assert rows(Chain.from_sequence([empty] * 5).pack_chunk(8, ["input_ids"])) == []
+    endless = Chain.from_sequence([empty] * 5, repeat=True).pack_chunk(8, ["input_ids"])
+    with pytest.raises(UsageError, match=r"pack_chunk\(8\) left out every sample"):
+        next(iter(endless))
+
+
 def test_pad_fills_up_and_refuses_what_is_longer() -> None:
     dataset = Chain.from_sequence(ROWS[1:])
     padded = samples_of(dataset.map(lambda s: s | {"labels": s["input_ids"]}).pad(
