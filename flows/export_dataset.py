@@ -1,7 +1,5 @@
 """The flow `export-dataset`: a published dataset in, files of another trainer out."""
 
-from typing import Any
-
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -31,7 +29,7 @@ EXPORT = Making(
     persist_result=False,
     on_failure=[name_the_failure],
 )
-def export_dataset(config: ExportConfig, output: str | None = None) -> State[Any]:
+def export_dataset(config: ExportConfig, output: str | None = None) -> State:
     """Write a published dataset as another trainer reads it.
 
     Run again after any stop: parts that are recorded are kept, the rest is done, and the bytes

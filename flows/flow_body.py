@@ -50,9 +50,7 @@ def run_name(words: str) -> str:
     return f"{words}: refused" if holds_secret(output) else visible(f"{words} {output}")
 
 
-def run_body(
-    config: Config, output: str | None, make: Callable[[Config], State[Any]]
-) -> State[Any]:
+def run_body(config: Config, output: str | None, make: Callable[[Config], State]) -> State:
     """Do the work of a flow run that shows signs of life, and may be stopped at any moment.
 
     Args:
@@ -136,7 +134,7 @@ def leave_record(report: RunReport, storage: Storage) -> None:
         get_run_logger().warning("The record of this run is missing, all else is there: %s", error)
 
 
-def outcome_of(report: RunReport) -> State[Any]:
+def outcome_of(report: RunReport) -> State:
     """How the flow run ended."""
     if report.failed:
         reasons = "; ".join(str(failed) for failed in report.failed[:3])

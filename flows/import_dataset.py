@@ -1,7 +1,5 @@
 """The flow `import-dataset`: files of ids of another trainer in, a published dataset out."""
 
-from typing import Any
-
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -20,7 +18,7 @@ from tasks.core.imports.config import ImportConfig
     persist_result=False,
     on_failure=[name_the_failure],
 )
-def import_dataset(config: ImportConfig, output: str | None = None) -> State[Any]:
+def import_dataset(config: ImportConfig, output: str | None = None) -> State:
     """Take over what another trainer reads into a dataset, without tokenizing.
 
     Run again after any stop: parts that are recorded are kept, the rest is done, and the bytes

@@ -1,12 +1,15 @@
 """Running a flow in the process of a command, with its progress in the terminal."""
 
 import gc
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from flows.console.consoles import err
+from flows.console.consoles import err, tell
 from flows.console.quiet import quiet_prefect
 from flows.stops import stops_held
 
@@ -24,13 +27,13 @@ class Loaded(NamedTuple):
         ahead: what is prepared while Prefect's API gets ready; held until the run is over.
     """
 
-    run: "Callable[[], State[Any]]"
+    run: "Callable[[], State]"
     ahead: AbstractContextManager[None] = nullcontext()
 
 
 def run_flow(
     load: Callable[[], Loaded], progress: "RunProgress", listen: Callable[[], None]
-) -> "State[Any] | None":
+) -> "State | None":
     """Run a flow to its end; None where Prefect's server went away before it was told of that.
 
     Args:
@@ -49,6 +52,7 @@ def run_flow(
         load_prefect()
         from flows.prefect_api.connection import PrefectApi, UnreachableError
         from flows.prefect_api.server_url import shown_url
+    warn_of_compiling()
 
     with PrefectApi() as api:  # it gets ready in a process of its own, from here on
         with stops_held():
@@ -72,6 +76,18 @@ def run_flow(
                     soft_wrap=True,
                 )
                 return None
+
+
+def warn_of_compiling() -> None:
+    """Say why each start is slow where compiled modules are neither there nor kept."""
+    import prefect
+
+    if sys.dont_write_bytecode and not Path(cache_from_source(prefect.__file__)).is_file():
+        tell(
+            "warning: PYTHONDONTWRITEBYTECODE is set and the packages are not compiled, so each "
+            "process takes three times as long to start. Unset it, or compile them once: "
+            f"python -m compileall {Path(prefect.__file__).parents[1]}"
+        )
 
 
 def _load_ahead() -> None:

@@ -1,7 +1,6 @@
 """The flow `shard-dataset`: source files in, a published dataset out."""
 
 import time
-from typing import Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
@@ -18,7 +17,6 @@ from flows.preparation import preparing
 from streaming_ext.dataset.manifest import Manifest
 from tasks.arrange import arrange
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import remove_scratch
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.progress import RunProgress, watched
 from tasks.core.reporting.report import (
@@ -38,7 +36,7 @@ from tasks.running.run import Planned
     persist_result=False,
     on_failure=[name_the_failure],
 )
-def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
+def shard_dataset(config: ShardConfig, output: str | None = None) -> State:
     """Shard source files into a tokenized MDS dataset with a holdout split.
 
     Run again after any stop: parts that are recorded are kept, the rest is done, and the bytes
@@ -51,7 +49,7 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State[Any]:
     return run_body(config, output, make_dataset)
 
 
-def make_dataset(config: ShardConfig) -> State[Any]:
+def make_dataset(config: ShardConfig) -> State:
     """RunPlan, shard, publish and report; returns how the flow run ended."""
     progress = watched()
     progress.run = str(flow_run.id)
@@ -64,8 +62,6 @@ def make_dataset(config: ShardConfig) -> State[Any]:
             return Completed(message=f"{storage} is whole already; nothing to do.")
         begun = prepared.begun or Begun()
         report = shard(plan, storage, prepared.executor, progress, begun)
-        storage.close()
-        remove_scratch(plan)
     progress.report = report
     return outcome_of(report)
 

@@ -1,7 +1,5 @@
 """The flow `shard-partition`: one host's part of the work of a `shard-dataset` run."""
 
-from typing import Any
-
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
@@ -33,7 +31,7 @@ def _run_name() -> str:
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_THREADS),  # type: ignore[arg-type]
     persist_result=False,
 )
-def shard_partition(output: str, run: str, partition: int, attempt: int) -> State[Any]:
+def shard_partition(output: str, run: str, partition: int, attempt: int) -> State:
     """Work on those parts that a `shard-dataset` run gave this run.
 
     It is started by that run, and of no use without it: it ends when that run does.

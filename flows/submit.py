@@ -141,7 +141,7 @@ class LostSightError(ShardmillError):
     """Nothing can be asked about a run any more, which goes on or not."""
 
 
-def follow(client: SyncPrefectClient, submitted: Submitted, followed: FollowedRun) -> State[Any]:
+def follow(client: SyncPrefectClient, submitted: Submitted, followed: FollowedRun) -> State:
     """Wait for the end of a run; `followed` is told how far it is.
 
     Raises:
@@ -224,7 +224,7 @@ def _no_answer(error: httpx.HTTPError, url: str) -> ShardmillError:
     return ShardmillError(f"The Prefect server at {shown_url(url)} does not answer: {error}.")
 
 
-def ended_for_wrong_usage(state: State[Any]) -> bool:
+def ended_for_wrong_usage(state: State) -> bool:
     """Whether a run failed for what `shardmill shard` calls wrong usage."""
     names = {kind.__name__ for kind in _kinds_of(UsageError)}
     words = (state.message or "").removeprefix("Flow run encountered an exception: ")

@@ -19,6 +19,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     # The work pools and deployments of the one Prefect server are theirs.
     "hosts": (
         "tests/deployments/test_commands.py",  # first: the others find what these made
+        "tests/flows/hosts/test_cold.py",
         "tests/flows/hosts/test_hosts.py",
         "tests/flows/stops/test_suspension.py",
         "tests/flows/hosts/test_network.py",

@@ -62,7 +62,7 @@ def _run(
     storage = open_storage(config.output)
     compare_with_output(config, storage)  # what is refused is told before Prefect is loaded
 
-    def load() -> "Callable[[], State[Any]]":
+    def load() -> "Callable[[], State]":
         from flows.export_dataset import export_dataset
 
         return lambda: export_dataset(config, return_state=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -31,7 +31,7 @@ def import_(
         YAML file with any of these options; what the command line says goes first.
     """
 
-    def load_flow(run: ShardConfig) -> "Callable[[], State[Any]]":
+    def load_flow(run: ShardConfig) -> "Callable[[], State]":
         from flows.import_dataset import import_dataset
 
         return lambda: import_dataset(config, return_state=True)

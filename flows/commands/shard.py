@@ -61,7 +61,7 @@ def dry_run_of(config: ShardConfig, printing: OutputOptions) -> int:
 def run_shard(
     config: ShardConfig,
     printing: OutputOptions = DEFAULT_OUTPUT,
-    load_flow: "Callable[[ShardConfig], Callable[[], State[Any]]] | None" = None,
+    load_flow: "Callable[[ShardConfig], Callable[[], State]] | None" = None,
 ) -> int:
     """Run a flow in this process, with its progress in the terminal; returns the exit code.
 
@@ -125,7 +125,7 @@ class _Ended:
         }
 
 
-def _shard_dataset(config: ShardConfig) -> "Callable[[], State[Any]]":
+def _shard_dataset(config: ShardConfig) -> "Callable[[], State]":
     from flows.shard_dataset import shard_dataset
 
     return lambda: shard_dataset(config, return_state=True)
@@ -134,7 +134,7 @@ def _shard_dataset(config: ShardConfig) -> "Callable[[], State[Any]]":
 def _run(
     config: ShardConfig,
     listen: Callable[[], None],
-    load_flow: "Callable[[ShardConfig], Callable[[], State[Any]]]",
+    load_flow: "Callable[[ShardConfig], Callable[[], State]]",
 ) -> _Ended:
     from flows.running import Loaded, run_flow
     from tasks.core.planning.sources import look_into_sources, shortened

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -56,7 +56,7 @@ def copy(
 
         plan = plan_copy(config, open_storage(config.output))  # refused before Prefect is loaded
 
-        def load() -> "Callable[[], State[Any]]":
+        def load() -> "Callable[[], State]":
             from flows.making.moving import copy_dataset
 
             return lambda: copy_dataset(config, return_state=True)
@@ -86,7 +86,7 @@ def merge(
 
         plan = plan_merge(config, open_storage(config.output))
 
-        def load() -> "Callable[[], State[Any]]":
+        def load() -> "Callable[[], State]":
             from flows.making.moving import merge_datasets
 
             return lambda: merge_datasets(config, return_state=True)
@@ -116,7 +116,7 @@ def subset(
         storage = open_storage(config.output)
         plan_subset(config, storage)
 
-        def load() -> "Callable[[], State[Any]]":
+        def load() -> "Callable[[], State]":
             from flows.making.subset_dataset import subset_dataset
 
             return lambda: subset_dataset(config, return_state=True)
@@ -186,7 +186,7 @@ def extend(
     if dry_run:
         return dry_run_of(config.run, printing)
 
-    def load_flow(run: ShardConfig) -> "Callable[[], State[Any]]":
+    def load_flow(run: ShardConfig) -> "Callable[[], State]":
         from flows.making.extend_dataset import extend_dataset
 
         return lambda: extend_dataset(config, return_state=True)

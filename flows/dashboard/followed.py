@@ -1,7 +1,6 @@
 """How far a run on a cluster is, as its progress artifact on the server tells."""
 
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient
@@ -42,7 +41,7 @@ class FollowedRun:
         """The counters as they were last told."""
         return self._now
 
-    def update(self, client: SyncPrefectClient, state: State[Any], *, pool: str) -> None:
+    def update(self, client: SyncPrefectClient, state: State, *, pool: str) -> None:
         """Ask the server how far the run is.
 
         Args:
@@ -52,7 +51,7 @@ class FollowedRun:
         """
         if state.is_scheduled() or state.is_pending():
             waits = f"waiting for a worker of the work pool {pool}"
-            self._now = replace(_NOTHING, phase=waits)
+            self._now = replace(self._now, phase=waits)
             return
         if not state.is_running():
             self._now = replace(self._now, phase=(state.name or "").lower())

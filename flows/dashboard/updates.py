@@ -243,7 +243,7 @@ def listed_parts(report: RunReport, plan: RunPlan, parts: list[PartCounts]) -> S
     return report.gathered if plan.spec.two_stages else parts
 
 
-def name_the_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+def name_the_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
     """Prefect's hook: lists of runs show names and no reasons, so the reason goes into the name."""
     reason = (state.message or "").removeprefix("Flow run encountered an exception: ")
     # Of long paths the end: what is in the name's first letters is what people see.

@@ -29,7 +29,7 @@ class PartEnd:
 
     part: Part
     step: str
-    state: State[Any]
+    state: State
 
 
 def done_in_any_order(

@@ -1,7 +1,6 @@
 """One partition as its parent run sees it: what it told, whether it lives, what is left of it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 from uuid import UUID
 
 from prefect.client.schemas.objects import State
@@ -95,7 +94,7 @@ class SentPartition:
         """That works on it now, where one is known."""
         return "" if self.sign is None else self.sign.host
 
-    def why_lost(self, state: State[Any] | None, now: float) -> str | None:
+    def why_lost(self, state: State | None, now: float) -> str | None:
         """Why the attempt will not end by itself; None while it may.
 
         Args:

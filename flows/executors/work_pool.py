@@ -9,7 +9,6 @@ is restarted meanwhile costs nothing.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 from uuid import UUID
 
 from prefect import get_run_logger
@@ -37,7 +36,7 @@ POLL_SECONDS = 2.0
 END_SECONDS = 30.0  # for runs that are cancelled, until they are given up
 OTHERS_SECONDS = 60.0  # where all that took a partition refused it, until others must have come
 _PAGE = 100  # runs a question
-States = dict[UUID | None, State[Any]]
+States = dict[UUID | None, State]
 
 
 class OnWorkPool:
@@ -76,7 +75,7 @@ class OnWorkPool:
         for partition in self._partitions:
             self._send(partition)
         while waiting := [partition for partition in self._partitions if not partition.ended]:
-            progress.enter(self._phase(waiting))
+            progress.enter(phase(self._partitions, self._deployment.work_pool, self._refusals[-1:]))
             time.sleep(POLL_SECONDS)
             storage.require_held()
             for partition in waiting:
@@ -105,13 +104,6 @@ class OnWorkPool:
                 f"  {told}\n"
                 "The output must be reached by the same name from every host (docs/clusters.md)."
             )
-
-    def _phase(self, waiting: Sequence[SentPartition]) -> str:
-        hosts = {partition.sign.host for partition in waiting if partition.sign is not None}
-        if not hosts:
-            refused = f"; refused by {self._refusals[-1]}" if self._refusals else ""
-            return f"waiting for a worker of the work pool {self._deployment.work_pool}{refused}"
-        return f"sharding on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
 
     def _send(self, partition: SentPartition) -> None:
         """Have a worker take the partition, as a new attempt."""
@@ -197,7 +189,7 @@ class OnWorkPool:
             return content is not None and PartitionSign.model_validate_json(content).stopped
         return False
 
-    def _end(self, partitions: Sequence[SentPartition], state: State[None]) -> None:
+    def _end(self, partitions: Sequence[SentPartition], state: State) -> None:
         """Say of runs that have not ended that they have."""
         states = self._states(partitions)
         for partition in partitions:
@@ -205,7 +197,7 @@ class OnWorkPool:
             if now is not None and not now.is_final():
                 self._set(partition, state)
 
-    def _set(self, partition: SentPartition, state: State[None]) -> None:
+    def _set(self, partition: SentPartition, state: State) -> None:
         assert partition.flow_run is not None  # noqa: S101  (of runs that Prefect has)
         with asked_once():
             self._client.set_flow_run_state(partition.flow_run, state, force=True)
@@ -230,6 +222,18 @@ class OnWorkPool:
         self._end(begun, Crashed(message="The parent run is over, and no host tells of this one."))
         # Of a process that was killed Prefect hears nothing.
         self._end(stopped, Cancelled(message="Stopped with the parent run."))
+
+
+def phase(partitions: Sequence[SentPartition], work_pool: str, refusals: Sequence[str]) -> str:
+    """What a run on a work pool is doing, in words."""
+    waiting = [partition for partition in partitions if not partition.ended]
+    hosts = {partition.sign.host for partition in waiting if partition.sign is not None}
+    if hosts:
+        return f"sharding on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
+    if len(waiting) < len(partitions):
+        return f"sharding; {len(waiting)} of {len(partitions)} partitions wait for a host"
+    refused = "".join(f"; refused by {refusal}" for refusal in refusals)
+    return f"waiting for a worker of the work pool {work_pool}{refused}"
 
 
 def _waits(partition: SentPartition, states: States) -> bool:

@@ -1,7 +1,7 @@
 """Running such a flow in the process of a command, with its progress and its end told."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flows.console.consoles import err, out
 from flows.console.exit_codes import EXIT_FAILED, EXIT_TERMINATED
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run_making(
-    load: "Callable[[], Callable[[], State[Any]]]", listen: Callable[[], None]
+    load: "Callable[[], Callable[[], State]]", listen: Callable[[], None]
 ) -> "tuple[RunReport | None, bool]":
     """Run a flow; what was done, where anything was, and whether the output is whole now.
 

@@ -1,7 +1,5 @@
 """The flow `extend-dataset`: further source files in, the next generation of a dataset out."""
 
-from typing import Any
-
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -21,7 +19,7 @@ from tasks.core.extending.config import ExtendConfig
     persist_result=False,
     on_failure=[name_the_failure],
 )
-def extend_dataset(config: ExtendConfig, output: str | None = None) -> State[Any]:
+def extend_dataset(config: ExtendConfig, output: str | None = None) -> State:
     """Add source files to a published dataset as further parts, and publish its next generation.
 
     Run again after any stop: parts that are recorded are kept, the rest is done. Until the very end

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
@@ -78,7 +78,7 @@ class Making(Generic[Config, Plan]):
     clean: Callable[[Plan], None]
     publish: Callable[..., object]
 
-    def run(self, config: Config, output: str | None) -> State[Any]:
+    def run(self, config: Config, output: str | None) -> State:
         """Do all of it within a flow run; returns how that ended.
 
         Args:
@@ -87,7 +87,7 @@ class Making(Generic[Config, Plan]):
         """
         return run_body(config, output, self._make)
 
-    def _make(self, config: Config) -> State[Any]:
+    def _make(self, config: Config) -> State:
         """Plan, make, publish and report."""
         progress = watched()
         progress.run = str(flow_run.id)

@@ -1,7 +1,5 @@
 """The flows `copy-dataset` and `merge-datasets`: what is published, elsewhere or as one."""
 
-from typing import Any
-
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -39,7 +37,7 @@ MERGE = Making(
     persist_result=False,
     on_failure=[name_the_failure],
 )
-def copy_dataset(config: CopyConfig, output: str | None = None) -> State[Any]:
+def copy_dataset(config: CopyConfig, output: str | None = None) -> State:
     """Copy a published dataset or export, every byte compared with its hash on the way.
 
     Run again after any stop: what is there is kept, the rest is copied.
@@ -58,7 +56,7 @@ def copy_dataset(config: CopyConfig, output: str | None = None) -> State[Any]:
     persist_result=False,
     on_failure=[name_the_failure],
 )
-def merge_datasets(config: MergeConfig, output: str | None = None) -> State[Any]:
+def merge_datasets(config: MergeConfig, output: str | None = None) -> State:
     """Make one dataset of several, without tokenizing or compressing anything again.
 
     Args:

@@ -1,7 +1,5 @@
 """The flow `subset-dataset`: some documents of a published dataset, as one of their own."""
 
-from typing import Any
-
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -32,7 +30,7 @@ SUBSET = Making(
     persist_result=False,
     on_failure=[name_the_failure],
 )
-def subset_dataset(config: SubsetConfig, output: str | None = None) -> State[Any]:
+def subset_dataset(config: SubsetConfig, output: str | None = None) -> State:
     """Take some documents of a published dataset, with their ids and origins.
 
     Args:

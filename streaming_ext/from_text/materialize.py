@@ -6,7 +6,6 @@ A process of its own, since training needs no Prefect, and a user may have a pac
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.from_text.fingerprint import text_fingerprint
 from streaming_ext.from_text.text_cache import TextCache
 from streaming_ext.from_text.text_stream import TextStream
+from streaming_ext.own_module import own_module
 from streaming_ext.shards.opening import open_streams
 from streaming_ext.storage.local_paths import local_path
 from streaming_ext.streams import TokenStream
@@ -47,7 +47,7 @@ def materialize(stream: TextStream, cache: TextCache, output: str, *, workers: i
         config = Path(folder) / "shard.yaml"  # of which JSON is a part
         config.write_text(json.dumps(config_of(stream, cache, output, workers=workers)))
         ended = subprocess.run(
-            [sys.executable, "-P", "-m", "flows.cli", "shard", "--config", str(config), "--quiet"],
+            own_module("flows.cli", "shard", "--config", str(config), "--quiet"),
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
             env=_environment(),
         )  # fmt: skip

@@ -5,7 +5,6 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
@@ -119,7 +118,7 @@ class PartitionGuest(Guest):
                     with suppress(StorageError):  # the parent run sees it by the silence then
                         self._heartbeat.beat()
 
-    def refuse(self, refusal: CannotTakePartError) -> State[Any]:
+    def refuse(self, refusal: CannotTakePartError) -> State:
         """Have the parent run send the partition again, and keep from being given another one.
 
         A host that cannot work would take one partition after the other, faster than any that can.
@@ -127,7 +126,7 @@ class PartitionGuest(Guest):
         one run at a time takes no other.
         """
 
-        def refused() -> State[Any]:
+        def refused() -> State:
             return Failed(name=REFUSED, message=str(refusal))
 
         with asked_once(), get_client(sync_client=True) as client:

@@ -22,7 +22,7 @@ def retry_pauses(count: int) -> list[float]:
     return [pause * factor for pause in (1, 5, 20, 60)[:count]]
 
 
-def is_transient(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
+def is_transient(task: Any, task_run: TaskRun, state: State) -> bool:
     """Prefect's question whether to try again: only where that may help, never while stopping."""
     try:
         state.result()
@@ -34,7 +34,7 @@ def is_transient(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
 
 
 class _Settings(TypedDict):
-    retry_condition_fn: Callable[[Any, TaskRun, State[Any]], bool]
+    retry_condition_fn: Callable[[Any, TaskRun, State], bool]
     cache_policy: CachePolicy
     persist_result: bool
 

@@ -12,7 +12,7 @@ THEIRS = "raise SystemExit('this is not part of shardmill')\n"
 def test_a_run_in_a_folder_with_flows_and_tasks_of_the_users_own(
     embedded: CommandLine, dataset: Path, tmp_path: Path
 ) -> None:
-    """As files and as packages, for all processes of a run: of them the embedded API is one."""
+    """As files and as packages, which `PYTHONPATH` puts first, for all processes of a run."""
     for name in ("flows.py", "tasks/__init__.py", "streaming_ext.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(THEIRS)
@@ -21,7 +21,7 @@ def test_a_run_in_a_folder_with_flows_and_tasks_of_the_users_own(
             Path(sys.executable).with_name("shardmill"),
             *map(str, embedded.shard_arguments("out")),
         ],
-        env=embedded.env,
+        env={**embedded.env, "PYTHONPATH": "."},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -21,7 +21,7 @@ def fork_workers() -> None:
 
 
 class _ForkedWorker(subprocess.Popen[bytes]):
-    """`python -P -m MODULE ARGUMENTS...`, forked from this process's nursery."""
+    """A module of ours, forked from this process's nursery."""
 
     nursery: Nursery
 

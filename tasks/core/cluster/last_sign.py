@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from streaming_ext.own_module import own_module
 from tasks.core.storage import Storage, open_storage
 
 
@@ -19,7 +20,7 @@ from tasks.core.storage import Storage, open_storage
 def told_if_killed(storage: Storage, path: str) -> Iterator[None]:
     """Have the sign of life at `path` say that it was stopped, should this process be killed."""
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "tasks.core.cluster.last_sign", str(storage), path],
+        own_module("tasks.core.cluster.last_sign", str(storage), path),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

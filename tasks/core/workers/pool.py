@@ -5,7 +5,6 @@ import queue
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import IO, Any, Literal
 
 from streaming_ext import errors
 from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
+from streaming_ext.own_module import own_module
 from tasks.core.workers.jobs import PrepareJob
 from tasks.core.workers.messages import HELD, Failure, Job, JobProgress, R
 
@@ -44,13 +44,7 @@ class Worker:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in kill)
         self._jobs, jobs = socket.socketpair()
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "tasks.core.workers.worker",
-                *(["light"] if light else []),
-            ],
+            own_module("tasks.core.workers.worker", *(["light"] if light else [])),
             stdin=jobs.fileno(),
             stdout=subprocess.PIPE,
             stderr=self._stderr,

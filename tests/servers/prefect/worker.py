@@ -16,7 +16,7 @@ import psutil
 
 from tests.command_line import CommandLine, workers_of
 from tests.servers.prefect.server import ask
-from tests.warm import start_module
+from tests.warm import WARM, start_module
 from tests.warm.nursery import NURSERY
 
 ROOT = Path(__file__).parents[3]
@@ -35,11 +35,14 @@ class Cluster:
         api: URL of the server.
         env: of everything that runs.
         folder: for logs, and for each host's scratch.
+        warm: whether workers, and all that they start, are forks of a process that has imported
+            Prefect.
     """
 
     api: str
     env: Mapping[str, str]
     folder: Path
+    warm: bool = WARM
     hosts: dict[str, "subprocess.Popen[str]"] = field(default_factory=dict)
 
     def prefect(self, *arguments: str) -> str:
@@ -68,7 +71,11 @@ class Cluster:
         with (self.folder / f"{name}.log").open("ab") as log:
             if not prefix:
                 self.hosts[name] = start_module(
-                    "prefect", words, env, new_session=True, folder=scratch, log=log
+                    *("prefect", words, env),
+                    warm=self.warm,
+                    new_session=True,
+                    folder=scratch,
+                    log=log,
                 )
                 return
             self.hosts[name] = subprocess.Popen(
@@ -213,7 +220,12 @@ def _is_nursery(process: psutil.Process) -> bool:
 
 @contextmanager
 def cluster(
-    api: str, env: Mapping[str, str], folder: Path, *, hosts: Sequence[str] = ()
+    api: str,
+    env: Mapping[str, str],
+    folder: Path,
+    *,
+    hosts: Sequence[str] = (),
+    warm: bool = WARM,
 ) -> Iterator[Cluster]:
     """Make the work pools and the deployments on a server; all hosts end with the block.
 
@@ -222,6 +234,7 @@ def cluster(
         env: of everything that runs.
         folder: for logs, and for each host's scratch.
         hosts: to start at once.
+        warm: see `Cluster`.
     """
     made = Cluster(
         api,
@@ -232,6 +245,7 @@ def cluster(
             "PREFECT_LOGGING_LEVEL": os.environ.get("PREFECT_LOGGING_LEVEL", "INFO"),
         },
         folder,
+        warm,
     )
     for pool in (PARENTS, HOSTS):
         body = {"name": pool, "type": "process", "base_job_template": {}}
