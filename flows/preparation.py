@@ -96,7 +96,7 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
             source_bytes=sum(part.size for part in found.plan.parts),
             inherited=[] if lock is None else [lock],
         ) as executor:
-            plan = take_up(found, storage, sources)
+            plan = take_up(found, storage, sources, progress.enter)
             if plan.published:
                 yield Prepared(plan=plan, storage=storage, executor=None)
                 return

@@ -65,7 +65,7 @@ class Making(Generic[Config, Plan]):
         done: what has been done in the end, in a word.
         compare: what has to be done; nothing is written.
         prepare: removes what killed runs left on the output, which the run holds, and says there
-            what is being made.
+            what is being made; returns the plan, with what was damaged to be made again.
         let_be: removes what a run left that was killed when all but that was done.
         clean: removes the folder for work in progress.
         publish: makes the recorded parts one output.
@@ -73,7 +73,7 @@ class Making(Generic[Config, Plan]):
 
     done: str
     compare: Callable[[Config, Storage], Plan]
-    prepare: Callable[[Plan, Storage], None]
+    prepare: Callable[[Plan, Storage, Callable[[str], None]], Plan]
     let_be: Callable[[Plan, Storage], None]
     clean: Callable[[Plan], None]
     publish: Callable[..., object]
@@ -121,7 +121,7 @@ class Making(Generic[Config, Plan]):
                 self.let_be(plan, storage)
                 yield None
                 return
-            self.prepare(plan, storage)
+            plan = self.prepare(plan, storage, progress.enter)
             with workers_for(plan, config.workers, lock) as pool:
                 yield MadeRun(plan, storage, pool, progress)
 

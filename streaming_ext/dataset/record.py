@@ -10,7 +10,15 @@ from pydantic import Field, model_validator
 
 from streaming_ext.dataset.deduplicated.duplicates import duplicates_path
 from streaming_ext.dataset.layout import Split, documents_path, record_path
-from streaming_ext.dataset.schema import Brief, Count, FileRecord, Value, require_version, to_json
+from streaming_ext.dataset.schema import (
+    Brief,
+    Count,
+    FileRecord,
+    Sealed,
+    Value,
+    require_version,
+    to_json,
+)
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.filters.filters import FilterName
@@ -192,7 +200,7 @@ class PartCounts(LeftOut):
         return made_of_text(self.source.url, span, self.source.size, files=len(self.made_of))
 
 
-class PartRecord(PartCounts):
+class PartRecord(PartCounts, Sealed):
     """What became of a part's source files, and every file that was made of them.
 
     Attributes:

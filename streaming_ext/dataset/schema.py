@@ -19,6 +19,8 @@ from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.plain_faults import plain_faults
 
 FORMAT: Final = FormatVersion(1, 2)  # the newest that is read here
+_SEAL: Final = b',\n "xxh128": "'  # begins the last line of a sealed file, behind all other keys
+_END: Final = b"\n}\n"
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -62,6 +64,10 @@ class Brief(Value):
         )
 
 
+class Sealed(Value):
+    """A file that holds, in its last line, the hash of all its bytes before that line."""
+
+
 def require_version(value: Brief, *, newer: bool, newest: bool = False) -> None:
     """Have a file say the lowest version of the format that has all it uses.
 
@@ -89,7 +95,26 @@ class FileRecord(Value):
 def to_json(value: BaseModel) -> bytes:
     """The bytes of a record or manifest: keys sorted, one value a line, for `diff` to read well."""
     text = json.dumps(value.model_dump(mode="json"), sort_keys=True, indent=1, ensure_ascii=False)
-    return (text + "\n").encode()
+    data = f"{text}\n".encode()
+    return sealed(data) if isinstance(value, Sealed) else data
+
+
+def sealed(data: bytes) -> bytes:
+    """The bytes of a record, with the hash of themselves as its last line."""
+    body = data.removesuffix(_END)
+    return body + _SEAL + content_hash(body).encode() + b'"' + _END
+
+
+def _unsealed(data: bytes) -> bytes:
+    """The bytes of a record without its last line.
+
+    Raises:
+        CorruptDatasetError: that is not the hash of the other ones.
+    """
+    unsealed = data.rpartition(_SEAL)[0] + _END
+    if data != sealed(unsealed):
+        raise CorruptDatasetError("it was changed after it was written (its last line is its hash)")
+    return unsealed
 
 
 def from_json(model: type[Model], data: bytes, *, where: str) -> Model:
@@ -100,7 +125,7 @@ def from_json(model: type[Model], data: bytes, *, where: str) -> Model:
         CorruptDatasetError: it is damaged.
     """
     try:
-        return model.model_validate_json(data)
+        return model.model_validate_json(_unsealed(data) if issubclass(model, Sealed) else data)
     except ValidationError as error:
         reason = plain_faults(error)
     except (CorruptDatasetError, UsageError) as error:  # in our own words, while a value is made

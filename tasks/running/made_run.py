@@ -6,6 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from streaming_ext.errors import StoppedError
 from streaming_ext.text.parts.part import Part
+from tasks.core.outputs.taken_over import Resumable
 from tasks.core.planning.run_plan import PartsPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
@@ -14,7 +15,7 @@ from tasks.core.workers.contract import Workers
 from tasks.core.workers.messages import Job, JobProgress, MadePart
 
 
-class MadePlan(PartsPlan, Protocol):
+class MadePlan(PartsPlan, Resumable, Protocol):
     """What has to be done for such an output."""
 
     @property

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.reading import read_record
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.storage import LocalStorage
 from tasks.core.storage.placing import INCOMING
@@ -70,7 +70,7 @@ def test_every_document_is_there_with_all_its_tokens(
 
 
 def test_manifest_and_records_name_neither_times_nor_hosts(dataset: Path) -> None:
-    record = PartRecord.model_validate_json((dataset / "parts/00000.json").read_bytes())
+    record = read_record(LocalStorage(dataset), 0)
     assert record.spec.tokenizer.name == "small.tiktoken"
     (run,) = (dataset / "runs").glob("*.json")
     host = json.loads(run.read_text())["host"]

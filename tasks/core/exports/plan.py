@@ -1,8 +1,9 @@
 """What an export has to do: the parts of its dataset, and which of them the output holds."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from streaming_ext.dataset.layout import EXPORT, MANIFEST, SPLITS, Split
@@ -34,10 +35,12 @@ from tasks.core.exports.records import (
     record_path,
 )
 from tasks.core.moving.begun import require_no_foreign, require_not_older
+from tasks.core.outputs.taken_over import Finished, without_damaged
 from tasks.core.planning.plan import scratch_folder
 from tasks.core.planning.run_plan import StageName
 from tasks.core.planning.surroundings import require_outside
 from tasks.core.reading.opened import open_dataset, read_record
+from tasks.core.reading.records import read_all
 from tasks.core.storage import Storage, open_storage
 from tasks.core.storage.scratch import drop_scratch, take_scratch
 
@@ -102,6 +105,21 @@ class ExportPlan:
             places=self.places[number],
             totals=self.totals,
         )
+
+    def finished(self, output: Storage) -> Finished:
+        """What earlier runs wrote of the parts that are not to be done."""
+        done = set(range(len(self.parts))) - set(self.todo)
+        if not done:
+            return Finished(output, {})
+        keeper = self.keeper(output)
+        records = read_export_records(keeper)
+        return Finished(
+            keeper, {part: [piece.stretch for piece in records[part].pieces] for part in done}
+        )
+
+    def with_again(self, parts: frozenset[int]) -> "ExportPlan":
+        """The same, with some parts to be made again."""
+        return replace(self, todo=tuple(sorted({*self.todo, *parts})))
 
     def keeper(self, output: Storage) -> Storage:
         """Where the records of parts lie before the export is published."""
@@ -255,12 +273,7 @@ def read_export_records(storage: Storage) -> dict[int, ExportRecord]:
         CorruptDatasetError: one is damaged.
     """
     paths = [path for path in storage.list(FOLDER) if path != BEGUN]
-
-    def read(path: str) -> ExportRecord:
-        return from_json(ExportRecord, storage.read(path), where=f"{storage}/{path}")
-
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        return {record.part: record for record in threads.map(read, paths)}
+    return read_all(storage, paths, partial(from_json, ExportRecord))
 
 
 def all_sizes(storage: Storage) -> dict[str, int]:
@@ -291,11 +304,22 @@ def all_pieces(manifest: ExportManifest, records: Iterable[ExportRecord]) -> lis
     return [*manifest.pieces, *(piece for record in records for piece in record.pieces)]
 
 
-def prepare(plan: ExportPlan, output: Storage) -> None:
+def prepare(
+    plan: ExportPlan, output: Storage, tell: Callable[[str], None] = lambda words: None
+) -> ExportPlan:
     """Remove what killed runs left on its way, and say on the output what is being made.
 
     The caller holds the output.
+
+    Args:
+        plan: of what to do.
+        output: takes it.
+        tell: called with what is waited for.
+
+    Returns:
+        The plan, with what was damaged since it was finished to be made again.
     """
+    plan = without_damaged(plan, output, tell)
     output.remove_incoming()
     keep = plan.assembly if BEGUN in output.list(FOLDER) else None
     take_scratch(plan.scratch, keep=[] if keep is None else [keep])
@@ -306,6 +330,7 @@ def prepare(plan: ExportPlan, output: Storage) -> None:
     for path in map(record_path, plan.todo):
         if path in recorded:
             keeper.remove(path)
+    return plan
 
 
 def let_be(plan: ExportPlan, output: Storage) -> None:

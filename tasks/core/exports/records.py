@@ -6,10 +6,11 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from streaming_ext.dataset.layout import EXPORT, Split
-from streaming_ext.dataset.schema import Count, FileRecord, Hash, Value, from_json
+from streaming_ext.dataset.schema import Count, FileRecord, Hash, Sealed, Value, from_json
 from streaming_ext.dataset.spec import TokenizerIdentity
 from streaming_ext.errors import ConfigMismatchError, NotADatasetError
 from tasks.core.exports.contract import ExportOptions, Extent, Made
+from tasks.core.outputs.taken_over import Stretch
 
 FOLDER = "export"
 BEGUN = f"{FOLDER}/begun.json"  # gone when the export is whole
@@ -38,6 +39,11 @@ class Piece(Value):
     start: Count = 0
     size: Count
     xxh128: Hash
+
+    @property
+    def stretch(self) -> Stretch:
+        """The same, for what compares them with the hash."""
+        return Stretch(self.path, self.start, self.size, self.xxh128)
 
 
 class ExportIdentity(Value):
@@ -81,7 +87,7 @@ def _flat(identity: ExportIdentity) -> dict[str, object]:
     }
 
 
-class ExportRecord(Value):
+class ExportRecord(Sealed):
     """What one part of the dataset became."""
 
     format: Literal[1] = 1

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import xxhash
-
 from streaming_ext.dataset.layout import EXPORT, RUNS_FOLDER, SPLITS, Split
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.schema import from_json
@@ -37,12 +35,11 @@ from tasks.core.exports.records import (
     read_export,
     record_path,
 )
+from tasks.core.outputs.taken_over import wrong_bytes
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
 from tasks.core.reading.opened import open_dataset
 from tasks.core.storage import Storage, open_storage
 from tasks.core.verify.findings import Finding
-
-_BLOCK = 2**25  # bytes read at once
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,23 +174,11 @@ def _wrong_files(
 
 
 def _wrong_bytes(storage: Storage, piece: Piece) -> list[Finding]:
-    digest, end = xxhash.xxh3_128(), piece.start + piece.size
     try:
-        for start in range(piece.start, end, _BLOCK):
-            digest.update(storage.read_range(piece.path, start, min(start + _BLOCK, end)))
-    except FileNotFoundError:
-        return [Finding(file=piece.path, problem="missing")]
+        problem = wrong_bytes(storage, piece.stretch)
     except StorageError as error:
-        return [Finding(file=piece.path, problem=str(error))]
-    if (found := digest.hexdigest()) == piece.xxh128:
-        return []
-    return [
-        Finding(
-            file=piece.path,
-            problem=f"bytes {piece.start} to {end} have the content hash {found}, expected "
-            f"{piece.xxh128}",
-        )
-    ]
+        problem = str(error)
+    return [Finding(file=piece.path, problem=problem)] if problem else []
 
 
 def _open_dataset(

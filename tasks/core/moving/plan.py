@@ -1,6 +1,6 @@
 """What a copy or a merge has to do: files that go together, and which of them are there."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from tasks.core.moving.contents import (
 from tasks.core.moving.job import MoveJob, Text, Unit
 from tasks.core.moving.merging import merged
 from tasks.core.moving.move import move_unit
+from tasks.core.outputs.taken_over import Finished, Stretch, without_damaged
 from tasks.core.planning.plan import scratch_folder
 from tasks.core.planning.run_plan import StageName
 from tasks.core.planning.surroundings import require_outside
@@ -43,6 +44,7 @@ class MovePlan:
         todo: units of which a file is not there yet.
         published: the output holds all of it.
         read: see `MoveJob`.
+        damaged: units that lay there damaged: each byte of them is read, whatever `read` says.
         adopted: all of it lies where the output does, on disks or in stores of one kind.
     """
 
@@ -55,6 +57,7 @@ class MovePlan:
     scratch: Path
     read: bool
     adopted: bool = False
+    damaged: frozenset[int] = frozenset()
 
     def part(self, number: int) -> Part:
         """What stands for a unit where people look at the run."""
@@ -71,8 +74,29 @@ class MovePlan:
             unit=self.contents.units[number],
             output=str(output),
             scratch=str(self.scratch / f"{number:05}"),
-            read=self.read,
+            read=self.read or number in self.damaged,
         )
+
+    def finished(self, output: Storage) -> Finished:
+        """What lies on the output of the units that are not to be done."""
+        done = set(range(len(self.parts))) - set(self.todo)
+        return Finished(
+            output, {number: _stretches(self.contents.units[number]) for number in done}
+        )
+
+    def with_again(self, parts: frozenset[int]) -> "MovePlan":
+        """The same, with some units to be put there again."""
+        return replace(self, todo=tuple(sorted({*self.todo, *parts})), damaged=parts)
+
+
+def _stretches(unit: Unit) -> Iterator[Stretch]:
+    """All bytes of a unit, as they lie on the output."""
+    for move in unit.moves:
+        start = 0
+        for block in move.blocks:
+            yield Stretch(move.to, start, block.size, block.xxh128)
+            start += block.size
+    yield from (Stretch.of(text.file) for text in unit.texts)
 
 
 def plan_copy(config: CopyConfig, output: Storage) -> MovePlan:
@@ -205,12 +229,24 @@ def _lost(unit: Unit, sizes: Mapping[str, int]) -> list[str]:
     return [path for path, size in unit.sizes.items() if sizes.get(path) != size]
 
 
-def prepare(plan: MovePlan, output: Storage) -> None:
+def prepare(
+    plan: MovePlan, output: Storage, tell: Callable[[str], None] = lambda words: None
+) -> MovePlan:
     """Remove what killed runs left on its way, and say on the output what is being put there.
 
     The caller holds the output.
+
+    Args:
+        plan: of what to do.
+        output: takes it.
+        tell: called with what is waited for.
+
+    Returns:
+        The plan, with what was damaged since it was finished to be put there again.
     """
+    plan = without_damaged(plan, output, tell)
     begin(plan, output, _mark(plan))
+    return plan
 
 
 def publish(

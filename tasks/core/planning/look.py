@@ -1,5 +1,6 @@
 """Looking at the output before it is taken, so that what is refused stays as it is."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from streaming_ext.dataset.hashing import content_hash
@@ -54,10 +55,21 @@ def look(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, ...])
     return Look(plan=plan, tokenizer=tokenizer, seen=seen)
 
 
-def take_up(found: Look, storage: Storage, sources: tuple[SourceFile, ...]) -> RunPlan:
+def take_up(
+    found: Look,
+    storage: Storage,
+    sources: tuple[SourceFile, ...],
+    tell: Callable[[str], None] = lambda words: None,
+) -> RunPlan:
     """The plan, after another look where the output changed since, and a scratch folder for it.
 
     The caller holds the output (`Storage.exclusive`).
+
+    Args:
+        found: what `look` saw before.
+        storage: the output.
+        sources: of the run.
+        tell: called with what is waited for.
 
     Raises:
         ShardmillError: as `look`.
@@ -65,11 +77,11 @@ def take_up(found: Look, storage: Storage, sources: tuple[SourceFile, ...]) -> R
     """
     if _there(storage, found.plan.config) != found.seen:  # by a run that ended meanwhile
         found = look(found.plan.config, storage, sources)
-    if found.plan.stage == "scatter" and not found.plan.published:
+    if found.plan.published:
+        return found.plan
+    if found.plan.stage == "scatter":
         require_room(found.plan, storage)
-    if not found.plan.published:
-        prepare(found.plan, storage, found.tokenizer)
-    return found.plan
+    return prepare(found.plan, storage, found.tokenizer, tell)
 
 
 def _there(storage: Storage, config: ShardConfig) -> _There:

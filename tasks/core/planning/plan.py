@@ -1,7 +1,7 @@
 """What a run has to do: its sources, its tokenizer, and which parts the output holds already."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from tasks.core.config import ShardConfig
 from tasks.core.extending.begun import begin, remove_unrecorded
 from tasks.core.extending.config import ExtendRunConfig
 from tasks.core.extending.plan import plan_extension
+from tasks.core.outputs.taken_over import without_damaged
 from tasks.core.outputs.whole import beside_parts, files_of_part, lost_files
 from tasks.core.planning.node_shares import own_share, require_same_share
 from tasks.core.planning.parts import parts_of
@@ -87,9 +88,7 @@ def make_plan(config: ShardConfig, storage: Storage, sources: tuple[SourceFile, 
         TokenizerError: the tokenizer cannot be had.
     """
     plan, tokenizer = compare_with_output(config, storage, sources)
-    if not plan.published:
-        prepare(plan, storage, tokenizer)
-    return plan
+    return plan if plan.published else prepare(plan, storage, tokenizer)
 
 
 def compare_with_output(
@@ -135,9 +134,18 @@ def compare_with_output(
     return plan, tokenizer
 
 
-def prepare(plan: RunPlan, storage: Storage, tokenizer: Tokenizer) -> None:
-    """Remove what killed runs left, and put the tokenizer where all workers load it from."""
+def prepare(
+    plan: RunPlan,
+    storage: Storage,
+    tokenizer: Tokenizer,
+    tell: Callable[[str], None] = lambda words: None,
+) -> RunPlan:
+    """Remove what killed runs left, and put the tokenizer where all workers load it from.
+
+    Returns the plan, with the parts to be made again that were damaged since they were finished.
+    """
     storage.remove_incoming()
+    plan = without_damaged(plan, storage, tell)
     recorded = set(range(len(plan.parts))) - set(plan.todo)
     if plan.parent is not None:
         begin(storage, plan.parent)
@@ -152,6 +160,7 @@ def prepare(plan: RunPlan, storage: Storage, tokenizer: Tokenizer) -> None:
         save_tokenizer(tokenizer, plan.tokenizer_folder, engine=plan.config.engine)
     except OSError as error:
         raise ScratchError(f"Cannot write to scratch {plan.scratch}: {error.strerror}.") from error
+    return plan
 
 
 def _empty_scratch(plan: RunPlan) -> None:

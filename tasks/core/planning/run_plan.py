@@ -1,7 +1,7 @@
 """The plan of a run: all that it needs to know before its first job."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -11,8 +11,11 @@ from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.parts.part import Part
 from tasks.core.config import ShardConfig
+from tasks.core.outputs.taken_over import Finished, Stretch
+from tasks.core.reading.records import read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.shuffle.gathering import Gathering
+from tasks.core.storage import Storage
 
 _DOWNLOADS = "sources"
 
@@ -111,6 +114,25 @@ class RunPlan:
     def part(self, number: int) -> Part:
         """A part and what it is made of."""
         return self.parts[number]
+
+    def finished(self, output: Storage) -> Finished:
+        """What earlier runs wrote of the parts that are not to be done.
+
+        What the first of two stages leaves is compared with its hashes where the second one reads
+        it, and what the second one made before, in `arrange`.
+        """
+        made = range(self.first_part, len(self.parts)) if self.is_one_stage else ()
+        done = set(made) - set(self.todo)
+        records = read_records(output, done)
+        return Finished(output, {part: map(Stretch.of, records[part].files()) for part in done})
+
+    def with_again(self, parts: frozenset[int]) -> "RunPlan":
+        """The same, with some parts to be made again."""
+        return replace(
+            self,
+            todo=tuple(sorted({*self.todo, *parts})),
+            earlier=tuple(counts for counts in self.earlier if counts.part not in parts),
+        )
 
     def part_scratch(self, part: int) -> Path:
         """The folder for a part's work in progress."""

@@ -2,15 +2,27 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from streaming_ext.dataset.layout import PARTS_FOLDER, record_path
 from streaming_ext.dataset.reading import record_of
-from streaming_ext.dataset.record import PartCounts, PartRecord
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.errors import CorruptDatasetError
 from tasks.core.storage import Storage
 
 _IO_THREADS = 8
-Record = TypeVar("Record", bound=PartCounts)
+
+
+class HasPart(Protocol):
+    """A record of any kind."""
+
+    @property
+    def part(self) -> int:
+        """Its number."""
+        ...
+
+
+Record = TypeVar("Record", bound=HasPart)
 
 
 def read_records(storage: Storage, parts: Iterable[int] | None = None) -> dict[int, PartRecord]:
@@ -43,7 +55,12 @@ def read_all(
     """
 
     def read(path: str) -> Record:
-        return record_of(storage.read(path), where=f"{storage}/{path}")
+        try:
+            return record_of(storage.read(path), where=f"{storage}/{path}")
+        except CorruptDatasetError as error:
+            raise CorruptDatasetError(
+                f"{error}. If nothing is published yet, remove it to have its part made again."
+            ) from error
 
     with ThreadPoolExecutor(_IO_THREADS) as threads:
         return {record.part: record for record in threads.map(read, paths)}

@@ -34,6 +34,7 @@ from tasks.core.deduplicate.compare import put_comparison
 from tasks.core.deduplicate.older import OlderTexts
 from tasks.core.extending.begun import remove_unrecorded
 from tasks.core.extending.older_sources import joined_table, older_sources, with_older
+from tasks.core.outputs.taken_over import Finished, Stretch, damaged_parts
 from tasks.core.outputs.whole import files_of_part, lost_files
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reading.records import read_all, read_records
@@ -256,7 +257,7 @@ def _recorded(
             return record.source == gathering.source
         return record.made_of == runs[record.part].made_of
 
-    return {
+    done = {
         part: record
         for part, record in read_records(storage).items()
         if plan.first_part <= part < len(parts)
@@ -264,6 +265,10 @@ def _recorded(
         and not record.spec.differences(plan.spec)
         and not lost_files(sizes, record.files())
     }
+    damaged = damaged_parts(Finished(storage, {
+        part: map(Stretch.of, record.files()) for part, record in done.items()
+    }))  # fmt: skip
+    return {part: record for part, record in done.items() if part not in damaged}
 
 
 def _remove_others(storage: Storage, done: Iterable[int], gathering: Gathering) -> None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import SHUFFLE_FOLDER
 from streaming_ext.dataset.record import PartCounts
-from streaming_ext.dataset.schema import Count, FileRecord, Value, from_json
+from streaming_ext.dataset.schema import Count, FileRecord, Sealed, Value, from_json
 from streaming_ext.errors import CorruptDatasetError
 
 INDEX_PATH = f"{SHUFFLE_FOLDER}/index.npz"
@@ -87,7 +87,7 @@ def heard(text: str, dtype: str) -> npt.NDArray[Any]:
     return np.frombuffer(base64.b64decode(text), dtype)
 
 
-class RunRecord(PartCounts):
+class RunRecord(PartCounts, Sealed):
     """What became of a part's source files in the first stage, and its runs.
 
     Attributes:

@@ -1,6 +1,6 @@
 """What a subset has to do: which documents, in which parts, and which parts are there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.moving.begun import begin, is_begun, require_not_older
 from tasks.core.moving.contents import records_of
+from tasks.core.outputs.taken_over import Finished, Stretch, without_damaged
 from tasks.core.outputs.whole import lost_files
 from tasks.core.planning.plan import scratch_folder
 from tasks.core.planning.run_plan import StageName
@@ -74,6 +75,16 @@ class SubsetPlan:
     def bytes_in_hand(self) -> int:
         """Of the shards of all parts that are to be done."""
         return sum(self.parts[number].size for number in self.todo)
+
+    def finished(self, output: Storage) -> Finished:
+        """What earlier runs wrote of the parts that are not to be done."""
+        done = set(range(len(self.parts))) - set(self.todo)
+        records = read_records(output, done)
+        return Finished(output, {part: map(Stretch.of, records[part].files()) for part in done})
+
+    def with_again(self, parts: frozenset[int]) -> "SubsetPlan":
+        """The same, with some parts to be made again."""
+        return replace(self, todo=tuple(sorted({*self.todo, *parts})))
 
     def job(self, number: int, output: Storage) -> SubsetJob:
         """What a worker is to do for a part."""
@@ -297,11 +308,23 @@ def _missing(plan: SubsetPlan, output: Storage) -> tuple[int, ...]:
     return tuple(number for number in range(len(plan.parts)) if number not in done)
 
 
-def prepare(plan: SubsetPlan, output: Storage) -> None:
+def prepare(
+    plan: SubsetPlan, output: Storage, tell: Callable[[str], None] = lambda words: None
+) -> SubsetPlan:
     """Remove what killed runs left on its way, and say on the output what is being made.
 
     The caller holds the output.
+
+    Args:
+        plan: of what to do.
+        output: takes it.
+        tell: called with what is waited for.
+
+    Returns:
+        The plan, with what was damaged since it was finished to be made again.
     """
+    plan = without_damaged(plan, output, tell)
     begin(plan, output, _mark(plan))
     for number in plan.todo:  # of what is made again nothing says that it is whole
         output.remove(record_path(number))
+    return plan

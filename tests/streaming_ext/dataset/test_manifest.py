@@ -1,6 +1,5 @@
 """Records and manifests: the same bytes back, and nothing in them that does not add up."""
 
-import copy
 import json
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +10,10 @@ from pydantic import BaseModel
 from streaming_ext.dataset.manifest import Manifest, SplitSummary
 from streaming_ext.dataset.reading import manifest_of, record_of
 from streaming_ext.dataset.record import PartRecord, SourceIdentity, SplitPart
-from streaming_ext.dataset.schema import FileRecord, from_json, to_json
+from streaming_ext.dataset.schema import FileRecord, from_json, sealed, to_json
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.dataset.spec import DatasetSpec, ImportedIds, SubsetRule, TokenizerIdentity
-from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, DatasetError
 from streaming_ext.text.filters.filters import Filters
 
 SPEC = DatasetSpec(
@@ -223,11 +222,14 @@ class TestDifferences:
 
 
 def changed(value: BaseModel, change: Callable[[dict[str, Any]], object]) -> bytes:
-    read = copy.deepcopy(json.loads(to_json(value)))
+    """Other values, in a record with the hash of itself that they have."""
+    read = json.loads(to_json(value))
+    is_sealed = read.pop("xxh128", None) is not None
     before = json.dumps(read)
     change(read)
     assert json.dumps(read) != before
-    return json.dumps(read).encode()
+    data = json.dumps(read, indent=1).encode() + b"\n"
+    return sealed(data) if is_sealed else data
 
 
 def first_shard(record: dict[str, Any]) -> dict[str, Any]:
@@ -280,6 +282,17 @@ def test_a_record_that_lies_is_refused(
     assert str(caught.value).startswith("out/parts/00007.json is no valid part record")
     for words in ("pydantic", "https:", "Input should", "validation error", "\n"):
         assert words not in str(caught.value)
+
+
+def test_a_record_of_which_a_bit_is_flipped_is_refused() -> None:
+    data = to_json(RECORD)
+    assert from_json(PartRecord, data, where="x") == RECORD
+    for byte in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[byte] ^= 1 << bit
+            with pytest.raises(DatasetError):
+                from_json(PartRecord, bytes(flipped), where="x")
 
 
 @pytest.mark.parametrize(

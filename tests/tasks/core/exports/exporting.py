@@ -49,7 +49,7 @@ def planned(dataset: Path | str, output: Path | str, name: str, **options: Any) 
     plan = compare_with_output(config, storage)
     if not plan.published:
         storage.create()
-        prepare(plan, storage)
+        plan = prepare(plan, storage)
     return plan
 
 

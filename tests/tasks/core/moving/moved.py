@@ -28,12 +28,12 @@ def merged(datasets: Iterable[Place], output: Place, *, repeats: bool = False) -
     return plan
 
 
-def begin(plan: MovePlan, units: Iterable[int]) -> None:
-    """Do some units, as a run does that is killed then."""
+def begin(plan: MovePlan, units: Iterable[int] | None = None) -> None:
+    """Do some units, as a run does that is killed then; all that are missing unless given."""
     output = open_storage(plan.config.output)
     output.create()
-    prepare(plan, output)
-    for number in units:
+    plan = prepare(plan, output)
+    for number in reversed(plan.todo) if units is None else units:
         job = plan.job(number, output)
         move_unit(job.unit, output, Path(job.scratch), read=job.read)
 
@@ -42,7 +42,7 @@ def finish(plan: MovePlan) -> None:
     """Do all that is missing, in an order of its own, and publish."""
     if plan.published:
         return
-    begin(plan, reversed(plan.todo))
+    begin(plan)
     output = open_storage(plan.config.output)
     publish(plan, output)
     output.close()

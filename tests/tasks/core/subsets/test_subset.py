@@ -49,7 +49,7 @@ def begun(dataset: Path, output: Path, parts: slice = slice(None), **asked: Any)
     if plan.published:
         return plan
     storage.create()
-    prepare(plan, storage)
+    plan = prepare(plan, storage)
     memories: Memories = {}
     for number in reversed(plan.todo[parts]):
         job = plan.job(number, storage)

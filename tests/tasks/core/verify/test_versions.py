@@ -1,4 +1,4 @@
-"""What an older shardmill published is sound; what a newer one did is told to be newer."""
+"""What a newer shardmill published is told to be newer."""
 
 import json
 import shutil
@@ -11,12 +11,6 @@ from tasks.core.storage import open_storage
 from tasks.core.verify.verify import verify
 
 FIXTURE = Path(__file__).parents[3] / "fixtures/dataset-0.1"
-
-
-def test_a_dataset_of_version_0_1_is_sound() -> None:
-    report = verify(open_storage(str(FIXTURE)), workers=2)
-    assert report.findings == ()
-    assert report.checked.tokens > 20_000
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "parts/00000.json"])

@@ -1,0 +1,159 @@
+"""One bit of what a killed run left is flipped: the next run makes that part again, or refuses."""
+
+import shutil
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.dataset.layout import EXPORT, MANIFEST
+from streaming_ext.errors import CorruptDatasetError
+from tests.tasks.core import build_dataset
+from tests.tasks.core.exports import exporting
+from tests.tasks.core.exports.exporting import content
+from tests.tasks.core.extending import extended
+from tests.tasks.core.moving import moved
+from tests.tasks.core.subsets import test_subset
+from tests.tasks.core.verify.damage import flip
+
+SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}
+COPIES = {"deduplicate": "exact"}
+STAGES = {"shard": {}, "shuffled": SHUFFLE, "deduplicated": COPIES, "both": SHUFFLE | COPIES}
+Run = Callable[[Path], object]
+
+
+class KilledError(Exception):
+    """Where a run is killed."""
+
+
+@pytest.fixture
+def runs(first: Path, second: Path, rank_path: Path, tmp_path: Path) -> dict[str, Run]:
+    """Each kind of run, to its end, by its name."""
+
+    def shard(output: Path, stages: str) -> Path:
+        sources, options = first.parent / "sources", STAGES[stages]
+        return build_dataset.build_from(sources, output, tokenizer=str(rank_path), **options)
+
+    def extend(output: Path, stages: str) -> None:
+        if not output.exists():
+            shutil.copytree(old(stages), output)
+        extended.extended(output, second.parent / "sources")
+
+    def old(stages: str) -> Path:
+        made = tmp_path / "old"
+        return made if made.exists() else shard(made, stages)
+
+    def copy_export(output: Path) -> None:
+        original = tmp_path / "export"
+        if not original.exists():
+            exporting.exported(first, original, "megatron")
+        moved.copied(original, output)
+
+    return {
+        "shard": lambda output: shard(output, "shard"),
+        "shuffled": lambda output: shard(output, "shuffled"),
+        "deduplicated": lambda output: shard(output, "deduplicated"),
+        "extend": lambda output: extend(output, "shard"),
+        "extend both": lambda output: extend(output, "both"),
+        "shared files": lambda output: exporting.exported(first, output, "megatron"),
+        "own files": lambda output: exporting.exported(first, output, "parquet"),
+        "copy": lambda output: moved.copied(first, output),
+        "copy of an export": copy_export,
+        "merge": lambda output: moved.merged([first, second], output),
+        "subset": lambda output: test_subset.subset(first, output, documents=30, seed=5),
+    }
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run, Path, str], None]:
+    """Has a run end where it is about to do something."""
+
+    def kill(*_: object, **__: object) -> None:
+        raise KilledError
+
+    def make(run: Run, output: Path, at: str) -> None:
+        with monkeypatch.context() as patch:
+            for module in (build_dataset, exporting, moved, test_subset, extended):
+                patch.setattr(module, at, kill, raising=False)
+            with pytest.raises(KilledError):
+                run(output)
+
+    return make
+
+
+def made(root: Path) -> dict[str, bytes]:
+    """What two runs must have alike, of a published output."""
+    found = content(root)
+    assert MANIFEST in found or EXPORT in found
+    return {path: data for path, data in found.items() if not path.startswith("runs/")}
+
+
+def kinds_of_files(half: Path, old: Collection[str]) -> list[str]:
+    """One file of each kind that a killed run left for the next one, of the last part of it.
+
+    Args:
+        half: holds the output and the scratch folder.
+        old: files of the dataset that is extended.
+    """
+    files = {}
+    for folder in (half / "out", *half.glob(".out.scratch/assembly")):
+        for path, data in content(folder).items():
+            top, *below = path.split("/")
+            if not data or not below or path in old or top in {"runs", "tokenizer"}:
+                continue
+            if path != "export/begun.json":
+                files[top, Path(path).suffix] = (folder / path).relative_to(half).as_posix()
+    return list(files.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "refused"),
+    [
+        ("shard", "publish", {"parts"}),
+        ("shuffled", "arrange", {"shuffle"}),
+        ("shuffled", "publish", {"parts", "shuffle"}),
+        ("deduplicated", "arrange", {"shuffle"}),
+        ("deduplicated", "publish", {"parts", "shuffle"}),
+        ("extend", "publish_extension", {"parts"}),
+        ("extend both", "publish_extension", {"parts", "shuffle"}),
+        ("shared files", "publish", {"export"}),
+        ("own files", "publish", {"export"}),
+        ("copy", "publish", ()),
+        ("copy of an export", "publish", ()),
+        ("merge", "publish", ()),
+        ("subset", "publish", {"parts"}),
+    ],
+)
+def test_a_flip_in_each_kind_of_file(
+    runs: dict[str, Run],
+    killed: Callable[[Run, Path, str], None],
+    kind: str,
+    at: str,
+    refused: Collection[str],
+    tmp_path: Path,
+) -> None:
+    """Each run was killed behind the last part, of the first stage or of all."""
+    run, half = runs[kind], tmp_path / "half"
+    run(tmp_path / "whole")
+    whole = made(tmp_path / "whole")
+    half.mkdir()
+    killed(run, half / "out", at)
+    old = content(tmp_path / "old") if kind.startswith("extend") else {}
+    files = kinds_of_files(half, old)
+    assert {path.split("/")[-2] for path in files} >= {*refused}
+    for path in files:
+        again = Path(shutil.copytree(half, tmp_path / path.replace("/", "-")))
+        flip(again / path)
+        try:
+            run(again / "out")
+        except CorruptDatasetError as error:
+            said = str(error)
+        else:
+            assert made(again / "out") == whole, path
+            continue
+        assert path.split("/")[-2] in refused, said
+        assert f"{again / path} is" in said
+        assert "emove" in said  # what to do
+        assert "\n" not in said
+        left = content(again / "out")
+        assert (left.get(MANIFEST), left.get(EXPORT)) == (old.get(MANIFEST), None)
