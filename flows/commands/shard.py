@@ -143,7 +143,7 @@ def _run(
 
     _, wrong = look_into_sources(config)  # a slip of the pen is told before Prefect is loaded
     if wrong:
-        err.print(f"{counted(len(wrong), 'file')} will fail, the others are done:")
+        err.print(f"{counted(len(wrong), 'file')} may hold no such text:")
         for words in shortened(wrong):
             err.print(f"  {visible(words)}", markup=False, soft_wrap=True)
     ahead = config.executor == "here" and not config.light

@@ -26,7 +26,7 @@ def find_column(schema: pa.Schema, column: str, *, where: str) -> Path:
     kind = kind_at(schema, path)
     if kind is None:
         raise _missing(schema, f"has no column {column!r}", where)
-    if not is_text(kind):
+    if not (is_text(kind) or pa.types.is_null(kind)):
         texts = [name for name, kind in _leaves(schema) if is_text(kind)]
         raise UsageError(
             f"{where}: column {column!r} is of type {kind}, expected string. "
@@ -42,6 +42,22 @@ def find_columns(schema: pa.Schema, columns: Sequence[str], *, where: str) -> li
         UsageError: see `find_column`.
     """
     return [find_column(schema, column, where=where) for column in columns]
+
+
+def check_schema(schema: pa.Schema, options: ReadOptions, *, where: str) -> None:
+    """Look for all that is read of a file, before any work.
+
+    A column of type null holds no value in this file and reads as such, but a source without any
+    text is refused.
+
+    Raises:
+        UsageError: a column is missing or holds something else, or no column can hold a text.
+    """
+    paths = find_columns(schema, options.columns, where=where)
+    find_compared(schema, options.compared, where=where)
+    if all(pa.types.is_null(kind_at(schema, path)) for path in paths):
+        names = " and ".join(map(repr, options.columns))
+        raise UsageError(f"{where} holds no text: every row of {names} is null.")
 
 
 def find_compared(schema: pa.Schema, compared: Mapping[str, Kind], *, where: str) -> list[Path]:

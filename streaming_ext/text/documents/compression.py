@@ -17,8 +17,8 @@ CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz
 _WRITTEN_AS_ONE = {".tgz": "gzip"}  # `.tar.gz`
 _REQUEST_BYTES = 2**20  # of a file that is not here
 _PACKED_BYTES = 2**17  # that are taken from a file at once
-_LARGEST_GROWTH = 1000  # bytes for a byte of file: text gives 2 to 10
-_ALWAYS_ALLOWED_BYTES = 2**30
+_LARGEST_GROWTH = 200  # bytes for a byte of file: text gives 2 to 10, logs 50
+_ALWAYS_ALLOWED_BYTES = 2**28  # a text of the largest size, however well it packs
 
 
 Item = TypeVar("Item")

@@ -39,6 +39,11 @@ def has_known_suffix(name: str) -> bool:
     return any(one.is_in_folder(name) for one in FORMATS)
 
 
+def must_be_named(name: str) -> bool:
+    """Whether a file has the name of a format that folders hold for other reasons too."""
+    return not has_known_suffix(name) and any(name.endswith(one.suffixes) for one in FORMATS)
+
+
 def known_suffixes() -> str:
     """The names that are looked for in folders, for people; packed ones left out."""
     plain = [s for one in FORMATS for s in one.suffixes if s.count(".") == 1]

@@ -148,7 +148,7 @@ class Condition:
                 [self._compared(left, how, right, column_of) for left, how, right in pairs],
             )
         if (column := self._column(node)) is not None:
-            return column_of(column)
+            return column_of(column).cast(pa.bool_())  # it may be of type null
         raise self._refused(f"{ast.unparse(node)!r} is no comparison")
 
     def _compared(
@@ -252,7 +252,9 @@ def fits(kind: Kind, column: pa.DataType) -> bool:
         return fits(kind, column.value_type)
     if kind == "value":
         stored: tuple[Kind, ...] = ("text", "number", "boolean")
-        return types.is_null(column) or any(fits(each, column) for each in stored)
+        return any(fits(each, column) for each in stored)
+    if types.is_null(column):  # no row of the file has a value
+        return True
     known: dict[Kind, Any] = {
         "text": is_text(column),
         "number": types.is_integer(column) or types.is_floating(column),

@@ -3,6 +3,7 @@
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,12 @@ from pathlib import Path
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
 from streaming_ext.storage.local_paths import is_utf8
-from streaming_ext.text.documents.formats import has_known_suffix, known_suffixes
+from streaming_ext.text.documents.formats import (
+    format_of,
+    has_known_suffix,
+    known_suffixes,
+    must_be_named,
+)
 from streaming_ext.text.sources.local import match_local, why_nothing
 from streaming_ext.text.sources.patterns import Takes
 from streaming_ext.text.sources.source_file import SourceFile
@@ -58,6 +64,8 @@ def list_sources(
             used_config = True
         else:
             matches, reason = _match(pattern, takes)
+            if not matches:
+                reason += _to_be_named(pattern)
         if not matches:
             raise UsageError(f"{pattern}: {reason}")
         for source in (others := [match for match in matches if not without(match)]):
@@ -122,6 +130,16 @@ def _is_repository(pattern: str, hub_config: str | None) -> bool:
     if not _REPOSITORY.fullmatch(pattern) or pattern.startswith("."):
         return False
     return hub_config is not None or not Path(pattern.partition("/")[0]).exists()
+
+
+def _to_be_named(pattern: str) -> str:
+    """What a folder without a source holds that must be named to be one."""
+    found = Counter(format_of(source.name) for source in _match(pattern, must_be_named)[0])
+    return "".join(
+        f" It holds {count} {one.suffixes[0]} file{'s' if count > 1 else ''}: pass --format "
+        f"{one.name}, or name what is to be read."
+        for one, count in found.items()
+    )
 
 
 def _match(pattern: str, takes: Takes) -> tuple[list[SourceFile], str]:

@@ -19,6 +19,7 @@ from streaming_ext.text.documents.arrow.messages import (
 )
 from streaming_ext.text.documents.columns import Path as ColumnPath
 from streaming_ext.text.documents.columns import (
+    check_schema,
     column_at,
     compared_at,
     find_columns,
@@ -99,8 +100,7 @@ class ArrowFormat(SourceFormat):
             schema = _open(raw).schema
         except _FAULTS as error:
             raise _damaged(file.name, 0, error) from error
-        find_columns(schema, options.columns, where=file.name)
-        find_compared(schema, options.compared, where=file.name)
+        check_schema(schema, options, where=file.name)
         return FileLook(blocks=(Block(None, file.size),), plain=False)
 
     def read_blocks(

@@ -23,6 +23,7 @@ from streaming_ext.text.documents.compression import (
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.json.records import records_of_values
 from streaming_ext.text.documents.json.values import (
+    TOO_DEEP,
     TOO_LONG,
     BadValueError,
     LargeText,
@@ -44,7 +45,8 @@ from streaming_ext.text.documents.text_array import is_utf8
 from streaming_ext.text.documents.whole_file import WholeFileFormat
 
 _LOOK_DOCUMENTS = 50
-_TAGS = (*range(6), 25, *range(28, 38), 100, 256, 258, 260, 261, 1004)  # left as what they tag
+# That cbor2 knows; these and all others are left as what they tag.
+_TAGS = (*range(6), 25, *range(28, 38), 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
 _FIRST_FREE_TAG = 2**63
 
 
@@ -106,7 +108,7 @@ def cbor_values(stream: Stream, where: str) -> Iterator[tuple[str, object]]:
     for item in items:
         value: object
         if item is None:
-            value = BadValueError(TOO_LONG)
+            value = BadValueError(TOO_DEEP if items.too_deep else TOO_LONG)
         else:
             try:
                 value = _decoded(item, items.large)
@@ -131,7 +133,9 @@ def _decoded(item: bytes, large: Sequence[LargeSpan]) -> object:
         item, tag = _without_texts(item, large)
         decoders[tag] = lambda number, _immutable: texts[number]
     try:
-        return cbor2.loads(item, semantic_decoders=decoders)
+        return cbor2.loads(
+            item, semantic_decoders=decoders, tag_hook=lambda tag, _immutable: tag.value
+        )
     except (cbor2.CBORDecodeError, RecursionError) as error:
         reason = str(error.__cause__ or error)
         raise BadValueError(f"no valid CBOR ({reason})") from error

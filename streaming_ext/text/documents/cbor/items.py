@@ -14,7 +14,8 @@ from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 
 _CHUNK_BYTES = 2**20
 _MOST_ITEM_BYTES = MAX_TEXT_BYTES + 2**20  # a text, and what stands beside it
-_MOST_DEPTH = 400
+_MOST_DEPTH = 400  # of a document that is read, as cbor2 has it
+_MOST_OPEN = 2**20  # that are followed to the end of a document that is not read
 _SELF_DESCRIBED = b"\xd9\xd9\xf7"  # a tag that a file may begin with
 _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _OTHER = range(2, 8)  # major types
 _OPEN_ENDED, _BREAK = 31, 0xFF
@@ -34,14 +35,16 @@ class CborItems(ItemWindow):
 
     Attributes:
         large: the large texts of the item in hand, in order.
+        too_deep: its values are nested deeper than is read.
     """
 
     def __init__(self, stream: Stream, where: str) -> None:
         super().__init__(stream, where)
         self.large: list[LargeSpan] = []
+        self.too_deep = False
 
     def __iter__(self) -> Iterator[bytes | None]:
-        """The bytes of each item; None for one that is too long to be kept.
+        """The bytes of each item; None for one that is too long or too deep to be kept.
 
         Raises:
             SourceError: the file is damaged or cut short; names item and byte.
@@ -64,7 +67,7 @@ class CborItems(ItemWindow):
 
     def _item(self) -> bytes | None:
         self.start, self._kept = self._before + self._at, self._at
-        self.large = []
+        self.large, self.too_deep = [], False
         waiting = [1]  # items to come, of what is open; the innermost last
         in_string = 0  # depth of a text that comes in pieces
         while waiting:
@@ -90,8 +93,10 @@ class CborItems(ItemWindow):
                     waiting.append(2 * length if length > 0 else length)
                 elif kind == _TAG:
                     waiting.append(1)
-                if len(waiting) > _MOST_DEPTH:
-                    raise self._damaged("values nested too deep")
+                if len(waiting) - 1 > _MOST_DEPTH:
+                    self._kept, self.too_deep = None, True
+                    if len(waiting) > _MOST_OPEN:
+                        raise self._damaged(f"values nested deeper than {_MOST_OPEN} levels")
         return self._taken()
 
     def _note(self, kind: int, span: LargeSpan, in_string: int) -> None:

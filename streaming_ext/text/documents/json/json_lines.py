@@ -1,8 +1,10 @@
 """JSON Lines: an object a line, plain or compressed; a row is a line, a blank one holds no text."""
 
+import codecs
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -160,14 +162,12 @@ def _require_plain(name: str) -> None:
 
 def _check_head(head: bytes, options: ReadOptions, *, where: str) -> None:
     """Look for the text in the first whole lines; what is wrong with a line is left to its part."""
-    *lines, last = head.split(b"\n")
+    *lines, last = head.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if len(head) < _LOOK_BYTES:
         lines.append(last)
     try:
-        values = [
-            object_of(line.removeprefix(b"\xef\xbb\xbf"))
-            for line in [line for line in lines if line.strip()][:_LOOK_LINES]
-        ]
+        filled = (line for line in lines if line.strip())
+        values = [object_of(line) for line in islice(filled, _LOOK_LINES)]
     except BadValueError as error:
         raise SourceError(f"{where}: {error}.") from error
     check_fields(values, options, where=where)

@@ -130,7 +130,7 @@ def object_of(data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise BadValueError("no valid UTF-8", error.start) from error
     try:
-        value = _DECODER.decode(text) if text[:1] != "\ufeff" else json.loads(text)
+        value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         at = len(text[: error.pos].encode())
         raise BadValueError(f"no valid JSON ({error.msg})", at) from error

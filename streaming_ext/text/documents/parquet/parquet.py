@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError, one_line
 from streaming_ext.text.documents.columns import (
+    check_schema,
     compared_at,
     table_of,
     texts_at,
@@ -88,6 +89,7 @@ class ParquetFormat(SourceFormat):
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the footer tells all."""
         footer, metadata, chunks = text_chunks(file, options)
+        check_schema(metadata.schema.to_arrow_schema(), options, where=file.name)
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         return FileLook(
             blocks=tuple(

@@ -3,6 +3,7 @@
 Python's own module follows negative sizes for ever in some versions, and takes headers of any size.
 """
 
+import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ class Member:
     Attributes:
         name: its path there; nothing is ever written to it.
         byte: of the unpacked tar where its content begins.
-        data: its content; None where that is not wanted, or cannot be had.
+        data: its content, a byte order mark left out; None where it is not wanted or not there.
         problem: why it cannot.
     """
 
@@ -98,7 +99,7 @@ class TarMembers:
         elif size > MAX_TEXT_BYTES:
             problem = f"longer than {MAX_TEXT_BYTES} bytes"
         elif wanted:
-            data = self._take(size)
+            data = self._take(size).removeprefix(codecs.BOM_UTF8)
         if data is None:
             self._skip(size)
         self._skip(-size % _BLOCK)

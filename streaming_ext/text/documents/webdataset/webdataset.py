@@ -3,7 +3,6 @@
 A sample is the members next to each other whose paths are the same up to the first dot of the name.
 """
 
-import codecs
 import io
 import json
 import tarfile
@@ -160,8 +159,8 @@ def _text(data: bytes) -> str | bytes:
     """The text of a `.txt`; its bytes where it is large."""
     try:
         if len(data) > LARGE_TEXT_BYTES and is_utf8(data):
-            return data.removeprefix(codecs.BOM_UTF8)
-        return data.decode("utf-8-sig")
+            return data
+        return data.decode()
     except UnicodeDecodeError as error:
         raise BadValueError(f".txt: no valid UTF-8 at its byte {error.start}") from error
 

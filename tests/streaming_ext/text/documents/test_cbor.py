@@ -48,6 +48,8 @@ def test_forms(tmp_path: Path, data: bytes, expected: list[tuple[int, str]]) -> 
         (b"\xa1\x64text\x05", "'text' is of type number, expected string"),
         (b"\x61a", "a value of type string, expected object"),
         (b"\x82\x01\x02", "a value of type array, expected object"),
+        (b"\xa2\x64text\x61b\x01" + b"\x81" * 100_000 + b"\x01", "values nested deeper than 400"),
+        (b"\xbf\x64text" + b"\x9f" * 401 + b"\xff" * 402, "values nested deeper than 400"),
     ],
 )
 def test_a_bad_item_costs_no_other(tmp_path: Path, item: bytes, reason: str) -> None:
@@ -69,7 +71,7 @@ def test_a_bad_item_costs_no_other(tmp_path: Path, item: bytes, reason: str) -> 
         (b"\xa1\x64text\x65abc", "cut short"),
         (b"\xa1\x64te", "cut short"),
         (b"\x1c", "no CBOR"),
-        (b"\x81" * 100_000, "values nested too deep"),
+        (b"\x81" * (2**20 + 1), "values nested deeper than 1048576 levels"),
     ],
 )
 def test_what_makes_the_rest_unreadable(tmp_path: Path, end: bytes, said: str) -> None:
@@ -95,6 +97,25 @@ def test_large_texts_wherever_they_stand(tmp_path: Path) -> None:
     assert rows(tmp_path / "x.cbor", A + cbor2.dumps(odd) + chunked + B) == [
         (0, "a"), (1, LARGE), (2, LARGE + "y"), (3, "b"),
     ]  # fmt: skip
+
+
+def test_a_large_text_below_tags_and_beside_them(tmp_path: Path) -> None:
+    tags = [*range(300), *(2**power for power in range(9, 64)), 43000, 55799, 2**64 - 1]
+    beside = [cbor2.CBORTag(tag, 7) for tag in tags]
+    whole = cbor2.dumps({"beside": beside, "text": LARGE})
+    dates = [
+        b"\xa1\x64text" + cbor2.dumps(cbor2.CBORTag(tag, LARGE)) for tag in (0, 6, 32, 256, 55799)
+    ]
+    expected = [(row, LARGE) for row in range(6)]
+    assert rows(tmp_path / "x.cbor", whole + b"".join(dates)) == expected
+
+
+@pytest.mark.parametrize("depth", [399, 400])
+def test_as_deep_as_is_read(tmp_path: Path, depth: int) -> None:
+    inside = b"\x81" * (depth - 1) + b"\x01"
+    path = tmp_path / "x.cbor"
+    path.write_bytes(A + b"\xa2\x64text\x61c\x61n" + inside + B)
+    assert rows(path, path.read_bytes()) == [(0, "a"), (1, "c"), (2, "b")]
 
 
 @pytest.mark.parametrize("text", [b"\xff" * 2**21, "\ud800".encode(errors="surrogatepass") * 2**20])

@@ -1,6 +1,7 @@
 """What every source format keeps: the same documents, whatever the file is written as."""
 
 import bz2
+import codecs
 import gzip
 import io
 import json
@@ -248,6 +249,37 @@ def test_the_name_of_the_format_goes_before_that_of_the_file(kind: Kind, tmp_pat
 def test_no_documents(kind: Kind, tmp_path: Path) -> None:
     kind.write(tmp_path / f"other{kind.suffix}", [])
     assert read(tmp_path / f"other{kind.suffix}") == []
+
+
+def tar_of(name: str, data: bytes) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as file:
+        member = tarfile.TarInfo(name)
+        member.size = len(data)
+        file.addfile(member, io.BytesIO(data))
+    return whole.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [
+        ("x.jsonl", bytes), ("x.json", bytes), ("array.json", lambda data: b"[%b]" % data),
+        ("x.jsonl.gz", gzip.compress), ("x.tar", lambda data: tar_of("1.json", data)),
+        ("x.txt", bytes), ("text.tar", lambda data: tar_of("1.txt", data)),
+    ],
+)  # fmt: skip
+def test_a_byte_order_mark_is_dropped_where_a_file_begins_and_nowhere_else(
+    tmp_path: Path, name: str, packed: Callable[[bytes], bytes]
+) -> None:
+    text = "\ufeffa\ufeff"  # in a value it is a character
+    is_text = name in {"x.txt", "text.tar"}
+    data = (text if is_text else json.dumps({"text": text}, ensure_ascii=False)).encode()
+    (tmp_path / name).write_bytes(packed(codecs.BOM_UTF8 + data))
+    if name == "array.json":
+        (tmp_path / name).write_bytes(codecs.BOM_UTF8 + packed(data))
+    batches = list(format_of(name).read(tmp_path / name, TEXT))
+    assert [text for batch in batches for text in batch.texts.to_pylist()] == [text]
+    assert format_of(name).look(looked_at(tmp_path / name), TEXT) is not None
 
 
 @ALL

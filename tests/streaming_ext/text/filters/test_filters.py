@@ -16,6 +16,7 @@ from tests.streaming_ext.text.documents.test_contract import (
     KINDS,
     Kind,
     Row,
+    json_lines,
     looked_at,
 )
 
@@ -74,6 +75,46 @@ def test_a_column_that_is_not_there_is_named_before_work(kind: Kind, tmp_path: P
     options = ReadOptions(columns=("meta.text",), filters=Filters(where="language == 'en'"))
     with pytest.raises(UsageError, match=r"has no column 'language'.*title"):
         format_of(path.name).look(looked_at(path), options)
+
+
+@pytest.mark.parametrize(
+    ("where", "stays"),
+    [
+        (None, True), ("lang is None", True), ("lang == 'en'", False), ("not lang", False),
+        ("lang != 5 or n == 1", True), ("lang and n == 1", False), ("lang in [1.5]", False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl"])
+def test_a_column_without_any_value(
+    tmp_path: Path, suffix: str, where: str | None, stays: bool
+) -> None:
+    rows = [{"title": None, "lang": None, "n": 1, "text": "a"}]
+    table, path = pa.Table.from_pylist(rows), tmp_path / f"x.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(table, path)
+    elif suffix == "arrow":
+        with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        path.write_bytes(json_lines(rows))
+    filters = Filters(where=where)
+    assert format_of(path.name).look(looked_at(path), ReadOptions(filters=filters)) is not None
+    for columns, text in ((("text",), "a"), (("title", "text"), "a"), (("title",), None)):
+        texts, dropped, nulls = read(path, ReadOptions(columns=columns, filters=filters))
+        assert texts == ({0: text} if text and stays else {})
+        assert (dropped["where"], nulls) == (int(not stays), int(stays and not text))
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_no_column_that_can_hold_a_text(tmp_path: Path, suffix: str) -> None:
+    table, path = pa.table({"title": pa.nulls(2), "text": pa.nulls(2)}), tmp_path / f"x.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(UsageError, match=rf"x\.{suffix} holds no text: every row of 'title' and"):
+        format_of(path.name).look(looked_at(path), ReadOptions(columns=("title", "text")))
 
 
 @ALL

@@ -179,6 +179,21 @@ def test_names_that_are_no_utf8_are_refused(tmp_path: Path) -> None:
         list_sources([str(tmp_path)])
 
 
+def test_what_must_be_named_in_a_folder_is_named(tmp_path: Path) -> None:
+    for name in ("a.json", "deep/b.json.gz", "c.txt", ".hidden.txt", "d.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    said = (
+        r"in this folder\. It holds 2 \.json files: pass --format json, .* "
+        r"It holds 1 \.txt file: pass --format text, or name"
+    )
+    for pattern in (str(tmp_path), f"file://{tmp_path}/"):
+        with pytest.raises(UsageError, match=said):
+            list_sources([pattern])
+    assert [source.name for source in list_sources([f"{tmp_path}/*.json"])] == ["a.json"]
+    assert len(list_sources([str(tmp_path)], any_name=True)) == 4
+
+
 @pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 5000])
 def test_hash_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(sources, "_READ_BYTES", 1000)
