@@ -4,8 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter
-from pydantic import ByteSize
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from flows.commands.demo import demo
 from flows.commands.export import export
@@ -21,11 +20,10 @@ from flows.console.config_file import ConfigFile
 from flows.console.consoles import err, out, tell, write_anything
 from flows.console.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from flows.console.explain import explain
-from flows.console.places import require_names
+from flows.console.help import GroupedHelp, default_text
 from flows.stops import Stopped, leave, stop_by_signals, stop_within, taken
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.storage.secrets import require_no_secret
-from streaming_ext.units import size_text
 
 
 def _version() -> str:
@@ -34,44 +32,89 @@ def _version() -> str:
     return version("shardmill")
 
 
-def _default_text(value: object) -> str:
-    """A default as it is shown in help texts."""
-    if isinstance(value, ByteSize):
-        return size_text(value)
-    return "" if value is None or value is False else str(value)
-
-
 config_file = ConfigFile()
+_ALL = Group("Options")  # one list, which `GroupedHelp` cuts up
 app = App(
     name="shardmill",
     help="Raw text datasets to tokenized MDS shards.",
     version=_version,
     console=out,
-    config=(require_names, config_file),
-    default_parameter=Parameter(negative=(), show_default=_default_text),
+    config=config_file,
+    group_arguments=_ALL,
+    group_parameters=_ALL,
+    default_parameter=Parameter(negative=(), show_default=default_text),
     help_on_error=False,
     suppress_keyboard_interrupt=False,
     result_action="return_value",  # else it exits by itself, and waits for Prefect's threads
 )
-app.command(
-    shard, usage="Usage: shardmill shard SOURCE... --output PATH --tokenizer NAME [OPTIONS]"
-)
-app.command(extend, usage="Usage: shardmill extend DATASET SOURCE... [OPTIONS]")
-app.command(plan, usage="Usage: shardmill plan SOURCE... --tokenizer NAME [OPTIONS]")
-app.command(export, usage="Usage: shardmill export FORMAT DATASET --output PATH [OPTIONS]")
-app.command(copy, usage="Usage: shardmill copy FROM TO [OPTIONS]")
-app.command(merge, usage="Usage: shardmill merge DATASET DATASET... --output PATH [OPTIONS]")
-app.command(
-    import_,
-    name="import",
-    usage="Usage: shardmill import FORMAT PATH... --output DATASET --tokenizer NAME [OPTIONS]",
-)
-app.command(subset, usage="Usage: shardmill subset DATASET --output PATH --documents N [OPTIONS]")
-app.command(submit)
-app.command(verify)
-app.command(inspect)
-app.command(trace)
-app.command(demo)
+
+
+# How each command is called, and two examples.
+_USAGE: dict[Callable[..., int], tuple[str, str, str]] = {
+    shard: (
+        "SOURCES --output PATH --tokenizer NAME [OPTIONS]",
+        "'text/*.parquet' --output data --tokenizer gpt2",
+        "ORG/TEXTS --output s3://bucket/data --tokenizer gpt2 --shuffle documents --min-tokens 32",
+    ),
+    extend: (
+        "DATASET SOURCES [OPTIONS]",
+        "data 'more/*.parquet'",
+        "s3://bucket/data 's3://bucket/2026/*.jsonl.zst' --dry-run",
+    ),
+    plan: (
+        "SOURCES --tokenizer NAME [OPTIONS]",
+        "'text/*.parquet' --tokenizer gpt2",
+        "one.parquet --total-size 2TB --tokenizer gpt2 --hosts 16 --link 10Gbit",
+    ),
+    export: (
+        "FORMAT DATASET --output PATH [OPTIONS]",
+        "megatron data --output data-megatron",
+        "webdataset data --output s3://bucket/tars --rows documents --verify",
+    ),
+    copy: (
+        "DATASET OUTPUT [OPTIONS]",
+        "data s3://bucket/data",
+        "data s3://bucket/data --verify-only",
+    ),
+    merge: (
+        "DATASETS --output PATH [OPTIONS]",
+        "english french --output both",
+        "s3://bucket/a s3://bucket/b s3://bucket/c --output s3://bucket/all --workers 8",
+    ),
+    import_: (
+        "FORMAT SOURCES --output PATH --tokenizer NAME [OPTIONS]",
+        "megatron corpus.bin --output data --tokenizer gpt2",
+        "nanogpt 'ids/*.bin' --output data --tokenizer gpt2 --dtype uint16",
+    ),
+    subset: (
+        "DATASET --output PATH (--documents NUMBER | --tokens NUMBER) [OPTIONS]",
+        "data --output small --documents 10000",
+        "data --output first --tokens 10M --first",
+    ),
+    submit: (
+        "DEPLOYMENT [NAME=VALUE...] [OPTIONS]",
+        "shard-fineweb",
+        "shard-fineweb output=s3://bucket/text shuffle=documents",
+    ),
+    verify: ("PATH [OPTIONS]", "data", "s3://bucket/data --deep --documents 1000"),
+    inspect: ("PATH [OPTIONS]", "data", "data --sample 0 --sample 17"),
+    trace: (
+        "PATH [MORE...] [OPTIONS]",
+        "data --step 1000 --batch-size 8 --ranks 16",
+        "data --grep 'needle in a haystack' --batch-size 8",
+    ),
+    demo: ("[OUTPUT]", "", "tried/demo"),
+}
+for command, (usage, *examples) in _USAGE.items():
+    name = command.__name__.rstrip("_")
+    app.command(
+        command,
+        name=name,
+        usage=f"Usage: shardmill {name} {usage}",
+        help_formatter=GroupedHelp(command),
+        help_epilogue="Examples:\n\n"
+        + "\n".join(f"    shardmill {name} {example}".rstrip() for example in examples),
+    )
 app.register_install_completion_command()
 config_file.commands = frozenset(name for name in app if not name.startswith("-"))
 

@@ -2,13 +2,10 @@
 
 import inspect
 import sys
-from typing import Any
 
 from cyclopts.argument import Argument
-from pydantic import ByteSize
-from pydantic_core import PydanticUndefined
 
-from streaming_ext.units import size_text
+from flows.console.help import default_text, grouped
 
 _HEAD = """# Options
 
@@ -19,12 +16,11 @@ by SIGTERM, or cancelled in Prefect. They tell of the work: where nobody reads s
 more, as behind `| head`, it goes on, and ends as it would have; where it cannot be written, as on a
 full disk, the exit code is 1.
 """
-_NOTHING = {None, inspect.Parameter.empty, PydanticUndefined}
 _OF_THE_HOST = "--workers"  # as many as it has cores
 
 
 def reference() -> str:
-    """The page, with a table a command."""
+    """The page: of each command its examples, and a table of options for each group."""
     from flows.commands.app import app
 
     pages = [_HEAD]
@@ -32,36 +28,31 @@ def reference() -> str:
         if name.startswith("-"):
             continue
         command = app[name]
-        words = inspect.cleandoc(command.default_command.__doc__ or "").partition("\n\nParam")[0]
-        pages.append(f"## {name}\n{words}\n\n| option | default | meaning |\n|---|---|---|")
-        rows = [
-            _row(each)
-            for each in command.assemble_argument_collection(parse_docstring=True)
-            if each.show
-        ]
-        pages.append("\n".join(rows) + "\n")
+        function = command.default_command
+        assert function is not None  # noqa: S101  (a command is a function)
+        words = inspect.cleandoc(function.__doc__ or "").partition("\n\nParam")[0]
+        examples = (command.help_epilogue or "").partition("\n\n")[2]
+        pages.append(f"## {name}\n{words}\n\n```text\n{inspect.cleandoc(examples)}\n```\n")
+        arguments = command.assemble_argument_collection(parse_docstring=True)
+        for heading, group in grouped(function, arguments.filter_by(show=True), lambda a: a.name):
+            rows = "\n".join(map(_row, group))
+            pages.append(f"{heading}:\n\n| option | default | meaning |\n|---|---|---|\n{rows}\n")
     return "\n".join(pages)
 
 
 def _row(argument: Argument) -> str:
-    name = argument.name
-    if argument.index == 0 or argument.field_info.kind is inspect.Parameter.VAR_POSITIONAL:
-        name = name.removeprefix("--").upper()
-    default = argument.field_info.default
-    shown = "" if argument.name == _OF_THE_HOST else _shown(default, required=argument.required)
+    name = argument.name if argument.index is None else argument.name.removeprefix("--").upper()
     help_text = " ".join((argument.parameter.help or "").split()).replace("|", "\\|")
-    choices = argument.get_choices()
-    if choices:
+    if choices := argument.get_choices():
         help_text += f" One of {', '.join(choices)}."
-    return f"| `{name}` | {shown} | {help_text} |"
+    return f"| `{name}` | {_default(argument)} | {help_text} |"
 
 
-def _shown(default: Any, *, required: bool) -> str:
-    if required:
+def _default(argument: Argument) -> str:
+    if argument.required:
         return "needed"
-    if default is False or default == () or default in _NOTHING:
-        return ""
-    return f"`{size_text(default) if isinstance(default, ByteSize) else default}`"
+    default = default_text(argument.field_info.default)
+    return "" if default is None or argument.name == _OF_THE_HOST else f"`{default}`"
 
 
 if __name__ == "__main__":

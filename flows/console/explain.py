@@ -12,7 +12,6 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from flows.console.places import too_many
 from flows.terminal.visible import option_name
 from streaming_ext.plain_faults import in_words
 from tasks.core.estimate.config import EstimateConfig
@@ -44,7 +43,10 @@ def _misplaced(error: ArgumentOrderError | RepeatArgumentError | UnusedCliTokens
     if isinstance(error, RepeatArgumentError):
         return f"{error.token.keyword} is given twice, and takes one value."
     if isinstance(error, UnusedCliTokensError):
-        return too_many((error.unused_tokens or [""])[0], " ".join(error.command_chain or ()))
+        extra, command = (error.unused_tokens or [""])[0], " ".join(error.command_chain or ())
+        return (
+            f"{extra!r} is one argument too many. `shardmill {command} --help` tells all options."
+        )
     before = error.prior_positional_or_keyword_supplied_as_keyword_arguments
     named = ", ".join(argument.name for argument in before)
     return f"{error.token!r} needs the name of its option, as {named} has its."
@@ -57,8 +59,7 @@ def _missing(error: MissingArgumentError, argument: Argument) -> str:
     needed = [argument]
     if error.app is not None and not error.unused_tokens:  # nothing at all is given
         needed = [each for each in error.app.assemble_argument_collection() if _is_needed(each)]
-    usage = str(error.app.usage) if error.app is not None else ""
-    *most, last = [_name(each, usage) for each in needed]
+    *most, last = map(_name, needed)
     told = f"{', '.join(most)} and {last} are" if most else f"{last} is"
     return f"{told} needed. `shardmill {command} --help` tells all options."
 
@@ -67,12 +68,9 @@ def _is_needed(argument: Argument) -> bool:
     return argument.required and argument.show
 
 
-def _name(argument: Argument, usage: str) -> str:
-    """As the usage of a command has it: `--output`, or `DATASET` for what has its place."""
-    if argument.index is None or argument.name in usage.split():
-        return argument.name
-    name = argument.name.removeprefix("--").upper()
-    return "SOURCE" if name == "SOURCES" else name
+def _name(argument: Argument) -> str:
+    """As help has it: `--output`, or `DATASET` where its position says which it is."""
+    return argument.name if argument.index is None else argument.name.removeprefix("--").upper()
 
 
 def explain_values(
@@ -82,7 +80,7 @@ def explain_values(
     lines = []
     for fault in error.errors(include_url=False):
         name = str(fault["loc"][0]) if fault["loc"] else ""
-        option = "SOURCE" if name == "sources" else option_name(name)
+        option = "SOURCES" if name == "sources" else option_name(name)
         field = EstimateConfig.model_fields.get(name)  # it has those of all configurations
         is_size = field is not None and "ByteSize" in str(field.annotation)
         line = (

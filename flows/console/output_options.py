@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from cyclopts import Parameter
 
@@ -77,6 +77,8 @@ class OutputOptions:
     json
         Print the result as one JSON document; all else goes to standard error.
     """
+
+    heading: ClassVar[str] = "Printing"
 
     quiet: bool = False
     verbose: bool = False

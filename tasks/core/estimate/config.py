@@ -1,11 +1,12 @@
 """What `shardmill plan` is asked: the options of a run, and the machines that it would run on."""
 
 import re
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, ByteSize, Field, ValidationInfo, field_validator
 
 from tasks.core.config import ShardConfig
+from tasks.core.options import Options
 
 MOST_PARTS = 10_000_000  # that are reckoned one by one
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
@@ -30,20 +31,11 @@ def parse_rate(text: object) -> object:
 Rate = Annotated[float, BeforeValidator(parse_rate), Field(gt=0)]
 
 
-class EstimateConfig(ShardConfig):
-    """A run that may be made, on so many machines like this one.
+class Machines(Options):
+    """Machines that a run would have; its workers are those of each."""
 
-    `workers` are those of each host.
-    """
+    heading: ClassVar[str] = "Machines"
 
-    output: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="Where the dataset would go; object storage takes the link's other "
-            "direction.",
-        ),
-    ] = "."
     hosts: Annotated[int, Field(gt=0, le=10_000, description="Machines that share the work.")] = 1
     link: Annotated[
         Rate | None,
@@ -61,6 +53,13 @@ class EstimateConfig(ShardConfig):
         float,
         Field(gt=0, description="Requests a second that an object store takes; S3: 3,500 PUT."),
     ] = 3500.0
+
+
+class Sampling(Options):
+    """What is read to tell what a run would make and take."""
+
+    heading: ClassVar[str] = "Sample"
+
     sample_size: Annotated[
         ByteSize, Field(ge=2**16, description="Text to read for the sample, in all.")
     ] = ByteSize(128 * 2**20)
@@ -96,3 +95,16 @@ class EstimateConfig(ShardConfig):
         if files > size:
             raise ValueError(f"must be at most --total-size, {int(size):,} bytes")
         return files
+
+
+class EstimateConfig(Sampling, Machines, ShardConfig):
+    """A run that may be made, on so many machines like this one."""
+
+    output: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Where the dataset would go; object storage takes the link's other "
+            "direction.",
+        ),
+    ] = "."

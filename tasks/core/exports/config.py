@@ -1,19 +1,16 @@
 """The one configuration of an export: the same object in command line, YAML and flow parameters."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ByteSize, Field, field_validator
 
-from tasks.core.config_fields import Scratch, WithoutSecrets, Workers, cores
 from tasks.core.exports.contract import ExportOptions
 from tasks.core.exports.formats import FORMATS
+from tasks.core.options import Execution, Options
 
 
-class ExportConfig(WithoutSecrets):
-    """What to export, as what, where to, and with which means.
-
-    `workers` and `scratch` never decide a byte.
-    """
+class Export(Options):
+    """What to export, as what, and where to."""
 
     format: Annotated[
         str,
@@ -50,8 +47,6 @@ class ExportConfig(WithoutSecrets):
         bool,
         Field(description="With documents as rows: where each comes from, as JSON beside its ids."),
     ] = False
-    workers: Workers = Field(default_factory=cores)
-    scratch: Scratch = None
 
     @field_validator("format")
     @classmethod
@@ -59,6 +54,12 @@ class ExportConfig(WithoutSecrets):
         if name not in FORMATS:
             raise ValueError(f"must be one of {', '.join(FORMATS)}")
         return name
+
+
+class ExportConfig(Execution, Export):
+    """An export, and with which means it is made."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("format", "dataset")
 
     @property
     def options(self) -> ExportOptions:

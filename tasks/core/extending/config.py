@@ -1,6 +1,6 @@
 """The one configuration of an extension: the same object in command line, YAML and parameters."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import ByteSize, Field
 
@@ -8,15 +8,10 @@ from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import NotADatasetError
 from streaming_ext.text.filters.filters import NAMES as FILTERS
 from tasks.core.config import ShardConfig
-from tasks.core.config_fields import CheckedConfig, Scratch, Workers, cores
 from tasks.core.extending.extendable import require_extendable
+from tasks.core.options import ExecutionOnHosts, Hub, Options, Parts
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.storage import open_storage
-
-
-def _as_sharding(name: str) -> Any:
-    """A field as `shard` has it: bounds, default and description."""
-    return ShardConfig.model_fields[name]
 
 
 class ExtendRunConfig(ShardConfig):
@@ -29,12 +24,10 @@ class ExtendRunConfig(ShardConfig):
     instead: str | None = None
 
 
-class ExtendConfig(CheckedConfig):
-    """Which dataset to extend, by what, and with which means.
+class Extension(Options):
+    """Which dataset to extend, and by what."""
 
-    Only the sources and the two sizes of parts decide the bytes that are added; all else that does
-    is the dataset's own.
-    """
+    heading: ClassVar[str] = "Input"
 
     dataset: Annotated[
         str, Field(min_length=1, description="The dataset: a folder, s3://, gs:// or az://.")
@@ -53,14 +46,16 @@ class ExtendConfig(CheckedConfig):
             description="The tokenizer that it was made with, where it lost its own copy of it.",
         ),
     ] = None
-    workers: Workers = Field(default_factory=cores)
-    scratch: Scratch = None
-    part_size: ByteSize = _as_sharding("part_size")
-    min_part_size: ByteSize = _as_sharding("min_part_size")
-    hub_config: str | None = _as_sharding("hub_config")
-    engine: Literal["auto", "reference"] = _as_sharding("engine")
-    executor: str = _as_sharding("executor")
-    partitions: int = _as_sharding("partitions")
+
+
+class ExtendConfig(ExecutionOnHosts, Parts, Hub, Extension):
+    """An extension, and with which means it is made.
+
+    Only the sources and the two sizes of parts decide the bytes that are added; all else that does
+    is the dataset's own.
+    """
+
+    arguments: ClassVar[tuple[str, ...]] = ("dataset", "sources")
 
     @property
     def output(self) -> str:

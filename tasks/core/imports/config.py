@@ -1,9 +1,9 @@
 """The one configuration of an import: the same object in command line, YAML and flow parameters."""
 
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
-from pydantic import ByteSize, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from streaming_ext.dataset.spec import DatasetSpec, ImportedIds, TokenizerIdentity
 from streaming_ext.text.documents.options import (
@@ -15,14 +15,9 @@ from streaming_ext.text.documents.options import (
 )
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.config import ShardConfig
-from tasks.core.config_fields import CheckedConfig, Scratch, Workers, cores
+from tasks.core.options import Execution, Options, Output, Parts, Tokenizer
 
 _OWN = {"format", "dtype", "rows"}  # what a run of `shard` does not have
-
-
-def _as_sharding(name: str) -> Any:
-    """A field as `shard` has it: bounds, default and description."""
-    return ShardConfig.model_fields[name]
 
 
 class ImportRunConfig(ShardConfig):
@@ -56,11 +51,10 @@ def _vocabulary(name: str, eot_token: str | None, pattern: str | None) -> tuple[
     return tokenizer.eot_id, tokenizer.vocab_size
 
 
-class ImportConfig(CheckedConfig):
-    """What to import, as what, where to, and with which means.
+class Ids(Options):
+    """Which files hold ids, and how."""
 
-    `workers` and `scratch` never decide a byte.
-    """
+    heading: ClassVar[str] = "Input"
 
     format: Annotated[
         TokenSetName,
@@ -74,17 +68,6 @@ class ImportConfig(CheckedConfig):
             "az://, hf://.",
         ),
     ]
-    output: str = _as_sharding("output")
-    tokenizer: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="That the ids were made with: tiktoken encoding (gpt2), .tiktoken rank "
-            "file, tokenizer.json, or Hugging Face repository.",
-        ),
-    ]
-    eot_token: str | None = _as_sharding("eot_token")
-    pattern: str | None = _as_sharding("pattern")
     dtype: Annotated[
         IdType | None,
         Field(
@@ -96,16 +79,6 @@ class ImportConfig(CheckedConfig):
         RowsOf,
         Field(description="What a sample of WebDataset is: as many tokens each, or a document."),
     ] = "samples"
-    sequence_length: int = _as_sharding("sequence_length")
-    holdout_fraction: float = _as_sharding("holdout_fraction")
-    holdout_seed: int = _as_sharding("holdout_seed")
-    shard_size: ByteSize = _as_sharding("shard_size")
-    output_format: str = _as_sharding("output_format")
-    compression: str | None = _as_sharding("compression")
-    workers: Workers = Field(default_factory=cores)
-    scratch: Scratch = None
-    part_size: ByteSize = _as_sharding("part_size")
-    min_part_size: ByteSize = _as_sharding("min_part_size")
 
     @field_validator("rows")
     @classmethod
@@ -113,6 +86,21 @@ class ImportConfig(CheckedConfig):
         if rows != "samples" and info.data.get("format") != "webdataset":
             raise ValueError(f"is of no use with {info.data.get('format')}: it is for webdataset")
         return rows
+
+
+class ImportConfig(Execution, Output, Parts, Tokenizer, Ids):
+    """What to import, as what, where to, and with which means."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("format", "sources")
+
+    tokenizer: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="That the ids were made with: tiktoken encoding (gpt2), .tiktoken rank "
+            "file, tokenizer.json, or Hugging Face repository.",
+        ),
+    ]
 
     @property
     def run(self) -> ImportRunConfig:

@@ -1,15 +1,15 @@
 """The configurations of copies and merges: the same objects in command line and flow parameters."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tasks.core.config_fields import Scratch, WithoutSecrets, Workers, cores
+from tasks.core.options import Execution, Options
 
 DATASETS = Field(min_length=2, description="Folders or URLs of published datasets, in this order.")
 
 
-class CopyConfig(WithoutSecrets):
+class Copy(Options):
     """What to copy, and where to."""
 
     dataset: Annotated[
@@ -19,11 +19,15 @@ class CopyConfig(WithoutSecrets):
         str,
         Field(min_length=1, description="Where the copy goes: a folder, s3://, gs:// or az://."),
     ]
-    workers: Workers = Field(default_factory=cores)
-    scratch: Scratch = None
 
 
-class MergeConfig(WithoutSecrets):
+class CopyConfig(Execution, Copy):
+    """A copy, and with which means it is made."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("dataset", "output")
+
+
+class Merge(Options):
     """Which datasets become one, and where that goes."""
 
     datasets: Annotated[tuple[str, ...], DATASETS]
@@ -35,5 +39,9 @@ class MergeConfig(WithoutSecrets):
         bool,
         Field(description="Take datasets that were made of the same source files: texts repeat."),
     ] = False
-    workers: Workers = Field(default_factory=cores)
-    scratch: Scratch = None
+
+
+class MergeConfig(Execution, Merge):
+    """A merge, and with which means it is made."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("datasets",)

@@ -1,16 +1,16 @@
 """The configuration of a subset: the same object in command line and flow parameters."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from streaming_ext.errors import UsageError
 from streaming_ext.units import parse_count
-from tasks.core.config_fields import Scratch, WithoutSecrets, Workers, cores
+from tasks.core.options import Execution, Options
 
 
-class SubsetConfig(WithoutSecrets):
-    """Which documents of which dataset, and where they go; `workers` and `scratch` decide none."""
+class Subset(Options):
+    """Which documents of which dataset, and where they go."""
 
     dataset: Annotated[
         str, Field(min_length=1, description="Folder or URL of a published dataset.")
@@ -36,8 +36,6 @@ class SubsetConfig(WithoutSecrets):
     first: Annotated[
         bool, Field(description="Take the first documents in their order, and draw none.")
     ] = False
-    workers: Workers = Field(default_factory=cores)
-    scratch: Scratch = None
 
     @field_validator("tokens", mode="before")
     @classmethod
@@ -65,3 +63,9 @@ class SubsetConfig(WithoutSecrets):
     def drawn_by(self) -> int | None:
         """The seed; None where the first ones are taken."""
         return None if self.first else self.seed or 0
+
+
+class SubsetConfig(Execution, Subset):
+    """A subset, and with which means it is made."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("dataset",)

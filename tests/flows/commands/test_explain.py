@@ -1,11 +1,13 @@
 """Wrong usage is told in plain words, in this process."""
 
 import re
+import shlex
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from flows.commands.app import app
 from tests.flows.conftest import Command
 
 SHARD = ("shard", "a", "--output", "b", "--tokenizer", "c")
@@ -15,7 +17,7 @@ OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("shard", "a"), ["--output is missing\n--tokenizer is missing\n"]),
+        (("shard", "a"), ["--tokenizer is missing\n--output is missing\n"]),
         ((*SHARD, "--executor", "foo"), ["--executor: must be here, prefect://FLOW/DEPLOYMENT"]),
         ((*SHARD, "--shard-size", "12"), ["--shard-size: expected 1KiB or more, got '12'"]),
         ((*SHARD, "--shard-size", "1TiB"), ["--shard-size: expected 4GiB - 1B or less"]),
@@ -25,7 +27,7 @@ OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value 
         ((*SHARD, "--engine", "magic"), ["--engine: expected 'auto' or 'reference'"]),
         ((*SHARD, "--node-rank", "1"), ["--node-rank: goes with --nodes"]),
         (("shard", "a", "--output", "", "--tokenizer", "c"), ["--output: expected 1 or more"]),
-        (("shard",), ["SOURCE, --output and --tokenizer are needed. `shardmill shard --help`"]),
+        (("shard",), ["SOURCES, --tokenizer and --output are needed. `shardmill shard --help`"]),
         (("copy",), ["DATASET and OUTPUT are needed. `shardmill copy --help`"]),
         (("export",), ["FORMAT, DATASET and --output are needed. `shardmill export --help`"]),
         (("shard", "a", "--output"), ["--output needs a value."]),
@@ -51,8 +53,8 @@ def test_wrong_values_in_plain_words(
     [
         ("copy a b c", "c"),
         ("copy a b 1 x y", "1"),
-        ("subset a b", "b"),
-        ("export megatron a b", "b"),
+        ("subset a b --output c --tokens 1", "b"),
+        ("export megatron a b --output c", "b"),
         ("verify a b", "b"),
         ("inspect a b c", "b"),
         ("demo a b", "b"),
@@ -70,15 +72,44 @@ def test_an_argument_too_many_is_no_option(
     )
 
 
-@pytest.mark.parametrize(
-    ("command", "named"), [("shard", "--sources"), ("merge", "--datasets"), ("copy", "--dataset")]
-)
-def test_an_argument_behind_one_that_was_named_needs_a_name_too(
-    shardmill: Command, command: str, named: str
-) -> None:
-    ended = shardmill(command, named, "a", "b", "--workers", "1")
+def test_an_argument_behind_one_that_was_named_needs_a_name_too(shardmill: Command) -> None:
+    ended = shardmill("copy", "--dataset", "a", "b", "--workers", "1")
     assert ended.returncode == 2
-    assert ended.stderr == f"shardmill: 'b' needs the name of its option, as {named} has its.\n"
+    assert ended.stderr == "shardmill: 'b' needs the name of its option, as --dataset has its.\n"
+
+
+@pytest.mark.parametrize("command", [name for name in app if not name.startswith("-")])
+class TestHelp:
+    """Of each command."""
+
+    def test_each_option_stands_there_once_and_no_default_is_empty(
+        self, shardmill: Command, command: str
+    ) -> None:
+        said = shardmill(command, "--help").stdout
+        shown = re.findall(r"^│ (?:\*  |   )?((?:--)?[A-Za-z][\w-]*) ", said, re.MULTILINE)
+        arguments = app[command].assemble_argument_collection().filter_by(show=True)
+        expected = [
+            each.name if each.index is None else each.name.removeprefix("--").upper()
+            for each in arguments
+        ]
+        assert sorted(shown) == sorted(expected)
+        assert "[default: ]" not in said
+        assert "()" not in said
+
+    def test_its_examples_can_be_typed(self, command: str) -> None:
+        examples = (app[command].help_epilogue or "").split("\n    ")[1:]
+        assert len(examples) == 2
+        for example in examples:
+            program, *words = shlex.split(example)
+            assert program == "shardmill"
+            app.parse_args(words, exit_on_error=False, print_error=False)
+
+
+def test_options_of_shard_are_grouped(shardmill: Command) -> None:
+    said = shardmill("shard", "--help").stdout
+    assert re.findall(r"^╭─ (\w+) ─", said, re.MULTILINE) == [
+        "Input", "Filters", "Output", "Execution", "Printing",
+    ]  # fmt: skip
 
 
 def test_the_version_is_the_installed_one(shardmill: Command) -> None:
