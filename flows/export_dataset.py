@@ -9,15 +9,15 @@ from flows.executors.look_ahead import MAX_THREADS
 from flows.flow_body import run_name
 from flows.making.making import Making
 from tasks.core.exports.config import ExportConfig
-from tasks.core.exports.plan import compare_with_output, let_be, prepare, remove_scratch
+from tasks.core.exports.plan import compare_with_output, prepare
 from tasks.core.exports.publish import publish
+from tasks.core.exports.records import BEGUN
 
 EXPORT = Making(
     done="exported",
     compare=compare_with_output,
     prepare=prepare,
-    let_be=let_be,
-    clean=remove_scratch,
+    begun=BEGUN,
     publish=publish,
 )
 

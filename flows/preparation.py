@@ -9,7 +9,7 @@ from flows.executors import Executor, open_executor
 from flows.flow_body import Begun
 from tasks.core.config import ShardConfig
 from tasks.core.planning.look import look, take_up
-from tasks.core.planning.plan import remove_scratch, tidy
+from tasks.core.planning.plan import remove_scratch
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.planning.sources import check_sources
 from tasks.core.reporting.progress import RunProgress
@@ -85,11 +85,12 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
     progress.enter("preparing the tokenizer")
     found = look(config, storage, sources)  # what is refused stays as it is
     if found.plan.published:
-        tidy(found.plan, storage)
+        storage.tidy(found.plan.scratch)
         yield Prepared(plan=found.plan, storage=storage, executor=None)
         return
     storage.create()
-    with storage.exclusive() as lock:
+    with storage.exclusive(progress.enter) as lock:
+        progress.enter("looking at what is there")
         with open_executor(
             config,
             files=_most_at_once(found.plan),
@@ -99,11 +100,11 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
             plan = take_up(found, storage, sources, progress.enter)
             if plan.published:
                 yield Prepared(plan=plan, storage=storage, executor=None)
-                return
-            now = Begun()
-            begun = now if executor.prepare(plan, storage) else None
-            if begun is not None:
-                progress.begin_ahead()
-            yield Prepared(plan=plan, storage=storage, executor=executor, begun=begun)
+            else:
+                now = Begun()
+                begun = now if executor.prepare(plan, storage) else None
+                if begun is not None:
+                    progress.begin_ahead()
+                yield Prepared(plan=plan, storage=storage, executor=executor, begun=begun)
         storage.close()  # the executor has told other hosts through it that the run is over
         remove_scratch(plan)

@@ -165,6 +165,8 @@ def _run(
 
         if report is not None:
             show_report(report, out, page=progress.page)
+        elif state is not None and state.is_completed():
+            out.print(visible(state.message or ""), markup=False, soft_wrap=True)
         if report is None or not report.failed:
             if state is not None:
                 state.result()

@@ -262,10 +262,11 @@ class _ReasonsOnly(logging.Filter):
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if isinstance(error, ShardmillError) and not isinstance(error, InternalError):
             record.exc_info = None
-        ours = str(getattr(record, "flow_name", "")).startswith("shard-")
+        ours = _OURS.fullmatch(str(getattr(record, "flow_name", "")))
         return not (ours and record.name == _TASK_RUNS and record.levelno <= logging.INFO)
 
 
 _TASK_RUNS = "prefect.task_runs"
+_OURS = re.compile(r"(shard|import|extend|export|copy|merge|subset)-(datasets?|partition)")
 for _name in ("prefect.flow_runs", _TASK_RUNS):
     logging.getLogger(_name).addFilter(_ReasonsOnly())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from flows.console.consoles import err, out
 from flows.console.exit_codes import EXIT_FAILED, EXIT_TERMINATED
 from flows.stops import Stopped
-from flows.terminal.visible import counted
+from flows.terminal.visible import counted, visible
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
@@ -39,6 +39,8 @@ def run_making(
     if cancelled:
         return None, False
     report = progress.report
+    if report is None and state is not None and state.is_completed():
+        out.print(visible(state.message or ""), markup=False, soft_wrap=True)
     if report is not None:
         show_report(report, out)
         if report.failed:

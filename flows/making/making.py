@@ -20,6 +20,7 @@ from tasks.core.reporting.report import (
     RunReport,
 )
 from tasks.core.storage import Storage, open_storage
+from tasks.core.storage.scratch import drop_scratch
 from tasks.core.workers.own_threads import LITTLE_BYTES, OwnThreads
 from tasks.core.workers.pool import WorkerPool
 from tasks.publish_made import publish_made
@@ -66,16 +67,14 @@ class Making(Generic[Config, Plan]):
         compare: what has to be done; nothing is written.
         prepare: removes what killed runs left on the output, which the run holds, and says there
             what is being made; returns the plan, with what was damaged to be made again.
-        let_be: removes what a run left that was killed when all but that was done.
-        clean: removes the folder for work in progress.
+        begun: the file that says so; gone when the output is whole.
         publish: makes the recorded parts one output.
     """
 
     done: str
     compare: Callable[[Config, Storage], Plan]
     prepare: Callable[[Plan, Storage, Callable[[str], None]], Plan]
-    let_be: Callable[[Plan, Storage], None]
-    clean: Callable[[Plan], None]
+    begun: str
     publish: Callable[..., object]
 
     def run(self, config: Config, output: str | None) -> State:
@@ -101,7 +100,7 @@ class Making(Generic[Config, Plan]):
                 report = self._work(run)
                 storage.close()
                 if not report.failed:
-                    self.clean(run.plan)
+                    drop_scratch(run.plan.scratch)
         progress.report = report
         return outcome_of(report)
 
@@ -111,14 +110,17 @@ class Making(Generic[Config, Plan]):
     ) -> Iterator[MadeRun[Plan] | None]:
         """Hold the output, with workers ready; none where another run has made it whole."""
         if plan.published:
-            self.let_be(plan, storage)
+            if self.begun in storage.list(self.begun.rpartition("/")[0]):
+                storage.remove(self.begun)
+            storage.tidy(plan.scratch)
             yield None
             return
         storage.create()
-        with storage.exclusive() as lock:
+        with storage.exclusive(progress.enter) as lock:
+            progress.enter("looking at what is there")
             plan = self.compare(config, storage)  # others may have worked on it
             if plan.published:
-                self.let_be(plan, storage)
+                storage.close()
                 yield None
                 return
             plan = self.prepare(plan, storage, progress.enter)

@@ -8,7 +8,7 @@ from flows.dashboard.updates import name_the_failure
 from flows.executors.look_ahead import MAX_THREADS
 from flows.flow_body import run_name
 from flows.making.making import Making
-from tasks.core.moving.begun import clean, let_be
+from tasks.core.moving.begun import BEGUN
 from tasks.core.moving.config import CopyConfig, MergeConfig
 from tasks.core.moving.plan import plan_copy, plan_merge, prepare, publish
 
@@ -16,16 +16,14 @@ COPY = Making(
     done="copied",
     compare=plan_copy,
     prepare=prepare,
-    let_be=let_be,
-    clean=clean,
+    begun=BEGUN,
     publish=publish,
 )
 MERGE = Making(
     done="merged",
     compare=plan_merge,
     prepare=prepare,
-    let_be=let_be,
-    clean=clean,
+    begun=BEGUN,
     publish=publish,
 )
 

@@ -8,7 +8,7 @@ from flows.dashboard.updates import name_the_failure
 from flows.executors.look_ahead import MAX_THREADS
 from flows.flow_body import run_name
 from flows.making.making import Making
-from tasks.core.moving.begun import clean, let_be
+from tasks.core.moving.begun import BEGUN
 from tasks.core.subsets.config import SubsetConfig
 from tasks.core.subsets.plan import plan_subset, prepare
 from tasks.core.subsets.publish import publish
@@ -17,8 +17,7 @@ SUBSET = Making(
     done="taken",
     compare=plan_subset,
     prepare=prepare,
-    let_be=let_be,
-    clean=clean,
+    begun=BEGUN,
     publish=publish,
 )
 

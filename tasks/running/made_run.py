@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Callable
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from streaming_ext.errors import StoppedError
@@ -21,6 +22,11 @@ class MadePlan(PartsPlan, Resumable, Protocol):
     @property
     def parts(self) -> tuple[Part, ...]:
         """All of them, those that are done too."""
+        ...
+
+    @property
+    def scratch(self) -> Path:
+        """The folder for work in progress."""
         ...
 
     @property

@@ -101,8 +101,11 @@ def test_what_a_run_left_that_was_killed_at_its_end_is_removed(
         assert served.shard(output).returncode == 0
         assert left.exists()
         assert scratch.exists()
-    assert served.shard(output).returncode == 0
+    ended = served.shard(output)
+    assert ended.returncode == 0
+    assert ended.stdout.startswith(f"{output} is whole already; nothing to do.\n")
     assert not scratch.exists()
+    assert not left.parent.exists()
     assert_same_dataset(dataset, output)
 
 

@@ -42,7 +42,7 @@ from tasks.core.planning.surroundings import require_outside
 from tasks.core.reading.opened import open_dataset, read_record
 from tasks.core.reading.records import read_all
 from tasks.core.storage import Storage, open_storage
-from tasks.core.storage.scratch import drop_scratch, take_scratch
+from tasks.core.storage.scratch import take_scratch
 
 _IO_THREADS = 8
 
@@ -331,18 +331,6 @@ def prepare(
         if path in recorded:
             keeper.remove(path)
     return plan
-
-
-def let_be(plan: ExportPlan, output: Storage) -> None:
-    """Remove what a run left that was killed when all but that was done."""
-    if BEGUN in output.list(FOLDER):
-        output.remove(BEGUN)
-    remove_scratch(plan)
-
-
-def remove_scratch(plan: ExportPlan) -> None:
-    """Remove the folder for work in progress, once nothing in it is needed any more."""
-    drop_scratch(plan.scratch)
 
 
 def require_records(plan: ExportPlan, output: Storage) -> dict[int, ExportRecord]:

@@ -17,6 +17,7 @@ from tasks.core.exports.records import (
     file_sizes,
     record_path,
 )
+from tasks.core.outputs.whole import put_manifest
 from tasks.core.storage import Storage
 from tasks.core.storage.uploads import uploads
 
@@ -71,8 +72,7 @@ def publish(
     tell("looking whether all of it is there")
     _require_all_there(manifest, ordered, storage)
     tell("putting the manifest")
-    storage.require_held()  # what came before may have taken hours
-    storage.put(EXPORT, to_json(manifest))
+    put_manifest(storage, EXPORT, to_json(manifest))
     storage.remove(BEGUN)
     return manifest
 

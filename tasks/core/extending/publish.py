@@ -16,7 +16,7 @@ from tasks.core.outputs.publish import (
     remove_runs,
     summarize_split,
 )
-from tasks.core.outputs.whole import beside_parts, require_there
+from tasks.core.outputs.whole import beside_parts, put_manifest, require_there
 from tasks.core.planning.run_plan import Parent, RunPlan
 from tasks.core.storage import Storage
 
@@ -92,7 +92,7 @@ def publish_extension(
     require_there(manifest, parts, beside, storage)
     tell("putting the manifest")
     if not is_put:
-        storage.put(MANIFEST, to_json(manifest))
+        put_manifest(storage, MANIFEST, to_json(manifest))
     for split, index in own.items():
         storage.put(index_path(split), index)
     if plan.gathering is not None:

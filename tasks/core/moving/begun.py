@@ -8,7 +8,7 @@ from streaming_ext.dataset.layout import RUNS_FOLDER
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from tasks.core.storage import Storage
-from tasks.core.storage.scratch import drop_scratch, take_scratch
+from tasks.core.storage.scratch import take_scratch
 
 BEGUN = f"{RUNS_FOLDER}/.begun"  # what is being put there; gone when all of it is
 
@@ -91,15 +91,3 @@ def begin(plan: HasScratch, output: Storage, mark: bytes) -> None:
     output.remove_incoming()
     take_scratch(plan.scratch)
     output.put(BEGUN, mark)
-
-
-def let_be(plan: HasScratch, output: Storage) -> None:
-    """Remove what a run left that was killed when all but that was done."""
-    if BEGUN in output.list(RUNS_FOLDER):
-        output.remove(BEGUN)
-    clean(plan)
-
-
-def clean(plan: HasScratch) -> None:
-    """Remove the folder for work in progress."""
-    drop_scratch(plan.scratch)

@@ -26,6 +26,7 @@ from tasks.core.moving.job import MoveJob, Text, Unit
 from tasks.core.moving.merging import merged
 from tasks.core.moving.move import move_unit
 from tasks.core.outputs.taken_over import Finished, Stretch, without_damaged
+from tasks.core.outputs.whole import put_manifest
 from tasks.core.planning.plan import scratch_folder
 from tasks.core.planning.run_plan import StageName
 from tasks.core.planning.surroundings import require_outside
@@ -267,7 +268,6 @@ def publish(
             "published. Run the same command again."
         )
     tell("putting the manifest")
-    output.require_held()  # what came before may have taken hours
-    manifest: Text = plan.contents.manifest
-    output.put(manifest.path, manifest.text.encode())
+    manifest = plan.contents.manifest
+    put_manifest(output, manifest.path, manifest.text.encode())
     output.remove(BEGUN)

@@ -16,7 +16,7 @@ from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import DatasetError
 from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES
-from tasks.core.outputs.whole import require_all_there
+from tasks.core.outputs.whole import put_manifest, require_all_there
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reading.records import read_records
 from tasks.core.storage import Storage
@@ -58,7 +58,7 @@ def publish(
     tell("looking whether all of it is there")
     require_all_there(manifest, parts, storage)
     tell("putting the manifest")
-    storage.put(MANIFEST, to_json(manifest))
+    put_manifest(storage, MANIFEST, to_json(manifest))
     if plan.gathering is not None:
         remove_runs(storage, tell)
     return manifest

@@ -96,6 +96,29 @@ def require_there(
         )
 
 
+def put_manifest(storage: Storage, path: str, data: bytes) -> None:
+    """Put the manifest that makes an output count, and look whether it is there.
+
+    The caller holds the output.
+
+    Raises:
+        TransientStorageError: it is not there as it was put; it goes once more when publishing is
+            tried again.
+        StorageError: another run took the output over meanwhile, or it cannot be put.
+    """
+    storage.require_held()  # what came before may have taken hours
+    storage.put(path, data)
+    try:
+        is_kept = storage.read(path) == data
+    except FileNotFoundError:
+        is_kept = False
+    if not is_kept:
+        raise TransientStorageError(
+            f"{storage} said that it kept {path}, and does not hold it as written, so nothing is "
+            "published. Run the same command again."
+        )
+
+
 def _named(paths: list[str]) -> str:
     more = len(paths) - _SHOWN
     return ", ".join(paths[:_SHOWN]) + (f" and {more} more files" if more > 0 else "")

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -20,7 +19,6 @@ from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.errors import (
     ConfigMismatchError,
     ScratchError,
-    UsageError,
 )
 from streaming_ext.storage.local_paths import local_path
 from streaming_ext.text.parts.part import Part
@@ -248,17 +246,3 @@ def _remove_unrecorded(storage: Storage, recorded: Iterable[int]) -> None:
 def remove_scratch(plan: RunPlan) -> None:
     """Remove the folder for work in progress."""
     drop_scratch(plan.scratch)
-
-
-def tidy(plan: RunPlan, storage: Storage) -> None:
-    """Remove what a run left that was killed once its dataset was whole.
-
-    Nothing is touched where another run is at work, nor looked for in object storage.
-
-    Raises:
-        StorageError: something is left that may not be removed.
-    """
-    if not storage.remote and (storage.leftovers() or plan.scratch.exists()):
-        with suppress(UsageError), storage.exclusive():
-            storage.remove_incoming()
-            remove_scratch(plan)

@@ -135,10 +135,25 @@ class Storage(Protocol):
         """Remove the leftovers; only for who holds the dataset."""
         ...
 
-    def exclusive(self) -> AbstractContextManager[int | None]:
+    def tidy(self, scratch: Path) -> None:
+        """Remove what a run left on disks that was killed once its output was whole.
+
+        Nothing is touched where another run is at work.
+
+        Args:
+            scratch: its folder for work in progress.
+        """
+        ...
+
+    def exclusive(
+        self, tell: Callable[[str], None] = lambda words: None
+    ) -> AbstractContextManager[int | None]:
         """Hold the dataset against another run; `UsageError` where one is at work.
 
         Yields a file descriptor for worker processes to keep open, where that is how it is held.
+
+        Args:
+            tell: called with whom it waits for, where another run may be ending or dead.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 import fcntl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -16,11 +16,15 @@ _LOCK_WAIT_SECONDS = 15.0  # workers of a killed run end within a second or two
 
 
 @contextmanager
-def held(root: Path) -> Iterator[int]:
+def held(root: Path, tell: Callable[[str], None]) -> Iterator[int]:
     """Hold the dataset in a folder against another run; yields a descriptor that holds it too.
 
     A process that inherits the descriptor keeps the dataset held until it ends, so workers
     that outlive a killed run by a moment never write into the next one.
+
+    Args:
+        root: the folder.
+        tell: called with whom it waits for.
 
     Raises:
         UsageError: another run is at work here.
@@ -41,6 +45,7 @@ def held(root: Path) -> Iterator[int]:
                     f"Another run is writing to {root}{holder}. Wait for it, stop it, or "
                     "use another --output."
                 )
+            tell(f"waiting for another run{holder} to let go of {root}")
             time.sleep(0.1)
         Holder.myself().note_in(file)
         try:

@@ -19,7 +19,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
@@ -72,13 +72,16 @@ class Lease:
             )
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, tell: Callable[[str], None]) -> Iterator[None]:
         """Take the dataset, keep it for the block, and let it go.
+
+        Args:
+            tell: called with what it waits for.
 
         Raises:
             UsageError: another run is at work.
         """
-        self._take()
+        self._take(tell)
         beat = threading.Thread(target=self._keep, name="shardmill-lease", daemon=True)
         beat.start()
         try:
@@ -110,7 +113,7 @@ class Lease:
         found = (_LOCK.fullmatch(path) for path in self._objects.list(RUNS_FOLDER))
         return sorted(int(match[1]) for match in found if match)
 
-    def _take(self) -> None:
+    def _take(self, tell: Callable[[str], None]) -> None:
         """Create the next generation.
 
         Raises:
@@ -121,7 +124,7 @@ class Lease:
         while True:
             generations = self._generations()
             latest = generations[-1] if generations else 0
-            if latest and not self._wait_until_free(latest):
+            if latest and not self._wait_until_free(latest, tell):
                 continue  # it is being taken down; the next listing shows what is there
             tried_since = tried_since or time.monotonic()
             problem = self._create(latest + 1)
@@ -136,6 +139,7 @@ class Lease:
                     "put, and that refuses a conditional PUT (If-None-Match: *) only where there "
                     f"is an object. If no other run is at work, remove {self._path(latest + 1)}."
                 )
+            tell(f"trying again to take {self._objects}: {problem}")
             time.sleep(_SETTLE_SECONDS)
 
     def _create(self, generation: int) -> str | None:
@@ -166,7 +170,7 @@ class Lease:
             return False
         return _fields(content).get("token") == self._token
 
-    def _wait_until_free(self, generation: int) -> bool:
+    def _wait_until_free(self, generation: int, tell: Callable[[str], None]) -> bool:
         """Watch a lock; False where it went away meanwhile.
 
         Raises:
@@ -191,6 +195,10 @@ class Lease:
                 )
             if time.monotonic() > deadline:
                 return True
+            tell(
+                f"waiting for another run ({_who(content)}) to let go of {self._objects}, or to "
+                f"show no sign of life for {LEASE_SECONDS:.0f} s"
+            )
             time.sleep(_WATCH_SECONDS)
 
     def _keep(self) -> None:

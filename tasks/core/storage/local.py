@@ -12,6 +12,7 @@ from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError
 from tasks.core.storage.contract import Storage
 from tasks.core.storage.disk_lock import held
 from tasks.core.storage.placing import INCOMING, NO_LINKS, link_or_copy, place, reason
+from tasks.core.storage.scratch import drop_scratch
 
 _AT_ONCE = 2**20  # bytes: stays in the cache of a core
 
@@ -277,9 +278,28 @@ class LocalStorage:
         """Remove what is only needed while writing."""
         shutil.rmtree(self.root / INCOMING, ignore_errors=True)
 
-    def exclusive(self) -> AbstractContextManager[int]:
+    def tidy(self, scratch: Path) -> None:
+        """Remove what a run left that was killed once its output was whole.
+
+        Nothing is touched where another run is at work.
+
+        Args:
+            scratch: its folder for work in progress.
+
+        Raises:
+            StorageError: something is left that may not be removed.
+        """
+        if (self.root / INCOMING).exists() or scratch.exists():
+            with suppress(UsageError), self.exclusive():
+                self.remove_incoming()
+                self.close()
+                drop_scratch(scratch)
+
+    def exclusive(
+        self, tell: Callable[[str], None] = lambda words: None
+    ) -> AbstractContextManager[int]:
         """Hold the dataset against another run; see `disk_lock.held`."""
-        return held(self.root)
+        return held(self.root, tell)
 
     def require_held(self) -> None:
         """The kernel keeps the lock as long as the process lives."""

@@ -8,19 +8,19 @@ import builtins
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path, PurePosixPath
 from typing import cast
 
 from streaming_ext.dataset.layout import may_be_large
-from streaming_ext.errors import CorruptDatasetError, StorageError
+from streaming_ext.errors import CorruptDatasetError, StorageError, UsageError
 from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.storage.dialects import OpenUpload
 from streaming_ext.storage.dialects.s3 import PIECE_BYTES
 from tasks.core.storage.contract import Storage
 from tasks.core.storage.lease import Lease
-from tasks.core.storage.scratch import user_scratch
+from tasks.core.storage.scratch import drop_scratch, user_scratch
 
 _PUTS_AT_ONCE = 4
 _MAPPED_BYTES = 2 * PIECE_BYTES  # what is smaller goes in one request
@@ -200,12 +200,18 @@ class ObjectStorage:
         # At a bucket's root others may be uploading what is none of ours.
         return [upload for upload in found if may_be_large(upload.key[skip:])]
 
+    def tidy(self, scratch: Path) -> None:
+        """Remove its scratch; looking for open uploads would take requests each time."""
+        if scratch.exists():
+            with suppress(UsageError, StorageError), self.exclusive():
+                drop_scratch(scratch)
+
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self, tell: Callable[[str], None] = lambda words: None) -> Iterator[None]:
         """Hold the dataset against another run, through an object that only one can make."""
         self._lease = Lease(self)
         try:
-            with self._lease.held():
+            with self._lease.held(tell):
                 yield
         finally:
             self._lease = None

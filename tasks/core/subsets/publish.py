@@ -14,7 +14,7 @@ from tasks.core.outputs.publish import (
     merged_index,
     summarize_split,
 )
-from tasks.core.outputs.whole import require_all_there
+from tasks.core.outputs.whole import put_manifest, require_all_there
 from tasks.core.storage import Storage
 from tasks.core.subsets.plan import SubsetPlan
 
@@ -51,6 +51,5 @@ def publish(
     tell("looking whether all of it is there")
     require_all_there(manifest, parts, output)
     tell("putting the manifest")
-    output.require_held()
-    output.put(MANIFEST, to_json(manifest))
+    put_manifest(output, MANIFEST, to_json(manifest))
     output.remove(BEGUN)

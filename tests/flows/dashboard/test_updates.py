@@ -200,10 +200,14 @@ def test_a_traceback_is_kept_for_what_nobody_expected(error: Exception, kept: bo
     assert bool(record.exc_info) is kept
 
 
+FLOWS = ("shard-dataset", "shard-partition", "import-dataset", "extend-dataset", "export-dataset",
+         "copy-dataset", "merge-datasets", "subset-dataset")  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("flow_name", "level", "kept"),
     [
-        ("shard-dataset", logging.INFO, False),
+        *((name, logging.INFO, False) for name in FLOWS),
         ("shard-dataset", logging.WARNING, True),
         ("mine", logging.INFO, True),
     ],

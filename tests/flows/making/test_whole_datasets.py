@@ -11,12 +11,14 @@ import pytest
 from streaming_ext.storage.client import ObjectClient
 from tasks.core.moving.compare import compare_copy
 from tasks.core.storage import open_storage
+from tasks.core.storage.placing import INCOMING
+from tasks.core.storage.scratch import take_scratch
 from tasks.core.verify.verify import verify
 from tests.command_line import CommandLine, wait_for
 from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, aws_environment
 from tests.tasks.core.build_dataset import build_dataset
-from tests.tasks.core.exports.exporting import content
+from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.moving.moved import copied, merged
 from tests.test_readme import blocks
 
@@ -47,6 +49,36 @@ def test_copy_with_two_workers(
     refused = shardmill("copy", dataset, dataset)
     assert refused.returncode == 2
     assert "the original itself" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["copy", "extend", "export"])
+def test_what_a_run_left_that_was_killed_at_its_end_is_removed(
+    served: CommandLine, dataset: Path, tmp_path: Path, command: str
+) -> None:
+    """The same command says that nothing is to be done."""
+    output, words = tmp_path / "out", list[object]()
+    if command == "export":
+        exported(dataset, output, "nanogpt")
+        words = ["export", "nanogpt", dataset, "--output", output]
+    else:
+        copied(dataset, output)
+        words = (
+            ["copy", dataset, output] if command == "copy" else ["extend", output, served.sources]
+        )
+    before = files_of(output)
+    take_scratch(tmp_path / ".out.scratch")
+    (output / INCOMING).mkdir()
+    mark = {"copy": "runs/.begun", "export": "export/begun.json"}.get(command)
+    if mark is not None:
+        (output / mark).parent.mkdir(exist_ok=True)
+        (output / mark).touch()
+    ended = served.run(*words)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(f"{output} is whole already; nothing to do.\n")
+    assert files_of(output) == before
+    assert not list(tmp_path.glob(".out*"))
+    assert not list(output.glob(".*"))
+    assert not list((output / "runs").glob(".begun"))
 
 
 @pytest.mark.soak

@@ -6,9 +6,10 @@ from typing import Any
 
 from tasks.core.exports.config import ExportConfig
 from tasks.core.exports.part import export_part
-from tasks.core.exports.plan import ExportPlan, compare_with_output, prepare, remove_scratch
+from tasks.core.exports.plan import ExportPlan, compare_with_output, prepare
 from tasks.core.exports.publish import publish
 from tasks.core.storage import Storage, open_storage
+from tasks.core.storage.scratch import drop_scratch
 from tests.streaming_ext.build import EOT, Built, build
 
 Split = str
@@ -66,7 +67,7 @@ def exported(dataset: Path | str, output: Path | str, name: str, **options: Any)
     export_parts(plan, storage, reversed(plan.todo))
     publish(plan, storage)
     storage.close()
-    remove_scratch(plan)
+    drop_scratch(plan.scratch)
     return Path(output)
 
 

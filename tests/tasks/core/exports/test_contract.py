@@ -9,8 +9,7 @@ from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, Usage
 from tasks.core.exports import publish as publishing
 from tasks.core.exports.describe import describe_export, is_export
 from tasks.core.exports.formats import FORMATS
-from tasks.core.exports.plan import let_be, read_export_records
-from tasks.core.exports.records import BEGUN
+from tasks.core.exports.plan import read_export_records
 from tasks.core.exports.verify import verify_export
 from tasks.core.storage import LocalStorage, open_storage
 from tests.tasks.core.exports.exporting import (
@@ -99,17 +98,6 @@ def test_a_published_export_that_lost_a_file_is_made_whole_again(name: str, tmp_
     with pytest.raises(ConfigMismatchError, match="format: the output has"):
         planned(dataset, output, "nanogpt" if name != "nanogpt" else "parquet")
     assert content(exported(dataset, output, name)) == whole
-
-
-def test_killed_when_all_but_the_last_removal_was_done(tmp_path: Path) -> None:
-    dataset = make_dataset(tmp_path).root
-    output = exported(dataset, tmp_path / "out", "nanogpt")
-    (output / BEGUN).write_bytes(b"{}")
-    assert verify_export(LocalStorage(output)).sound
-    plan = planned(dataset, output, "nanogpt")
-    assert plan.published
-    let_be(plan, LocalStorage(output))
-    assert not (output / BEGUN).exists()
 
 
 def test_files_that_the_output_cannot_be_given(

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from tasks.core.moving.begun import clean
 from tasks.core.moving.config import CopyConfig, MergeConfig
 from tasks.core.moving.move import move_unit
 from tasks.core.moving.plan import MovePlan, plan_copy, plan_merge, prepare, publish
 from tasks.core.storage import open_storage
+from tasks.core.storage.scratch import drop_scratch
 
 Place = Path | str
 
@@ -46,4 +46,4 @@ def finish(plan: MovePlan) -> None:
     output = open_storage(plan.config.output)
     publish(plan, output)
     output.close()
-    clean(plan)
+    drop_scratch(plan.scratch)

@@ -1,4 +1,4 @@
-"""One bit of what a killed run left is flipped: the next run makes that part again, or refuses."""
+"""What a killed run or a store left is not what was put there: no kind of run publishes that."""
 
 import shutil
 from collections.abc import Callable, Collection
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.dataset.layout import EXPORT, MANIFEST
-from streaming_ext.errors import CorruptDatasetError
+from streaming_ext.errors import CorruptDatasetError, TransientStorageError
+from tasks.core.storage import LocalStorage
 from tests.tasks.core import build_dataset
 from tests.tasks.core.exports import exporting
 from tests.tasks.core.exports.exporting import content
@@ -157,3 +158,25 @@ def test_a_flip_in_each_kind_of_file(
         assert "\n" not in said
         left = content(again / "out")
         assert (left.get(MANIFEST), left.get(EXPORT)) == (old.get(MANIFEST), None)
+
+
+@pytest.mark.parametrize("kind", ["shard", "extend", "own files", "copy", "merge", "subset"])
+def test_a_put_of_the_manifest_that_is_answered_and_lost(
+    runs: dict[str, Run], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing behind the manifest is done, such as removing what is needed to go on."""
+    run, output = runs[kind], tmp_path / "out"
+    run(tmp_path / "whole")
+    before = content(tmp_path / "old") if kind == "extend" else {}
+    if kind == "extend":
+        shutil.copytree(tmp_path / "old", output)
+    put = LocalStorage.put
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "put", lambda self, path, data: None
+                      if path in {MANIFEST, EXPORT} else put(self, path, data))  # fmt: skip
+        with pytest.raises(TransientStorageError, match="does not hold it as written"):
+            run(output)
+    left = content(output)
+    assert (left.get(MANIFEST), left.get(EXPORT)) == (before.get(MANIFEST), None)
+    run(output)
+    assert made(output) == made(tmp_path / "whole")

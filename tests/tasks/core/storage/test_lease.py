@@ -69,7 +69,11 @@ def soon() -> Iterator[None]:
     ],
 )
 def test_a_store_that_does_not_do_what_it_answers(objects: Objects, problem: str) -> None:
-    with soon(), pytest.raises(StorageError, match=problem) as caught, Lease(objects).held():
+    with (
+        soon(),
+        pytest.raises(StorageError, match=problem) as caught,
+        Lease(objects).held(lambda words: None),
+    ):
         pytest.fail("held")
     assert "s3://bucket/out: its lock cannot be taken" in str(caught.value)
     assert objects.requests < 100
@@ -82,7 +86,7 @@ def test_a_listing_that_shows_nothing_for_a_moment_loses_nothing(
     monkeypatch.setattr(lease_module, "LEASE_SECONDS", 600.0)  # however busy the machine is
     objects = Objects()
     lease = Lease(objects)
-    with lease.held():
+    with lease.held(lambda words: None):
         objects.lists = False
         asked = objects.requests
         wait_for(lambda: objects.requests > asked + 2)

@@ -4,6 +4,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -353,8 +354,11 @@ class TestExclusive:
             fcntl.flock(worker, fcntl.LOCK_EX)
             began = time.monotonic()
             threading.Timer(0.3, fcntl.flock, (worker, fcntl.LOCK_UN)).start()
-            with storage.exclusive():
+            told: list[str] = []
+            with storage.exclusive(told.append):
                 assert 0.2 < time.monotonic() - began < 50
+            who = f"another run (process {other.pid} on {platform.node()})"
+            assert set(told) == {f"waiting for {who} to let go of {storage}"}
 
     def test_another_dataset_is_free(self, storage: LocalStorage, tmp_path: Path) -> None:
         other = LocalStorage(tmp_path / "other")

@@ -393,7 +393,10 @@ class TestLease:
             return put_new(self, path, data)
 
         monkeypatch.setattr(ObjectStorage, "put_new", overtaken)
-        with late.exclusive():  # waits for the lease of 3, whose holder does nothing
+        told: list[str] = []
+        with late.exclusive(told.append):  # waits for the lease of 3, whose holder does nothing
+            assert any("waiting for another run (process ? on ?) to let go of" in each
+                       for each in told)  # fmt: skip
             assert list(late.list("runs")) == ["runs/.lock-00000004"]
 
 

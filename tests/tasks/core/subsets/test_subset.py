@@ -13,8 +13,8 @@ from streaming_ext.dataset.layout import SPLITS
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
 from tasks.core.memories import Memories
-from tasks.core.moving.begun import clean
 from tasks.core.storage import open_storage
+from tasks.core.storage.scratch import drop_scratch
 from tasks.core.subsets.choosing import keys_of
 from tasks.core.subsets.config import SubsetConfig
 from tasks.core.subsets.part import subset_part
@@ -64,7 +64,7 @@ def subset(dataset: Path, output: Path, **asked: Any) -> SubsetPlan:
         storage = open_storage(str(output))
         publish(plan, storage)
         storage.close()
-        clean(plan)
+        drop_scratch(plan.scratch)
     return plan
 
 
