@@ -14,7 +14,7 @@ from typing import Any
 
 _PATH = re.compile(
     r"/(?P<api>api/)?datasets/(?P<repo>[^/]+/[^/]+)"
-    r"(?:/(?P<kind>revision|tree|resolve)/(?P<revision>[^/]+)(?:/(?P<rest>.*))?)?"
+    r"(?:/(?P<kind>revision|tree|paths-info|resolve)/(?P<revision>[^/]+)(?:/(?P<rest>.*))?)?"
 )
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 _PIECE = 2**16
@@ -87,6 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         hub = self.hub
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         split = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(split.query))
         match = _PATH.fullmatch(split.path)
@@ -121,12 +122,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._tree(
                 match["repo"], commit, files, urllib.parse.unquote(match["rest"] or ""), query
             )
+        elif match["api"] and kind == "paths-info":
+            asked = urllib.parse.parse_qs(body)["paths"]
+            found_files = [_entry(path, files[path]) for path in asked if path in files]
+            folders = [{"type": "directory", "path": path, "oid": "0" * 40} for path in asked
+                       if any(name.startswith(f"{path}/") for name in files)]  # fmt: skip
+            self._json([*found_files, *folders])
         elif kind == "resolve" and (path := urllib.parse.unquote(match["rest"] or "")) in files:
             self._file(path, commit, files[path])
         else:
             self._refuse(404, "EntryNotFound")
 
-    do_HEAD = do_GET  # noqa: N815  (the name that the base class calls)
+    do_HEAD = do_POST = do_GET  # noqa: N815  (the names that the base class calls)
 
     def _tree(
         self, repo: str, commit: str, files: dict[str, bytes], folder: str, query: dict[str, str]

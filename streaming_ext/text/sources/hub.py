@@ -12,7 +12,7 @@ import httpx
 
 from streaming_ext.errors import SourceError, StorageError, UsageError
 from streaming_ext.text.documents.formats import has_known_suffix
-from streaming_ext.text.sources.patterns import Takes, folder_of, is_pattern, matching
+from streaming_ext.text.sources.patterns import Takes, alternatives, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
 from streaming_ext.text.sources.web import WebReader, client, json_of, patiently, require_ok
 
@@ -22,6 +22,7 @@ _URL = re.compile(
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_ABOUT_THE_DATASET = {"README.md", ".gitattributes"}  # at the root; data only where named
 _SAMPLE = re.compile(r"sample-(?P<folder>\w[\w.-]*)")
 
 
@@ -163,8 +164,9 @@ def _list(
             files = _cached_files(repository)
         else:
             files = {file["path"]: file for file in _tree(repository, pattern)}
+        named = {pattern, *alternatives(pattern)}
         for path in matching(files, pattern, takes, each=each):
-            if path.endswith((".md", ".gitattributes")):
+            if path in _ABOUT_THE_DATASET and path not in named:
                 continue
             entry = files[path]
             found[path] = SourceFile(
@@ -181,29 +183,38 @@ def _version(entry: dict[str, Any]) -> str:
 
 
 def _tree(repository: _Repository, pattern: str) -> Iterator[dict[str, Any]]:
-    """Every file below the folder that a pattern begins with."""
-    folder = (
-        folder_of(pattern) if is_pattern(pattern) or "." in pattern.rpartition("/")[2] else pattern
-    )
-    folder = folder.strip("/")
-    url: str | None = f"{repository.api}/tree/{repository.revision}"
+    """The file that a pattern names, or every file below the folder that it begins with."""
+    folder = (folder_of(pattern) if is_pattern(pattern) else pattern).strip("/")
+    if folder and not is_pattern(pattern):
+        url = f"{repository.api}/paths-info/{repository.revision}"
+        response = _listed(repository, "POST", url, data={"paths": folder})
+        files = [one for one in json_of(response, f"look at {folder}") if one["type"] == "file"]
+        if files:
+            yield from files
+            return
+    further: str | None = f"{repository.api}/tree/{repository.revision}"
     if folder:
-        url = f"{url}/{urllib.parse.quote(folder)}"
-    url = f"{url}?recursive=true"
-    while url is not None:
-
-        def request(url: str = url) -> httpx.Response:
-            # A listing may go on elsewhere, as of a mirror; the token stays with who was asked.
-            headers = _headers() if url.startswith(f"{_endpoint()}/") else {}
-            response = client().get(url, headers=headers)
-            require_ok(response, lambda r: _explain(repository, r))
-            return response
-
-        response = patiently(f"list the dataset {repository.name} on the Hub", request)
+        further = f"{further}/{urllib.parse.quote(folder)}"
+    further = f"{further}?recursive=true"
+    while further is not None:
+        response = _listed(repository, "GET", further)
         for entry in json_of(response, f"list {repository.name}"):
             if entry.get("type") == "file":
                 yield entry
-        url = response.links.get("next", {}).get("url")
+        further = response.links.get("next", {}).get("url")
+
+
+def _listed(
+    repository: _Repository, method: str, url: str, data: dict[str, str] | None = None
+) -> httpx.Response:
+    def request() -> httpx.Response:
+        # A listing may go on elsewhere, as of a mirror; the token stays with who was asked.
+        headers = _headers() if url.startswith(f"{_endpoint()}/") else {}
+        response = client().request(method, url, headers=headers, data=data)
+        require_ok(response, lambda r: _explain(repository, r))
+        return response
+
+    return patiently(f"list the dataset {repository.name} on the Hub", request)
 
 
 def _explain(repository: _Repository, response: httpx.Response) -> Exception:

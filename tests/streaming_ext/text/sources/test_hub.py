@@ -92,6 +92,34 @@ class TestListing:
         assert [source.size for source in found] == [len(FILES[path]) for path in expected]
         assert hub.requests["revision"] == 1
 
+    @pytest.mark.parametrize(
+        ("pattern", "expected"),
+        [
+            ("README.md", ["README.md"]),
+            ("{README,notes}.md", ["README.md", "notes.md"]),
+            ("*", ["LICENSE", "notes.md"]),
+            ("*.md", ["notes.md"]),
+            ("docs/*", ["docs/.gitattributes", "docs/COPYING", "docs/README.md", "docs/a.md"]),
+            ("docs/a.md", ["docs/a.md"]),
+            ("LICENSE", ["LICENSE"]),
+            ("docs/COPYING", ["docs/COPYING"]),
+        ],
+    )
+    def test_files_of_any_name(self, hub: Hub, pattern: str, expected: list[str]) -> None:
+        """Only what tells of the dataset is no source, unless it is named."""
+        names = ("README.md", ".gitattributes", "notes.md", "LICENSE", "docs/README.md",
+                 "docs/.gitattributes", "docs/a.md", "docs/COPYING")  # fmt: skip
+        hub.datasets["org/text"].commit(dict.fromkeys(names, b"text"))
+        assert paths(list_sources([f"hf://datasets/org/text/{pattern}"]), hub) == expected
+
+    def test_all_files_of_a_folder_with_a_format(self, hub: Hub) -> None:
+        names = ("README.md", ".gitattributes", "a.md", "v1.0/LICENSE", "v1.0/b.md")
+        hub.datasets["org/text"].commit(dict.fromkeys(names, b"text"))
+        found = list_sources(["hf://datasets/org/text/"], any_name=True)
+        assert paths(found, hub) == ["a.md", "v1.0/LICENSE", "v1.0/b.md"]
+        found = list_sources(["hf://datasets/org/text/v1.0"], any_name=True)
+        assert paths(found, hub) == ["v1.0/LICENSE", "v1.0/b.md"]
+
     def test_a_revision_is_pinned_once(self, hub: Hub) -> None:
         first = commit(hub)
         hub.datasets["org/text"].commit({"sample/10BT/new.parquet": b"n"})
