@@ -3,10 +3,11 @@
 import email.utils
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TypeVar
 
 from streaming_ext.errors import TransientStorageError, UsageError
@@ -17,6 +18,7 @@ TIMEOUT_VARIABLE = "SHARDMILL_STORAGE_TIMEOUT"
 _TIMEOUT_SECONDS = 30.0
 _PATIENCE_SECONDS = 30.0  # that a fault which may pass is waited out, at the usual time-out
 MAX_WAIT_SECONDS = 300.0  # that a server may ask for with Retry-After
+_SECONDS = re.compile(r"[0-9]{1,9}")  # thirty years are enough
 # Not the module's own generator: its state belongs to the training script, and forks share one.
 _JITTER = random.SystemRandom()
 
@@ -134,18 +136,27 @@ def insist(
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, as a server asks; by its own clock where it names a time."""
+    """Seconds to wait, as a server asks; by its own clock where it names a time.
+
+    None where it asks for nothing that can be understood, which is then left out of account.
+    """
     headers = {name.lower(): value for name, value in headers.items()}
     text = headers.get("retry-after", "").strip()
-    if not text:
-        return None
-    if text.isdigit():
+    if _SECONDS.fullmatch(text):
         return float(text)
     try:
-        until = email.utils.parsedate_to_datetime(text)
-        now = email.utils.parsedate_to_datetime(headers["date"])
-    except KeyError:
-        now = datetime.now(UTC)
-    except ValueError:
+        until = _seconds_of(text)
+        now = _seconds_of(headers["date"]) if "date" in headers else time.time()
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, (until - now).total_seconds())
+    return max(0.0, until - now)
+
+
+def _seconds_of(date: str) -> float:
+    """A date of HTTP as seconds since 1970; one without a zone is of Greenwich, as all should be.
+
+    Raises:
+        ValueError: it is none.
+    """
+    moment = email.utils.parsedate_to_datetime(date)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -269,20 +269,6 @@ class TestPatience:
         with pytest.raises(TransientStorageError, match="asks to wait 3600 s"):
             list_sources(["hf://datasets/org/text/sample/10BT"])
 
-    @pytest.mark.parametrize(
-        ("headers", "seconds"),
-        [
-            ({}, None),
-            ({"Retry-After": "7"}, 7.0),
-            ({"Retry-After": "soon"}, None),
-            # By the server's clock: ours does not matter.
-            ({"Retry-After": "Thu, 01 Jan 2026 00:00:30 GMT",
-              "Date": "Thu, 01 Jan 2026 00:00:10 GMT"}, 20.0),
-        ],
-    )  # fmt: skip
-    def test_retry_after(self, headers: dict[str, str], seconds: float | None) -> None:
-        assert web.retry_after(headers) == seconds
-
     def test_no_server(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
         with pytest.raises(TransientStorageError, match="look at the dataset org/text"):
