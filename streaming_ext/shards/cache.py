@@ -114,19 +114,17 @@ class ShardCache:
             with self._alone(shard, what=self.label(shard)):
                 if self.path(shard).exists():
                     return
-                # The time counts that others of this machine tried in vain, this process or not.
-                seconds = max(self._left(asked), self.source.timeout / 4)
                 try:
-                    raw = self._download(shard, seconds, link.close)
+                    raw = self._download(shard, asked, link.close)
                 except TransientStorageError as error:
                     self._gave_up = error
                     raise
                 self._came, self._gave_up = time.monotonic(), None
                 self._write(shard, raw)
 
-    def _left(self, asked: float) -> float:
-        """Seconds that are left of the time-out, from when a shard was asked for or one came."""
-        return self.source.timeout - (time.monotonic() - max(asked, self._came))
+    def _waited(self, asked: float) -> float:
+        """Seconds since a shard was asked for, or since the last one came."""
+        return time.monotonic() - max(asked, self._came)
 
     def _share_failure(self, shard: int, asked: float) -> None:
         """Give up with those that were waited for where nothing came in all the time that there is.
@@ -135,7 +133,7 @@ class ShardCache:
             TransientStorageError: theirs.
         """
         failure = self._gave_up
-        if failure is not None and self._left(asked) < self.source.timeout / 10:
+        if failure is not None and self._waited(asked) > 0.9 * self.source.timeout:
             raise TransientStorageError(
                 f"{self.label(shard)} was waited for behind others, which did not come: {failure}"
             ) from failure
@@ -177,21 +175,24 @@ class ShardCache:
         """Have `close` called with the number of a shard whose room is needed."""
         self._close = close
 
-    def _download(self, shard: int, seconds: float, release: Callable[[], None]) -> bytes:
+    def _download(self, shard: int, asked: float, release: Callable[[], None]) -> bytes:
         """The raw content of a published shard.
 
         Args:
             shard: its number.
-            seconds: for each of two attempts, where the first brings a damaged one.
+            asked: when it was asked for, on the monotonic clock.
             release: lets another thread download, while this one unpacks.
         """
         index = self.index
         name = f"{index.split}/{index.names[shard]}" if index.split else index.names[shard]
         size = int(index.sizes[shard])
         cause = ""
-        for _ in range(2):
+        # The time counts that others of this machine tried in vain, this process or not.
+        waited = self._waited(asked)
+        seconds = max(self.source.timeout - waited, self.source.timeout / 4)
+        for _ in range(2):  # where the first brings a damaged one
             try:
-                data = self.source.read(name, limit=size, seconds=seconds)
+                data = self.source.read(name, limit=size, seconds=seconds, waited=waited)
             except FileMissingError as error:
                 raise CorruptDatasetError(f"Shard {error}") from error
             cause = _difference(data, size, index.hashes[shard])

@@ -4,7 +4,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -105,13 +105,16 @@ class Remote:
             return Path(self.url)
         return Path(rest) if scheme in {"file", "local"} else None
 
-    def read(self, name: str, *, limit: int, seconds: float | None = None) -> bytes:
+    def read(
+        self, name: str, *, limit: int, seconds: float | None = None, waited: float = 0.0
+    ) -> bytes:
         """The bytes of a file, at most `limit` and one more to show that there are more.
 
         Args:
             name: of the file, below the root.
             limit: bytes.
             seconds: for all attempts, in place of `timeout`.
+            waited: seconds that others of this machine tried in vain, while this one waited.
 
         Raises:
             FileMissingError: there is no such file.
@@ -122,17 +125,19 @@ class Remote:
         seconds = self.timeout if seconds is None else seconds
         failures: list[TransientStorageError] = []
         deadline = time.monotonic() + seconds
+        retry = Retry.training(self.retries)
+        retry = replace(retry, seconds=retry.seconds - waited)
 
         def read() -> bytes:
             if self.url.partition("://")[0] in OBJECT_STORES:
-                return self._read_object(name, limit, where, deadline, failures)
+                return self._read_object(name, limit, where, retry, deadline, failures)
 
             def once() -> bytes:
                 if (root := self.path) is not None:
                     return _read_file(root / name, limit, where)
                 return self._read_through_fsspec(name, limit, where)
 
-            return insist(once, self._retry, deadline=deadline, failures=failures)
+            return insist(once, retry, deadline=deadline, failures=failures)
 
         return within(seconds, read, what=where, failures=failures)
 
@@ -164,15 +169,12 @@ class Remote:
 
         return self.read_checked(file.path, checked, limit=file.size)
 
-    @property
-    def _retry(self) -> Retry:
-        return Retry.training(self.retries)
-
     def _read_object(
         self,
         name: str,
         limit: int,
         where: str,
+        retry: Retry,
         deadline: float,
         failures: list[TransientStorageError],
     ) -> bytes:
@@ -181,7 +183,7 @@ class Remote:
         client = ObjectClient(
             scheme=scheme,
             bucket=bucket,
-            retry=self._retry,
+            retry=retry,
             timeout=self._silence,
             options=options,
         )

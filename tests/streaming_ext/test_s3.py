@@ -1,6 +1,7 @@
 """Reading from a real S3 server: what comes, and the true reason when nothing does."""
 
 import gc
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -169,6 +170,17 @@ class TestFaults:
         assert proxy.struck == 1
         proxy.inflict(Faults())
         reader.open(0)  # who comes later tries again
+
+    def test_who_waits_for_another_reader_begins_no_new_patience(
+        self, open_s3: Open, proxy: FaultProxy
+    ) -> None:
+        """As two workers of a loader do: the fault is reported once it was waited out once."""
+        readers = [open_s3().reader for _ in range(2)]
+        proxy.inflict(Faults(answer=(503, "SlowDown")))
+        with ThreadPoolExecutor(2) as threads:
+            opened = [threads.submit(reader.open, 0) for reader in readers]
+        tried = [int(re.findall(r"tried (\d+) times", str(o.exception()))[0]) for o in opened]
+        assert min(tried) == 3 < max(tried)
 
     def test_threads_that_wait_behind_other_shards_share_their_failure(
         self, open_s3: Open, proxy: FaultProxy
