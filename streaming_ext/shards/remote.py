@@ -130,7 +130,9 @@ class Remote:
 
         def read() -> bytes:
             if self.url.partition("://")[0] in OBJECT_STORES:
-                return self._read_object(name, limit, where, retry, deadline, failures)
+                return self._read_object(
+                    name, limit, where, retry=retry, deadline=deadline, failures=failures
+                )
 
             def once() -> bytes:
                 if (root := self.path) is not None:
@@ -174,6 +176,7 @@ class Remote:
         name: str,
         limit: int,
         where: str,
+        *,
         retry: Retry,
         deadline: float,
         failures: list[TransientStorageError],

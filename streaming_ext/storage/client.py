@@ -20,9 +20,9 @@ from streaming_ext.storage.process_clients import client_of_process
 
 Result = TypeVar("Result")
 
-_SLOWEST_BYTES_PER_SECOND = 2**18  # a transfer that is slower than this is given up
+# The clients' own time-outs end the silence of a server; aiohttp has none while it sends.
+_SLOWEST_BYTES_PER_SECOND = 2**14
 _GRACE_SECONDS = 5.0  # beyond a deadline, which who set it tells of
-_UNKNOWN_BYTES = 64 * 2**20  # to expect of an object that is read whole, such as a shard
 _HEADS_AT_ONCE = 16
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -76,7 +76,7 @@ class ObjectClient:
         what: str,
         request: Callable[[Any], Awaitable[Result]],
         *,
-        size: int = 0,
+        sends: int = 0,
         deadline: float | None = None,
         failures: list[TransientStorageError] | None = None,
     ) -> Result:
@@ -85,9 +85,8 @@ class ObjectClient:
         Args:
             what: "write s3://bucket/x".
             request: gets the file system.
-            size: bytes that it moves; more take more time.
-            deadline: on the monotonic clock, for all attempts together, in place of a time-out
-                by size.
+            sends: bytes; more take more time.
+            deadline: on the monotonic clock, for all attempts together.
             failures: gets what went wrong, attempt by attempt.
 
         Raises:
@@ -98,15 +97,17 @@ class ObjectClient:
 
         def once() -> Result:
             began = time.monotonic()
-            limit = self.timeout + 1 + size / _SLOWEST_BYTES_PER_SECOND
+            limit = None
             if deadline is not None:
                 limit = max(deadline - began, 0) + _GRACE_SECONDS
+            elif sends:
+                limit = self.timeout + sends / _SLOWEST_BYTES_PER_SECOND
             try:
                 return self._once(request, limit)
             except client_errors() as error:
                 if is_missing(error):
                     raise FileNotFoundError(what) from error
-                waited = time.monotonic() - began
+                waited = min(time.monotonic() - began, self.timeout)
                 raise explained(error, what=what, bucket=self.bucket, seconds=waited) from error
 
         return insist(once, self.retry, deadline=deadline, failures=failures)
@@ -136,16 +137,17 @@ class ObjectClient:
             span: start and end within the object; all of it by default.
             version: `FileExistsError` where the object is another one.
         """
-        size = _UNKNOWN_BYTES if span is None else span[1] - span[0]
 
         async def read(fs: Any) -> bytes:
             data = await self.dialect.read(fs, self.bucket, key, span, version)
             # http.client takes an answer that is cut in its head for a whole one without content.
-            if span is not None and len(data) != size:
-                raise ConnectionError(f"the answer was cut: {len(data)} bytes came of {size}")
+            if span is not None and len(data) != span[1] - span[0]:
+                raise ConnectionError(
+                    f"the answer was cut: {len(data)} bytes came of {span[1] - span[0]}"
+                )
             return data
 
-        return self.ask(what, read, size=size)
+        return self.ask(what, read)
 
     def read_at_most(
         self,
@@ -166,7 +168,7 @@ class ObjectClient:
                     return b""
                 raise
 
-        return self.ask(what, read, size=limit, deadline=deadline, failures=failures)
+        return self.ask(what, read, deadline=deadline, failures=failures)
 
     def digest(self, key: str, size: int, *, what: str) -> Digest | None:
         """What a whole object of `size` bytes can be checked by; None where nothing can."""
@@ -189,7 +191,7 @@ class ObjectClient:
         self.ask(
             what,
             lambda fs: self.dialect.put(fs, self.bucket, key, data, new=new),
-            size=len(data),
+            sends=len(data),
         )
 
     def copy(self, place: str, key: str, *, size: int, what: str) -> bool:
@@ -204,9 +206,7 @@ class ObjectClient:
         Raises:
             FileNotFoundError: there is no such object.
         """
-        return self.ask(
-            what, lambda fs: self.dialect.copy(fs, place, self.bucket, key, size), size=size
-        )
+        return self.ask(what, lambda fs: self.dialect.copy(fs, place, self.bucket, key, size))
 
     def remove(self, key: str, *, what: str) -> None:
         """Remove an object; `FileNotFoundError` where the store tells that there is none."""
@@ -234,7 +234,7 @@ class ObjectClient:
                 f"Check {self.dialect.endpoint}."
             ) from error
 
-    def _once(self, request: Callable[[Any], Awaitable[Result]], seconds: float) -> Result:
+    def _once(self, request: Callable[[Any], Awaitable[Result]], seconds: float | None) -> Result:
         filesystem = self.filesystem
 
         async def bounded() -> Result:

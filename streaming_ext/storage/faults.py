@@ -1,6 +1,8 @@
 """What clients of object stores raise, as errors that name the place, the cause and a way out."""
 
 import sys
+import urllib.parse
+import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,7 +55,19 @@ _NO_CREDENTIALS_ADVICE = (
     "no credentials were found for bucket {bucket!r}. Set AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, a profile or a role, or what your provider asks for."
 )
+_PROXY_ADVICE = (
+    " Requests go through the proxy that HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names: is it "
+    "running? A host that NO_PROXY names is asked without it."
+)
 _EXISTS = {"PreconditionFailed", "412", "BlobAlreadyExists", "ConditionNotMet"}
+
+
+def proxy_advice(url: str) -> str:
+    """What to say beside the fault of a request to a URL, where it goes through a proxy."""
+    place, proxies = urllib.parse.urlsplit(url), urllib.request.getproxies()
+    if not {place.scheme, "all"} & proxies.keys():
+        return ""
+    return "" if urllib.request.proxy_bypass(place.hostname or "") else _PROXY_ADVICE
 
 
 def client_errors() -> tuple[type[Exception], ...]:
@@ -160,6 +174,8 @@ def _told(error: BaseException, code: str, status: int, kinds: set[str]) -> tupl
         told = f"the server refuses ({code or status}: {said})."
     else:  # no answer at all: mostly the network
         passing, told = not kinds & _WRONG_SETTINGS, f"{said}."
+        if any("Proxy" in kind for kind in kinds):
+            told = f"{told}{_PROXY_ADVICE}"
     return passing, told
 
 

@@ -15,6 +15,7 @@ from streaming_ext.errors import (
     one_line,
 )
 from streaming_ext.storage.digests import Digest, digest_in
+from streaming_ext.storage.faults import proxy_advice
 from streaming_ext.storage.patience import (
     MAX_WAIT_SECONDS,
     Retry,
@@ -142,9 +143,10 @@ class WebReader:
                 for data in self._stream_once(position, self._source.size):
                     position += len(data)
                     yield data
-                if position < self._source.size:
-                    raise httpx.ReadError("the connection was closed early")
-            except (httpx.HTTPError, _LaterError) as error:
+                error: Exception = _LaterError("the connection was closed early", None)
+            except (httpx.HTTPError, _LaterError) as failed:
+                error = failed
+            if position < self._source.size:
                 attempt = 0 if position > before else attempt
                 attempt = _pause_or_raise(f"read {self._source.url}", error, attempt)
 
@@ -209,7 +211,9 @@ def _pause_or_raise(what: str, error: Exception, attempt: int) -> int:
     """Wait behind a failed attempt; returns how many there were."""
     attempt += 1
     pause = retry().pause(attempt - 1)
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = one_line(error) or type(error).__name__
+    if isinstance(error, httpx.TransportError) and (advice := proxy_advice(str(error.request.url))):
+        reason = f"{reason}.{advice}"
     if isinstance(error, _LaterError) and error.seconds is not None:
         pause = error.seconds
         if pause > MAX_WAIT_SECONDS:

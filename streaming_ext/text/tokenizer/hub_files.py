@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from streaming_ext.errors import TokenizerError, one_line
+from streaming_ext.storage.faults import proxy_advice
 
 _ATTEMPTS = 3
 _ANSWER_SECONDS = 5.0
@@ -63,4 +64,6 @@ def _why_unreachable(endpoint: str) -> str | None:
             return f"the proxy for {endpoint} cannot be used: {one_line(error)}"
         else:
             return None
+    if advice := proxy_advice(endpoint):
+        reason = f"{reason}.{advice}"
     return f"{endpoint} does not answer ({reason})"

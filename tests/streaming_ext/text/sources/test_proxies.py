@@ -2,9 +2,10 @@
 
 import pytest
 
-from streaming_ext.errors import UsageError
+from streaming_ext.errors import TransientStorageError, UsageError
 from streaming_ext.text.sources.listing import list_sources
 from streaming_ext.text.tokenizer.hub_files import _why_unreachable as why_unreachable
+from tests.servers.storage.swift import aws_environment
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "ftp://127.0.0.1:9", "http://[::1"])
@@ -16,6 +17,29 @@ def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, proxy: str
     with pytest.raises(UsageError, match=r"ALL_PROXY .* cannot be used") as raised:
         list_sources(["https://data.corp.example/a.jsonl"])
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://store.example/x", "https://store.example/x", "hf://datasets/a/b/x", "s3://b/x"]
+)
+def test_a_proxy_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """The line names the variables, and no password."""
+    for name in ("ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, "http://user:planted@127.0.0.1:9")
+    monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "0.5")  # pauses go with it
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://hub.example")
+    for name, value in aws_environment("http://store.example").items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(TransientStorageError, match="proxy that HTTP_PROXY.*NO_PROXY") as raised:
+        list_sources([url])
+    assert "planted" not in str(raised.value)
+    if url.startswith("http:"):
+        monkeypatch.setenv("NO_PROXY", "store.example")
+        with pytest.raises(TransientStorageError) as raised:
+            list_sources([url])
+        assert "PROXY" not in str(raised.value)
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "ftp://127.0.0.1:9", "http://[::1"])
