@@ -25,6 +25,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tests/flows/hosts/test_network.py",
         "tests/flows/hosts/test_unfit.py",
         "tests/deployments/test_ansible.py",
+        "tests/deployments/test_pod.py",
     ),
     # Vocabularies, and all of Unicode tried on each.
     "tokenizer": (
@@ -72,6 +73,7 @@ SERVED = (
     "tests/test_readme.py",
     "tests/test_examples.py",
     "tests/test_coming_from.py",
+    "tests/test_documents.py",
     "tests/tasks/core/estimate/test_estimate.py",
 )
 _GROUP_OF = {file: name for name, files in GROUPS.items() for file in files}

@@ -1,6 +1,7 @@
 """What `deployments/` holds, by the tools that it is for."""
 
 import importlib
+import os
 import re
 import shutil
 import subprocess
@@ -93,6 +94,20 @@ def test_the_image_is_clean_and_runs_as_nobody_special() -> None:
     assert "0" not in users
 
 
+def test_python_s_own_library_is_compiled_in_the_image(tmp_path: Path) -> None:
+    """Also where the base image forbids it for what is imported."""
+    text = (FOLDER / "Dockerfile").read_text()
+    assert "pip install --no-cache-dir --compile" in text
+    (command,) = re.findall(r"^RUN python (-m compileall .*)$", text, re.MULTILINE)
+    assert text.index("compileall") < text.index("\nUSER ")
+    (tmp_path / "module.py").write_text("answer = 42\n")
+    words = command.replace("/usr/local/lib/python3.11", str(tmp_path)).split()
+    assert str(tmp_path) in words
+    forbidden = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, *words], env=forbidden, check=True)
+    assert [*tmp_path.rglob("*.pyc")]
+
+
 def test_the_image_takes_extras_and_keeps_scratch_on_a_disk() -> None:
     text = (FOLDER / "Dockerfile").read_text()
     assert re.search(r"^ARG EXTRAS=flow,s3$", text, re.MULTILINE)
@@ -123,17 +138,37 @@ def test_a_kubernetes_deployment_is_whole(deployment: dict[str, Any]) -> None:
     assert pod["securityContext"]["runAsNonRoot"]
     user = re.findall(r"^USER (\d+)", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)[-1]
     assert str(pod["securityContext"]["runAsUser"]) == user
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert "--with-healthcheck" in container["args"]  # what the probes ask
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in pod["volumes"]}
     for volume in pod["volumes"]:
         assert volume["emptyDir"].get("medium") is None  # a disk: "Memory" would be a tmpfs
 
 
+def test_every_worker_takes_one_run_at_a_time() -> None:
+    unit, image = UNIT.read_text(), (FOLDER / "Dockerfile").read_text()
+    slurm = (FOLDER / "slurm.sbatch").read_text()
+    limits = re.findall(r'--limit"?,? "?(\d+)', "\n".join((unit, image, slurm)))
+    limits += [pod["spec"]["template"]["spec"]["containers"][0]["args"][2] for pod in PODS]
+    assert limits == ["1"] * 5
+
+
+SETTINGS = """\
+# systemd, Docker, Kubernetes and Slurm read this alike
+PREFECT_API_URL=http://server/api
+
+AWS_SECRET_ACCESS_KEY=a/b+c=$HOME&d;e #f `g` (h)
+PREFECT_API_AUTH_STRING=user:p!ss%w*rd"""
+
+
 def test_the_slurm_script_starts_a_worker_a_node(tmp_path: Path) -> None:
     script = FOLDER / "slurm.sbatch"
     subprocess.run(["bash", "-n", str(script)], check=True)
-    (tmp_path / "worker.env").write_text("PREFECT_API_URL=http://server/api\n")
-    (tmp_path / "srun").write_text('#!/bin/sh\necho "$PREFECT_API_URL $TMPDIR $@"\n')
+    (tmp_path / "worker.env").write_text(SETTINGS)
+    names = ("PREFECT_API_URL", "AWS_SECRET_ACCESS_KEY", "PREFECT_API_AUTH_STRING", "TMPDIR")
+    (tmp_path / "srun").write_text(f'#!/bin/sh\nprintenv {" ".join(names)}; echo "$@"\n')
     (tmp_path / "srun").chmod(0o755)
     ended = subprocess.run(
         ["bash", str(script)],
@@ -143,7 +178,11 @@ def test_the_slurm_script_starts_a_worker_a_node(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert ended.stdout.split() == [
-        "http://server/api", "/local", "--kill-on-bad-exit=0", "--export=ALL",
+    *settings, command = ended.stdout.splitlines()
+    assert settings == [
+        "http://server/api", "a/b+c=$HOME&d;e #f `g` (h)", "user:p!ss%w*rd", "/local"
+    ]  # fmt: skip
+    assert command.split() == [
+        "--kill-on-bad-exit=0", "--export=ALL",
         "/opt/shardmill/bin/prefect", "worker", "start", "--pool", HOSTS, "--limit", "1",
     ]  # fmt: skip

@@ -62,6 +62,7 @@ def host(tmp_path: Path) -> Host:
 def test_the_same_is_installed_once(host: Host) -> None:
     assert host.install() == "installed"
     assert "x.whl[flow,s3]" in host.installed()[0]
+    assert all("--compile" in words.split() for words in host.installed())
     assert host.install() == ""
     assert len(host.installed()) == 2
 

@@ -52,6 +52,19 @@ def full(folder: Path) -> tuple[str, ...]:
     return ("unshare", "-m", "sh", "-c", mount, "host")
 
 
+def read_only_but(*folders: Path) -> tuple[str, ...]:
+    """The command below which a host can write into these folders alone."""
+    keep = " && ".join(f"mount --bind {folder} {folder}" for folder in folders)
+    return (
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        f'{keep} && mount -o remount,bind,ro / && exec "$@"',
+        "pod",
+    )
+
+
 class Network:
     """A bridge, and hosts that are plugged into it.
 

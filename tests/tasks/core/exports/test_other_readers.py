@@ -1,29 +1,34 @@
-"""Exports read by the trainers' own libraries, each where it is installed: `make interop`.
+"""Exports read by the trainers' own libraries: `make interop` installs them and runs these tests.
 
-Each test says which library it misses. What all of them must find is in `readers.py` too, so that
-exports are proved without them.
+What all of them must find is in `readers.py` too, so that exports are proved without them.
 """
 
 import itertools
 import json
+import re
+import sys
 import tarfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import sliding_window_view
 
 from streaming_ext import StreamingTokenDataset
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.exports.exporting import Documents, documents_of, exported, with_end
+from tests.test_readme import blocks
 
 PARTS = numbered_parts(some_documents(120, seed=3, longest=200), parts=3)
 LENGTH = 64
 # Libraries warn of what is none of ours: optional packages, deprecated names.
 pytestmark = [
+    pytest.mark.interop,
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -38,6 +43,13 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected() -> Documents:
     return {split: with_end(held) for split, held in documents_of(PARTS).items()}
+
+
+@pytest.fixture
+def wids(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Of webdataset 0.2, which `make interop` puts in a folder of its own: 1.0 has it no more."""
+    monkeypatch.setattr(sys, "path", [*sys.path, f"{sys.prefix}/wids"])
+    return import_module("wids")
 
 
 def flat(documents: list[list[int]]) -> list[int]:
@@ -70,14 +82,12 @@ class TestWebdatasetOutput:
         return [dataset[number]["tokens"].tolist() for number in range(dataset.size)]
 
     def test_samples(self, root: Path) -> None:
-        wds = pytest.importorskip("webdataset")
+        wds = import_module("webdataset")
         tars = sorted(map(str, (root / "train").rglob("*.tar")))
         found = wds.WebDataset(tars, shardshuffle=False).decode()
         assert [sample["npy"].tolist() for sample in found] == self.rows(root)
 
-    def test_wids(self, root: Path, tmp_path: Path) -> None:
-        """Of webdataset 0.2; newer ones have it no more."""
-        wids = pytest.importorskip("wids")
+    def test_wids(self, root: Path, wids: Any, tmp_path: Path) -> None:
         index = root / "train/index.json"
         listed = wids.ShardListDataset(
             str(index), base=str(index.parent), cache_dir=str(tmp_path / "cache"), keep=True
@@ -96,7 +106,7 @@ class TestWebdataset:
         return exported(dataset, tmp_path / "out", "webdataset", **options)
 
     def test_samples(self, root: Path, expected: Documents) -> None:
-        wds = pytest.importorskip("webdataset")
+        wds = import_module("webdataset")
         last = len([*root.glob("train/*.tar")]) - 1
         url = str(root / f"train/train-{{000000..{last:06}}}.tar")
         found = list(wds.WebDataset(url, shardshuffle=False).decode())
@@ -106,7 +116,7 @@ class TestWebdataset:
         }
 
     def test_mixing(self, root: Path) -> None:
-        wds = pytest.importorskip("webdataset")
+        wds = import_module("webdataset")
         tars = [root / "train/train-000000.tar", root / "holdout/holdout-000000.tar"]
         both = [wds.WebDataset(str(file), shardshuffle=False) for file in tars]
         keys = [sample["__key__"] for sample in wds.RandomMix(both, [0.5, 0.5], longest=True)]
@@ -120,7 +130,7 @@ class TestWebdataset:
     def test_splitting_by_node_and_worker(
         self, root: Path, expected: Documents, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        wds, data = pytest.importorskip("webdataset"), pytest.importorskip("torch.utils.data")
+        wds, data = import_module("webdataset"), import_module("torch.utils.data")
         urls = sorted(str(file) for file in root.glob("train/*.tar"))
         seen: list[str] = []
         monkeypatch.setenv("WORLD_SIZE", "2")
@@ -136,14 +146,12 @@ class TestWebdataset:
             seen += [sample["__key__"] for sample in loader]
         assert len(seen) == len(set(seen)) == len(expected["train"])
 
-    def test_wids(self, root: Path, expected: Documents) -> None:
-        """Of webdataset 0.2; newer ones have it no more."""
-        wids = pytest.importorskip("wids")
+    def test_wids(self, root: Path, wids: Any, expected: Documents) -> None:
         found = wids.ShardListDataset(str(root / "train/index.json"))
         assert [found[n][".npy"].tolist() for n in range(len(found))] == expected["train"]
 
     def test_energon(self, root: Path, expected: Documents) -> None:
-        energon = pytest.importorskip("megatron.energon")
+        energon = import_module("megatron.energon")
 
         @energon.edataclass
         class Ids(energon.Sample):  # type: ignore[misc, name-defined]
@@ -180,7 +188,7 @@ class TestMegatron:
         return exported(dataset, tmp_path / "out", "megatron")
 
     def test_indexed_dataset(self, root: Path, expected: Documents) -> None:
-        indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+        indexed = import_module("megatron.core.datasets.indexed_dataset")
         counts = json.loads((root / "sequences.json").read_text())
         for split, held in expected.items():
             prefix = f"{split}/text_document"
@@ -190,7 +198,7 @@ class TestMegatron:
 
     @pytest.fixture
     def one_rank(self, tmp_path: Path) -> Iterator[None]:
-        distributed = pytest.importorskip("torch.distributed")
+        distributed = import_module("torch.distributed")
         distributed.init_process_group(
             "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1
         )
@@ -200,8 +208,8 @@ class TestMegatron:
     def test_a_blend_of_gpt_datasets(
         self, root: Path, expected: Documents, one_rank: None, tmp_path: Path
     ) -> None:
-        gpt = pytest.importorskip("megatron.core.datasets.gpt_dataset")
-        builder = pytest.importorskip("megatron.core.datasets.blended_megatron_dataset_builder")
+        gpt = import_module("megatron.core.datasets.gpt_dataset")
+        builder = import_module("megatron.core.datasets.blended_megatron_dataset_builder")
 
         class Tokenizer:
             vocab_size, eod, pad = 100, EOT, 1000  # an id of no document: it becomes 0
@@ -230,7 +238,7 @@ class TestMegatron:
 
 
 def test_litdata(dataset: Path, expected: Documents, tmp_path: Path) -> None:
-    litdata = pytest.importorskip("litdata")
+    litdata = import_module("litdata")
     root = exported(dataset, tmp_path / "out", "litdata", max_file_size=5_000)
     loader = litdata.TokensLoader(block_size=33)
     found = litdata.StreamingDataset(str(root / "train"), item_loader=loader, shuffle=False)
@@ -245,7 +253,7 @@ def test_litdata(dataset: Path, expected: Documents, tmp_path: Path) -> None:
 
 
 def test_datatrove(dataset: Path, tmp_path: Path) -> None:
-    datatrove = pytest.importorskip("datatrove.utils.dataset")
+    datatrove = import_module("datatrove.utils.dataset")
     root = exported(dataset, tmp_path / "out", "nanotron")
     found = datatrove.DatatroveFolderDataset(
         str(root / "train"), seq_len=31, filename_pattern="*.ds", recursive=False, token_size=2,
@@ -256,7 +264,7 @@ def test_datatrove(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_olmo(dataset: Path, tmp_path: Path) -> None:
-    olmo = pytest.importorskip("olmo_core.data")
+    olmo = import_module("olmo_core.data")
     root = exported(dataset, tmp_path / "out", "olmo")
     files = sorted(root.glob("train/*.npy"))
     found = olmo.NumpyFSLDatasetConfig(
@@ -270,7 +278,7 @@ def test_olmo(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_datasets(dataset: Path, expected: Documents, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
+    datasets = import_module("datasets")
     root = exported(dataset, tmp_path / "out", "parquet")
     files = {split: str(root / split / "*.parquet") for split in expected}
     found = datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "cache"))
@@ -282,7 +290,7 @@ def test_tensorstore_as_levanter_opens_it(
     dataset: Path, expected: Documents, tmp_path: Path
 ) -> None:
     """By the specification that Levanter's `JaggedArrayStore` opens its arrays with."""
-    tensorstore = pytest.importorskip("tensorstore")
+    tensorstore = import_module("tensorstore")
     root = exported(dataset, tmp_path / "out", "levanter")
     blosc = {"name": "blosc", "configuration": {"clevel": 5}}
     sharding = {"chunk_shape": [2**18], "codecs": [blosc]}
@@ -309,8 +317,68 @@ def test_tensorstore_as_levanter_opens_it(
 
 
 def test_zarr(dataset: Path, expected: Documents, tmp_path: Path) -> None:
-    zarr = pytest.importorskip("zarr")
+    zarr = import_module("zarr")
     root = exported(dataset, tmp_path / "out", "levanter")
     found = zarr.open_array(str(root / "train/input_ids/data"), mode="r")
     ids = flat(expected["train"])
     assert found[: len(ids)].tolist() == ids
+
+
+CELLS = {
+    "webdataset.WebDataset": "webdataset",
+    "energon": "webdataset",
+    "litdata": "litdata",
+    "datatrove": "nanotron",
+    "olmo_core": "olmo",
+    "load_dataset": "parquet",
+}
+
+
+@pytest.mark.parametrize("library", CELLS)
+def test_a_cell_of_the_document(
+    library: str, expected: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives ids as int64, of the shape that its comment says, as they lie in the dataset."""
+    made = build(tmp_path / "made", PARTS, sequence_length=LENGTH, vocab_size=50257)
+    rows = {"sequence_length": LENGTH} if CELLS[library] == "webdataset" else {}
+    exported(made.root, tmp_path / "export", CELLS[library], **rows)
+    monkeypatch.chdir(tmp_path)
+    cell, shape = cell_of(library)
+    ids = first_of(cell)
+    held = np.array(flat(expected["train"]))
+    if shape is None:
+        assert ids.tolist() in expected["train"]
+    else:
+        assert f"({', '.join(map(str, ids.shape))}{',' * (ids.ndim == 1)})" == shape
+        windows = sliding_window_view(held, ids.shape[-1])
+        assert (windows == ids.reshape(-1, ids.shape[-1])[0]).all(axis=1).any()
+
+
+def test_the_cell_of_tars_straight_from_text(
+    rank_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_dataset(
+        tmp_path / "made", [[text[:500] for text in make_documents(40, seed=3)]],
+        tokenizer=str(rank_path), sequence_length=LENGTH, output_format="webdataset",
+    ).rename(tmp_path / "fineweb-edu-tars")  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    cell, shape = cell_of("fineweb-edu-tars")
+    assert (first_of(cell).shape, shape) == ((LENGTH,), f"({LENGTH},)")
+
+
+def cell_of(library: str) -> tuple[str, str | None]:
+    """A cell of docs/formats.md and the shape that it says its ids have, with short rows."""
+    found = [cell for cell in blocks("docs/formats.md", "python") if library in cell]
+    cell = found[0].replace("2048", str(LENGTH)).replace("2049", str(LENGTH + 1))
+    shape = re.search(r"ids = .*# (\(.*\))?", cell)
+    assert shape is not None
+    return cell.replace("000123", "000000"), shape[1]
+
+
+def first_of(cell: str) -> np.ndarray:
+    """The ids that a cell's loop has first; some of these loops never end."""
+    seen: dict[str, Any] = {}
+    exec(compile(f"{cell}    break\n", "docs/formats.md", "exec"), seen)  # noqa: S102
+    ids = np.asarray(seen["ids"])
+    assert ids.dtype == np.int64
+    return ids
