@@ -5,12 +5,18 @@ import re
 from streaming_ext.errors import UsageError
 
 _BYTES = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
+# The largest first.
+_UNITS = [
+    unit
+    for number, prefix in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))
+    for unit in ((f"{prefix}iB", 1024**number), (f"{prefix}B", 1000**number))
+]
 _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 def size_text(num_bytes: int) -> str:
-    """A size as users write it: `64MiB`, `1536KiB`; whole bytes where no unit divides it."""
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+    """A size as users write it: `64MiB`, `1500KB`; whole bytes where no unit divides it."""
+    for unit, size in _UNITS:
         if num_bytes and num_bytes % size == 0:
             return f"{num_bytes // size}{unit}"
         if num_bytes > size and (num_bytes + 1) % size == 0:

@@ -11,7 +11,7 @@ from flows.commands.verify import told
 from flows.console.consoles import out
 from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
 from flows.making.command import run_making, say_why
-from flows.terminal.visible import counted, visible
+from flows.terminal.visible import bytes_text, counted, visible
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import UsageError
 from tasks.core.config import ShardConfig
@@ -157,7 +157,7 @@ def _told(
     if not whole:
         return say_why(report, quiet=printing.quiet)
     out.print(
-        f"{visible(where)}: {counted(len(sizes), 'file')} of {sum(sizes.values()) / 1e6:,.1f} MB",
+        f"{visible(where)}: {counted(len(sizes), 'file')} of {bytes_text(sum(sizes.values()))}",
         markup=False,
         soft_wrap=True,
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_BARS = 16
-_MOST_LETTERS = 46
+_MOST_LETTERS = 32
 _LENGTH_STEPS = 2  # classes to each doubling
 
 

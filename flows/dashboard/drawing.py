@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MUTED = "#7b7f87"
 COLOURS = ("#4a8fd4", "#e08d3c", "#3aa394", "#a07bd0", "#d2668c", "#96993a", "#7b7f87")
 FONT = "ui-sans-serif, system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-_WIDTH = 8.0  # inches of 72 points; a browser scales to the width that there is
+_WIDTH = 6.4  # inches of 72 points; a browser scales to the width that there is
 _STYLE: dict[Any, object] = {
     "axes.edgecolor": MUTED,
     "axes.grid": True,

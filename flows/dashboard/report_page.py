@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.dashboard.drawing import MUTED
 from flows.dashboard.drawn_beside import drawn
-from flows.terminal.visible import count_text, duration_text, plain, visible
+from flows.terminal.visible import bytes_text, count_text, duration_text, plain, visible
 from streaming_ext.dataset.layout import DUPLICATES_FOLDER, MANIFEST
 from streaming_ext.dataset.spec import DatasetSpec
 from tasks.core.reporting.figures import Figures
@@ -81,7 +81,9 @@ class ReportPage:
     def headline(self) -> str:
         """What a card has room for."""
         total = self._figures.total
-        return f"{self._state()}: {count_text(total.tokens)} tokens in {_bytes(total.text_bytes)}"
+        return (
+            f"{self._state()}: {count_text(total.tokens)} tokens in {bytes_text(total.text_bytes)}"
+        )
 
     def markdown(self, where: str) -> str:
         """The report as Prefect's interfaces show Markdown, with the pictures in it.
@@ -149,15 +151,16 @@ class ReportPage:
             (f"{total.parts:,} of {report.files:,}", "parts"),
             (_count(total.documents - report.duplicate_documents), "documents"),
             (_count(total.tokens - report.duplicate_tokens), "tokens"),
-            (_bytes(total.text_bytes), "text"),
+            (bytes_text(total.text_bytes), "text"),
             (f"{total.bytes_per_token:.2f}", "bytes a token"),
             (f"{report.megabytes_per_second:,.1f} MB/s", "in this run"),
         ]
 
     def _notes(self) -> dict[str, str]:
-        lengths, parts = self._figures.lengths, self._figures.lengths_parts
-        total = self._figures.total
-        some = f", from {parts:,} of {total.parts:,} parts" if parts < total.parts else ""
+        lengths, total = self._figures.lengths, self._figures.total
+        documents = total.documents - self._report.duplicate_documents
+        all_of_them = lengths.documents >= documents
+        some = "" if all_of_them else f", of {lengths.documents:,} of {documents:,} documents"
         groups = self._figures.groups
         per_bar = max((group.parts for group in groups), default=1)
         return {
@@ -190,7 +193,7 @@ class ReportPage:
             ("holdout", holdout if spec.holdout_fraction else "none", None),
             (
                 "shards",
-                f"{spec.compression}, {_bytes(report.shard_bytes)} written in this run",
+                f"{spec.compression}, {bytes_text(report.shard_bytes)} written in this run",
                 None,
             ),
             ("run", report.run, None),
@@ -227,11 +230,6 @@ def _reason(failed: FailedFile) -> str:
 
 def _count(number: int) -> str:
     return f"{number:,}" if number < 10**7 else count_text(number)
-
-
-def _bytes(number: int) -> str:
-    text = count_text(number)
-    return f"{text.rstrip('kMGT')} {text.lstrip('0123456789.')}B"
 
 
 def _linked(place: str) -> str:

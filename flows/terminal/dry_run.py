@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from flows.terminal.columns import show_facts
-from flows.terminal.visible import counted, visible
+from flows.terminal.visible import bytes_text, counted, visible
 from streaming_ext.units import size_text
 from tasks.core.config import ShardConfig
 from tasks.core.planning.plan import compare_with_output
@@ -75,7 +75,7 @@ def show_dry_run(found: DryRun, console: Console, *, all_files: bool) -> None:
         state = f"has {counted(len(plan.parts) - new, 'part')}, and would have {new:,} more"
     facts = [
         ("output", f"{visible(found.output)} {state}"),
-        ("to do", f"{counted(len(plan.todo), 'part')}, {found.todo_bytes / 1e6:,.1f} MB"),
+        ("to do", f"{counted(len(plan.todo), 'part')}, {bytes_text(found.todo_bytes)}"),
         ("tokenizer", f"{visible(spec.tokenizer.name)}, {spec.tokenizer.vocab_size:,} ids"),
         ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
         ("shards", f"up to {size_text(spec.shard_size)}, compression {spec.compression}"),

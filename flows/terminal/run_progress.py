@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from flows.terminal.columns import show_facts
-from flows.terminal.visible import count_text, counted, duration_text, visible
+from flows.terminal.visible import bytes_text, count_text, counted, duration_text, visible
 from streaming_ext.dataset.layout import DUPLICATES_FOLDER
 from streaming_ext.dataset.manifest import Manifest
 from tasks.core.reporting.progress import Snapshot
@@ -108,19 +108,19 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
     facts: list[tuple[str, str]] = []
     facts.append(("parts", f"{report.files_done} done, {report.files_skipped} done before"))
     if is_text := report.engine is not None:  # else ids were imported
-        facts.append(("text", f"{report.text_bytes / 1e6:,.1f} MB"))
+        facts.append(("text", bytes_text(report.text_bytes)))
     facts.append(("tokens", f"{report.tokens:,}"))
     if report.tokens and is_text:
-        facts.append(("bytes a token", f"{report.text_bytes / report.tokens:.3f}"))
+        facts.append(("bytes a token", f"{report.bytes_per_token:.3f}"))
     if report.gathered:
         tokens = sum(times.tokens for times in report.gathered)
         took = duration_text(report.gather_seconds)
         parts = counted(len(report.gathered), "part")
         facts.append(("second stage", f"{parts} put together, {counted(tokens, 'token')}, {took}"))
-    facts.append(("shards", f"{report.shard_bytes / 1e6:,.1f} MB"))
-    tokens_a_second = report.tokens / report.seconds if report.seconds else 0.0
+    facts.append(("shards", bytes_text(report.shard_bytes)))
+    tokens_a_second = report.tokens / report.work_seconds if report.work_seconds else 0.0
     rate = (
-        f"{report.megabytes_per_second:.1f} MB/s"
+        f"{report.megabytes_per_second:,.1f} MB/s"
         if is_text
         else f"{tokens_a_second / 1e6:,.1f} million tokens/s"
     )

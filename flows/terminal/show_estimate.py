@@ -5,7 +5,7 @@ from datetime import timedelta
 from rich.console import Console
 
 from flows.terminal.columns import show_facts
-from flows.terminal.visible import counted
+from flows.terminal.visible import bytes_text, counted
 from tasks.core.estimate.cost import Resource
 from tasks.core.estimate.estimate import Estimate
 from tasks.core.estimate.sampling import Quantity
@@ -23,15 +23,15 @@ def show_estimate(found: Estimate, console: Console) -> None:
     cost = found.cost
     made: list[tuple[str, str, str]] = []
     origin = "as given, like the sample's" if found.scaled else "listed"
-    made.append(("source files", f"{found.files:,}", f"{_bytes(found.source_bytes)}, {origin}"))
+    made.append(("source files", f"{found.files:,}", f"{bytes_text(found.source_bytes)}, {origin}"))
     made.append(("documents", _count(found.documents.value), _sure(found.documents)))
-    made.append(("text", _bytes(found.text_bytes.value), _sure(found.text_bytes)))
+    made.append(("text", bytes_text(found.text_bytes.value), _sure(found.text_bytes)))
     made.append(("tokens", _count(found.tokens.value), _sure(found.tokens)))
     per_token = found.bytes_per_token
     tokens_a_byte = f"{1 / per_token.value:.4f} tokens a byte"
     made.append(("bytes a token", f"{per_token.value:.3f}", f"{_sure(per_token)}; {tokens_a_byte}"))
     made.append(("samples", _count(found.samples.value), ""))
-    made.append(("shards", _bytes(found.shard_bytes.value), f"{found.shards:,} files"))
+    made.append(("shards", bytes_text(found.shard_bytes.value), f"{found.shards:,} files"))
     show_facts(made, console)
     taken: list[tuple[str, str, str]] = []
     taken.append(
@@ -47,19 +47,20 @@ def show_estimate(found: Estimate, console: Console) -> None:
         if seconds:
             taken.append(("", _duration(seconds), _reason(name, found)))
     if cost.fetched or cost.uploaded:
-        moved = f"fetched, {_bytes(cost.uploaded)} uploaded"
-        taken.append(("network", _bytes(cost.fetched), moved))
+        moved = f"fetched, {bytes_text(cost.uploaded)} uploaded"
+        taken.append(("network", bytes_text(cost.fetched), moved))
         taken.append(("requests", f"{cost.gets + cost.puts:,}", f"{cost.puts:,} of them PUT"))
-    share = f", {_bytes(cost.output / found.hosts)} a host" if found.hosts > 1 else ""
-    taken.append(("disk: output", _bytes(cost.output), f"in all{share}"))
+    share = f", {bytes_text(cost.output / found.hosts)} a host" if found.hosts > 1 else ""
+    taken.append(("disk: output", bytes_text(cost.output), f"in all{share}"))
     if cost.runs:
-        taken.append(("disk: runs", _bytes(cost.runs), "on the output, until it is published"))
-    taken.append(("disk: scratch", _bytes(cost.scratch), "on each host, at most"))
+        taken.append(("disk: runs", bytes_text(cost.runs), "on the output, until it is published"))
+    taken.append(("disk: scratch", bytes_text(cost.scratch), "on each host, at most"))
     show_facts(taken, console)
     sample = found.sample
     console.print(
-        f"From a look into {counted(sample.footers, 'file')} and {_bytes(sample.text_bytes)} of "
-        f"text in {counted(sample.row_groups, 'block')} of {counted(sample.files, 'file')}. "
+        f"From a look into {counted(sample.footers, 'file')} and "
+        f"{bytes_text(sample.text_bytes)} of text in {counted(sample.row_groups, 'block')} of "
+        f"{counted(sample.files, 'file')}. "
         "± is the 95% interval of the sampling; it knows nothing of other machines.",
         soft_wrap=True,
     )
@@ -85,13 +86,6 @@ def _sure(quantity: Quantity) -> str:
 
 def _count(number: float) -> str:
     return f"{number:,.0f}" if number < 1e7 else f"{number / 1e9:,.4g} G"
-
-
-def _bytes(number: float) -> str:
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if number >= size:
-            return f"{number / size:,.2f} {unit}"
-    return f"{number / 1e3:,.1f} kB"
 
 
 def _duration(seconds: float) -> str:

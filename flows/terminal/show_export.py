@@ -6,7 +6,7 @@ from rich.text import Text
 from flows.terminal.columns import show_facts
 from flows.terminal.run_progress import show_failures
 from flows.terminal.show_verify import show_findings
-from flows.terminal.visible import counted, duration_text, visible
+from flows.terminal.visible import bytes_text, counted, duration_text, visible
 from tasks.core.exports.describe import ExportDescription
 from tasks.core.exports.records import ExportManifest
 from tasks.core.exports.verify import ExportReport
@@ -21,7 +21,7 @@ def show_report(report: RunReport, console: Console) -> None:
         [
             ("parts", f"{report.files_done} done, {report.files_skipped} done before"),
             ("tokens", f"{report.tokens:,}"),
-            ("written", f"{report.shard_bytes / 1e6:,.1f} MB"),
+            ("written", f"{bytes_text(report.shard_bytes)}"),
             ("time", f"{duration_text(report.seconds)} ({rate})"),
         ],
         console,
@@ -58,7 +58,7 @@ def show_export(export: ExportDescription, console: Console) -> None:
             (name, f"{counted(held.documents, 'document')}, {counted(held.tokens, 'token')}")
             for name, held in sorted(manifest.splits.items())
         ),
-        ("files", f"{len(export.files):,}, {sum(export.files.values()) / 1e6:,.1f} MB"),
+        ("files", f"{len(export.files):,}, {bytes_text(sum(export.files.values()))}"),
     ]
     show_facts(facts, console)
 
@@ -76,7 +76,7 @@ def show_compared(compared: Compared, console: Console) -> None:
         Text.assemble(
             f"{visible(compared.copy)}: ",
             verdict,
-            f"; read {counted(compared.files, 'file')}, {compared.bytes / 1e6:,.1f} MB in "
+            f"; read {counted(compared.files, 'file')}, {bytes_text(compared.bytes)} in "
             f"{compared.seconds:.1f} s ({rate:,.0f} MB/s), compared with what "
             f"{visible(compared.original)} says of itself",
         ),
@@ -102,7 +102,7 @@ def show_verified(report: ExportReport, console: Console) -> None:
     lines = [
         Text.assemble(f"{visible(report.export)}: ", verdict),
         Text(
-            f"  read {counted(report.files, 'file')}, {report.bytes / 1e6:,.1f} MB in "
+            f"  read {counted(report.files, 'file')}, {bytes_text(report.bytes)} in "
             f"{report.seconds:.1f} s ({rate:,.0f} MB/s); {against}"
         ),
     ]

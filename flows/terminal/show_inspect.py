@@ -7,10 +7,11 @@ from rich.rule import Rule
 from rich.text import Text
 
 from flows.terminal.columns import show_facts, show_table
-from flows.terminal.visible import counted, visible
+from flows.terminal.visible import bytes_text, counted, visible
 from streaming_ext.dataset.layout import DUPLICATES_FOLDER
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.filters.filters import option
+from streaming_ext.units import size_text
 from tasks.core.inspect.decode import DecodedSample, Piece
 from tasks.core.inspect.inspect import DatasetDescription
 from tasks.core.reporting.length_classes import Lengths
@@ -98,7 +99,7 @@ def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
         ("tokenizer", f"{visible(tokenizer.name)} ({tokenizer.kind}), {ids}"),
         ("fingerprint", visible(tokenizer.fingerprint)),
         ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
-        ("shards", f"up to {_size(spec.shard_size)}, compression {visible(spec.compression)}"),
+        ("shards", f"up to {size_text(spec.shard_size)}, compression {visible(spec.compression)}"),
         ("holdout", holdout if spec.holdout_fraction else "none"),
         *_subset_facts(spec),
         *([("merged", f"of {counted(dataset.merged, 'dataset')}")] if dataset.merged else []),
@@ -115,7 +116,7 @@ def _text_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
     if dataset.spec.subset is not None:
         return [("text", f"of {_columns(dataset.spec)}; nothing tells how many bytes")]
     return [
-        ("text", f"{_size(dataset.text_bytes)} in {_columns(dataset.spec)}"),
+        ("text", f"{bytes_text(dataset.text_bytes)} in {_columns(dataset.spec)}"),
         ("bytes a token", f"{dataset.bytes_per_token:.3f} of text, end-of-text ids left out"),
     ]
 
@@ -183,7 +184,7 @@ def _show_splits(dataset: DatasetDescription, console: Console) -> None:
     for name, split in sorted(dataset.splits.items(), reverse=True):
         summary = split.summary
         counts = (summary.documents, summary.tokens, summary.samples, summary.shards)
-        sizes = (_size(split.raw_bytes), _size(split.stored_bytes))
+        sizes = (bytes_text(split.raw_bytes), bytes_text(split.stored_bytes))
         rows.append((name, *(f"{n:,}" for n in counts), *sizes))
     columns = ("split", "documents", "tokens", "samples", "shards", "raw", "stored")
     show_table(columns, rows, console)
@@ -234,7 +235,7 @@ def _show_parts(dataset: DatasetDescription, console: Console) -> None:
                 f"{sum(split.documents for split in splits):,}",
                 f"{part.null_documents:,}",
                 f"{part.empty_documents:,}",
-                _size(part.text_bytes),
+                bytes_text(part.text_bytes),
                 f"{sum(split.tokens for split in splits):,}",
                 visible("all sources" if dataset.shuffled else part.made_of_text),
             )
@@ -260,7 +261,7 @@ def _show_runs(dataset: DatasetDescription, console: Console) -> None:
             f"{run.files_done:,}",
             *([f"{len(run.gathered):,}"] if two_stages else []),
             f"{len(run.failed):,}",
-            _size(run.text_bytes),
+            bytes_text(run.text_bytes),
             f"{run.seconds:,.1f}",
             f"{run.megabytes_per_second:,.1f}",
             f"{run.workers:,}",
@@ -271,12 +272,3 @@ def _show_runs(dataset: DatasetDescription, console: Console) -> None:
     stages = ("parts", "2nd stage") if two_stages else ("parts",)
     columns = ("began (UTC)", *stages, "failed", "text", "seconds", "MB/s", "workers", "host")
     show_table(columns, rows, console, left=("host",))
-
-
-def _size(num_bytes: int) -> str:
-    size = float(num_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.1f} {unit}" if unit != "B" and size < 100 else f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"

@@ -6,7 +6,7 @@ from itertools import groupby
 from rich.console import Console
 from rich.text import Text
 
-from flows.terminal.visible import counted, visible
+from flows.terminal.visible import bytes_text, counted, visible
 from tasks.core.verify.findings import Finding, Report
 
 
@@ -36,7 +36,7 @@ def show_report(report: Report, console: Console) -> None:
         Text.assemble(visible(report.dataset), ": ", verdict),
         Text(
             f"  read {counted(checked.files, 'file')} of {counted(report.parts, 'part')}, "
-            f"{checked.bytes / 1e6:,.1f} MB in {report.seconds:.1f} s ({rate:,.0f} MB/s): "
+            f"{bytes_text(checked.bytes)} in {report.seconds:.1f} s ({rate:,.0f} MB/s): "
             f"{counted(checked.shards, 'shard')}, {counted(checked.samples, 'sample')}, "
             f"{counted(checked.documents, 'document')}, {counted(checked.tokens, 'token')}"
         ),

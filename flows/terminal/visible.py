@@ -61,6 +61,14 @@ def count_text(number: float) -> str:
     return f"{number:.3g}T"
 
 
+def bytes_text(number: float) -> str:
+    """Bytes in units of 1000, as disks and networks are sold: 64.0 kB, 31.9 MB."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= size:
+            return f"{number / size:,.1f} {unit}"
+    return f"{number:.0f} B"
+
+
 def duration_text(seconds: float) -> str:
     """Hours, minutes and seconds: 0:01:30."""
     return str(timedelta(seconds=round(seconds)))

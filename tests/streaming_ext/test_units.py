@@ -1,9 +1,10 @@
 """Amounts as users write them."""
 
 import pytest
+from pydantic import ByteSize, TypeAdapter
 
 from streaming_ext.errors import UsageError
-from streaming_ext.units import parse_bytes, parse_count
+from streaming_ext.units import parse_bytes, parse_count, size_text
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,11 @@ def test_counts(text, expected) -> None:
 def test_nonsense_is_refused_by_name(text) -> None:
     with pytest.raises(UsageError, match="`cache_limit`"):
         parse_bytes(text, name="cache_limit")
+
+
+@pytest.mark.parametrize(
+    "text", ["64MiB", "64MB", "1500KB", "1536KiB", "1TB", "1TiB", "1000001B", "4GiB - 1B"]
+)
+def test_a_size_is_shown_as_it_was_given(text: str) -> None:
+    size = TypeAdapter(ByteSize).validate_python(text.removesuffix(" - 1B"))
+    assert size_text(size - text.endswith(" - 1B")) == text

@@ -251,7 +251,8 @@ def _reckon(
         disk=config.disk,
         request_rate=config.request_rate,
     )
-    per_token = grouped.ratio(lengths, per=counts)
+    without_ends = [np.maximum(tokens - 1, 0) for tokens in counts]  # of texts: their own tokens
+    per_token = grouped.ratio(lengths, per=without_ends)
     return Estimate(
         files=len(files),
         source_bytes=source_bytes,

@@ -69,7 +69,7 @@ class Figures:
     Attributes:
         total: the parts that are done, whichever run did them.
         groups: the same, split up; in the order of their names.
-        lengths: tokens a document, of `lengths_parts` parts.
+        lengths: tokens a document, of some parts where there are many.
         throughput, slowest: of this run.
     """
 
@@ -77,7 +77,6 @@ class Figures:
     total: Group
     groups: tuple[Group, ...]
     lengths: Lengths
-    lengths_parts: int
     throughput: Throughput | None
     slowest: tuple[PartTimes, ...]
     skipped: tuple[Skipped, ...]
@@ -87,7 +86,7 @@ def make_figures(
     report: RunReport,
     earlier: Sequence[PartCounts],
     spec: DatasetSpec,
-    lengths: tuple[Lengths, int],
+    lengths: Lengths,
 ) -> Figures:
     """Put together what a report shows.
 
@@ -95,15 +94,14 @@ def make_figures(
         report: of the run.
         earlier: the parts that were done before it.
         spec: of the dataset.
-        lengths: of documents, and the number of parts that they are from.
+        lengths: of documents, of some parts where there are many.
     """
     parts = sorted([*earlier, *report.parts], key=lambda part: part.part)
     return Figures(
         report=report,
         total=_sum("all", parts),
         groups=tuple(group_by_source(parts)),
-        lengths=lengths[0],
-        lengths_parts=lengths[1],
+        lengths=lengths,
         throughput=throughput(report),
         slowest=tuple(sorted(report.parts, key=lambda part: -part.seconds)[:_MOST_SLOWEST]),
         skipped=tuple(_skipped(report, earlier, parts, spec)),

@@ -16,8 +16,8 @@ _MOST_FILES = 48
 _IO_THREADS = 8
 
 
-def sample_lengths(storage: Storage, parts: Sequence[PartCounts]) -> tuple[Lengths, int]:
-    """Read the lengths of the documents of parts that stand evenly over all; also how many parts.
+def sample_lengths(storage: Storage, parts: Sequence[PartCounts]) -> Lengths:
+    """Read the lengths of the documents of parts that stand evenly over all.
 
     Raises:
         StorageError, FileNotFoundError, ArrowException: the provenance of a part cannot be read.
@@ -32,7 +32,7 @@ def sample_lengths(storage: Storage, parts: Sequence[PartCounts]) -> tuple[Lengt
     with ThreadPoolExecutor(_IO_THREADS) as threads:
         for tokens in threads.map(read, chosen):
             lengths.add(tokens.to_numpy().astype("int64"))
-    return lengths, len(chosen)
+    return lengths
 
 
 def evenly(documents: Sequence[int]) -> list[int]:

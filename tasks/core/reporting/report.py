@@ -94,6 +94,16 @@ class PartTimes(PartCounts):
         """What all its steps took, waiting for a worker left out."""
         return self.fetch_seconds + self.tokenize_seconds + self.write_seconds
 
+    @property
+    def began_at(self) -> float:
+        """When its work began, in seconds since 1970, had it not waited amid it."""
+        return self.tokenized_at - self.tokenize_seconds - self.fetch_seconds
+
+    @property
+    def ended_at(self) -> float:
+        """When it was written, likewise."""
+        return self.tokenized_at + self.write_seconds if self.tokenized_at else 0.0
+
 
 class RunReport(BaseModel):
     """One run. `seconds` counts from the first part to the published manifest.
@@ -136,9 +146,27 @@ class RunReport(BaseModel):
     duplicate_tokens: int = 0
 
     @property
+    def work_seconds(self) -> float:
+        """Seconds in which parts were worked on: starting and publishing do not count.
+
+        All of the run where no part says when it was worked on.
+        """
+        busy = latest = 0.0
+        for part in sorted((*self.parts, *self.gathered), key=lambda part: part.began_at):
+            busy += max(0.0, part.ended_at - max(part.began_at, latest))
+            latest = max(latest, part.ended_at)
+        return min(busy, self.seconds) or self.seconds
+
+    @property
     def megabytes_per_second(self) -> float:
-        """Text a second, in MB."""
-        return self.text_bytes / 1e6 / self.seconds if self.seconds else 0.0
+        """Text a second of work, in MB."""
+        return self.text_bytes / 1e6 / self.work_seconds if self.work_seconds else 0.0
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of text a token of this run, end-of-text ids left out."""
+        tokens = self.tokens - sum(part.documents for part in self.parts)
+        return self.text_bytes / tokens if tokens else 0.0
 
 
 def installed_versions() -> dict[str, str]:

@@ -39,7 +39,7 @@ def page(*parts: PartTimes, lengths: bool = True, **changes: Any) -> ReportPage:
     counted = Lengths()
     if lengths:
         counted.add(np.random.default_rng(0).geometric(0.002, 5000))
-    made = make_figures(report(*parts, **changes), (), make_spec(), (counted, len(parts)))
+    made = make_figures(report(*parts, **changes), (), make_spec(), counted)
     return ReportPage(made, make_spec())
 
 
@@ -76,6 +76,15 @@ def many(count: int, **changes: Any) -> list[PartTimes]:
 
 
 class TestCharts:
+    def test_letters_can_be_read_on_a_narrow_page(self) -> None:
+        """Of 500 pixels, of which 50 are the page's; 10 pixels are as small as letters may be."""
+        for chart in draw_charts(
+            make_figures(report(*many(12)), (), make_spec(), Lengths())
+        ).values():
+            width = float(re.search(r'viewBox="0 0 (\S+) ', chart)[1])  # type: ignore[index]
+            sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", chart)]
+            assert min(sizes) * 450 / width >= 10
+
     @pytest.mark.parametrize("count", [1, 2, 12, 40, 2400])
     def test_well_formed_and_neutral(self, count: int) -> None:
         pictures = svgs(page(*many(count)).markdown("x"))
@@ -90,7 +99,7 @@ class TestCharts:
             assert len(svg) < 60_000
 
     def test_what_is_not_known_is_not_drawn(self) -> None:
-        counted = make_figures(report(), (), make_spec(), (Lengths(), 0))
+        counted = make_figures(report(), (), make_spec(), Lengths())
         assert draw_charts(counted) == {}
 
     def test_a_process_beside_draws_the_same(self) -> None:
@@ -199,5 +208,12 @@ class TestPage:
         assert "parts" in text
         counted = Lengths()
         counted.add(np.array([5, 6, 7]))
-        made = make_figures(report(*many(100)), (), make_spec(), (counted, 48))
-        assert "from 48 of 100 parts" in ReportPage(made, make_spec()).html()
+        made = make_figures(report(*many(100)), (), make_spec(), counted)
+        assert "of 3 of 1,000 documents" in ReportPage(made, make_spec()).html()
+
+    def test_all_documents_are_no_sample_whatever_parts_they_were_put_into(self) -> None:
+        """As of a shuffled run: parts of its sources, and lengths of the parts made of them."""
+        counted = Lengths()
+        counted.add(np.full(160, 7))
+        made = make_figures(report(*many(16), gathered=tuple(many(3))), (), make_spec(), counted)
+        assert "longest 7 tokens</p>" in ReportPage(made, make_spec()).html()

@@ -28,7 +28,7 @@ def test_how_long_it_took(dataset: Path) -> None:
     show_report(replace(report, seconds=2.5), console)
     assert isinstance(console.file, io.StringIO)
     told, rate = console.file.getvalue(), report.checked.bytes / 1e6 / 2.5
-    assert f"MB in 2.5 s ({rate:,.0f} MB/s): " in told
+    assert f"kB in 2.5 s ({rate:,.0f} MB/s): " in told
 
 
 def told_of(dataset: Path) -> str:

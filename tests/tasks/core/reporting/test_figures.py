@@ -42,7 +42,7 @@ def report(*parts: PartTimes, **changes: Any) -> RunReport:
 
 
 def figures(*parts: PartTimes, earlier: tuple[PartCounts, ...] = (), **changes: Any) -> Figures:
-    return make_figures(report(*parts, **changes), earlier, make_spec(), (Lengths(), 0))
+    return make_figures(report(*parts, **changes), earlier, make_spec(), Lengths())
 
 
 class TestGroups:
@@ -164,9 +164,8 @@ class TestLengths:
         texts = [["xy", "one two three", None, ""], ["abc"]]
         root = build_dataset(tmp_path, texts, tokenizer=str(rank_path))
         parts = [part(0, documents=2), part(1, documents=1)]
-        lengths, files = sample_lengths(LocalStorage(root), parts)
+        lengths = sample_lengths(LocalStorage(root), parts)
         expected = [len(tokenizer.encode(text)) for text in ("xy", "one two three", "abc")]
-        assert files == 2
         assert (lengths.documents, lengths.longest) == (3, max(expected))
         assert lengths.tokens == sum(expected)
 

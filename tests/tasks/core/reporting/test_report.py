@@ -65,6 +65,29 @@ def test_two_runs_do_not_overwrite_each_other(tmp_path: Path) -> None:
     assert len(storage.list("runs")) == 2
 
 
+def times(**changes: Any) -> PartTimes:
+    values: dict[str, Any] = {
+        "part": 0, "source": "/a", "text_bytes": 1, "tokens": 1, "shard_bytes": 1,
+        "tokenize_seconds": 2.0, "write_seconds": 1.0,
+    }  # fmt: skip
+    return PartTimes(**(values | changes))
+
+
+def test_the_rate_is_that_of_the_work() -> None:
+    """Two parts at once and one later, in five of a hundred seconds."""
+    parts = (times(tokenized_at=52.0), times(tokenized_at=53.0), times(tokenized_at=90.0))
+    report = make_report(seconds=100.0, parts=parts, text_bytes=14_000_000)
+    assert report.work_seconds == 4 + 3
+    assert report.megabytes_per_second == 2.0
+    again = report.model_copy(update={"gathered": (times(tokenized_at=99.0),)})
+    assert again.work_seconds == 4 + 3 + 3
+
+
+def test_bytes_a_token_leave_the_ends_of_texts_out() -> None:
+    report = make_report(text_bytes=400, tokens=110, parts=(times(documents=10),))
+    assert report.bytes_per_token == 4.0
+
+
 @pytest.mark.parametrize(("seconds", "rate"), [(2.0, 1.5), (0.5, 6.0), (0.0, 0.0)])
 def test_rate(seconds: float, rate: float) -> None:
     assert make_report(seconds=seconds).megabytes_per_second == rate
