@@ -7,8 +7,8 @@ from rich.console import Console
 
 from flows.terminal.visible import counted
 from streaming_ext.errors import StorageError, reason_of
+from tasks.core.check.decode import decode_samples
 from tasks.core.config import ShardConfig
-from tasks.core.inspect.decode import decode_samples
 from tasks.core.storage import open_storage
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 

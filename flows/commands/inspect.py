@@ -36,8 +36,8 @@ def inspect(
         Of a dataset that was extended: how the hash of its manifest begins; default: the newest.
     """
     from flows.terminal.show_inspect import show_dataset, show_samples
-    from tasks.core.inspect.decode import decode_samples
-    from tasks.core.inspect.inspect import describe
+    from tasks.core.check.decode import decode_samples
+    from tasks.core.check.inspect import describe
 
     with printing.applied():
         storage = open_storage(path)

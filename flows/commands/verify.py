@@ -18,9 +18,9 @@ from tasks.core.exports.describe import is_export
 from tasks.core.storage import open_storage
 
 if TYPE_CHECKING:
-    from tasks.core.exports.verify import ExportReport
+    from tasks.core.check.export import ExportReport
+    from tasks.core.check.findings import Report
     from tasks.core.moving.compare import Compared
-    from tasks.core.verify.findings import Report
 
 R = TypeVar("R", "Report", "ExportReport", "Compared")
 
@@ -63,11 +63,11 @@ def verify(
                 "Verify the dataset with --deep."
             )
         from flows.terminal.show_export import show_verified
-        from tasks.core.exports.verify import verify_export
+        from tasks.core.check.export import verify_export
 
         return told(partial(verify_export, storage, workers=workers), show_verified, printing)
     from flows.terminal.show_verify import show_report
-    from tasks.core.verify.verify import verify as check
+    from tasks.core.check.verify import verify as check
 
     found = partial(
         check,

@@ -58,7 +58,7 @@ def documents_found(
     Raises:
         UsageError: none is or does, or more than one would read of.
     """
-    from tasks.core.inspect.search import documents_that_are, documents_that_hold
+    from tasks.core.check.search import documents_that_are, documents_that_hold
 
     if text is None and grep is None:
         return []

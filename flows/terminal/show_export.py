@@ -7,9 +7,9 @@ from flows.terminal.columns import show_facts
 from flows.terminal.run_progress import show_failures
 from flows.terminal.show_verify import show_findings
 from flows.terminal.visible import bytes_text, counted, duration_text, visible
+from tasks.core.check.export import ExportReport
 from tasks.core.exports.describe import ExportDescription
 from tasks.core.exports.records import ExportManifest
-from tasks.core.exports.verify import ExportReport
 from tasks.core.moving.compare import Compared
 from tasks.core.reporting.report import RunReport
 

@@ -12,8 +12,8 @@ from streaming_ext.dataset.layout import DUPLICATES_FOLDER
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.filters.filters import option
 from streaming_ext.units import size_text
-from tasks.core.inspect.decode import DecodedSample, Piece
-from tasks.core.inspect.inspect import DatasetDescription
+from tasks.core.check.decode import DecodedSample, Piece
+from tasks.core.check.inspect import DatasetDescription
 from tasks.core.reporting.length_classes import Lengths
 
 _FIRST_PARTS, _LAST_PARTS = 5, 3

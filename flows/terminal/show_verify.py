@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.terminal.visible import bytes_text, counted, visible
-from tasks.core.verify.findings import Finding, Report
+from tasks.core.check.findings import Finding, Report
 
 
 def show_findings(findings: Iterable[Finding], console: Console) -> None:

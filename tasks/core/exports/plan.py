@@ -19,7 +19,7 @@ from streaming_ext.errors import (
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.exports.config import ExportConfig
-from tasks.core.exports.contract import ExportFormat, Extent, Place
+from tasks.core.exports.contract import ExportFormat, ExportOptions, Extent, Place
 from tasks.core.exports.formats import FORMATS
 from tasks.core.exports.job import ExportJob
 from tasks.core.exports.part import kept_in
@@ -148,7 +148,7 @@ def compare_with_output(config: ExportConfig, output: Storage) -> ExportPlan:
         records = list(
             threads.map(lambda part: read_record(files, manifest, part), range(len(manifest.parts)))
         )
-    places, totals = _places(config, manifest, records)
+    places, totals = places_of(config.format, config.options, manifest, records)
     plan = ExportPlan(
         config=config,
         dataset=dataset,
@@ -181,10 +181,10 @@ def _require_room_for_files(plan: ExportPlan, output: Storage) -> None:
             )
 
 
-def _places(
-    config: ExportConfig, manifest: Manifest, records: Iterable[PartRecord]
+def places_of(
+    export: str, options: ExportOptions, manifest: Manifest, records: Iterable[PartRecord]
 ) -> tuple[tuple[tuple[Place, ...], ...], dict[Split, Extent]]:
-    """Where each part's share stands, and the sums."""
+    """Where what each part of a dataset holds stands in an export of it, and the sums."""
     told = manifest.splits
     splits = [split for split in SPLITS if split in told and told[split].documents]
     sums: dict[Split, Extent] = {
@@ -193,7 +193,7 @@ def _places(
         )
         for split in splits
     }
-    form = FORMATS[config.format](manifest.spec, config.options, sums)
+    form = FORMATS[export](manifest.spec, options, sums)
     form.require_possible()
     totals: dict[Split, Extent] = {split: Extent() for split in splits}
     places = []

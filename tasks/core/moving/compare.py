@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from streaming_ext.dataset.layout import RUNS_FOLDER
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, StorageError, command
+from tasks.core.check.findings import Finding
 from tasks.core.exports.plan import all_sizes
 from tasks.core.moving.contents import as_published, contents_of
 from tasks.core.moving.job import Block, Move, Unit
 from tasks.core.moving.move import check
 from tasks.core.storage import Storage
-from tasks.core.verify.findings import Finding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

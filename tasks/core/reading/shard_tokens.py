@@ -16,6 +16,7 @@ from streaming_ext.errors import CorruptDatasetError
 from tasks.core.memories import Memory
 from tasks.core.reading.dataset_files import DatasetFiles
 
+_AT_ONCE = 2**19  # ids, which stay in the cache of a core from one look at them to the next
 Ids = npt.NDArray[Any]  # uint16 or uint32
 Bytes = npt.NDArray[np.uint8]
 
@@ -94,3 +95,12 @@ def joined(begun: Sequence[Ids], ids: Ids, memory: Bytes) -> Ids:
     stream = np.frombuffer(memory, ids.dtype, count + len(ids), at - size)
     np.concatenate(begun, out=stream[:count])
     return stream
+
+
+def behind(ids: Ids, eot: int) -> npt.NDArray[np.int64]:
+    """The places behind each end-of-text id, (documents,)."""
+    found = [
+        np.flatnonzero(ids[first : first + _AT_ONCE] == eot) + first + 1
+        for first in range(0, len(ids), _AT_ONCE)
+    ]
+    return np.concatenate(found) if found else np.empty(0, np.int64)

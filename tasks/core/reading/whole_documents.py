@@ -17,10 +17,9 @@ from streaming_ext.errors import CorruptDatasetError
 from tasks.core.memories import Memory
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.opened import damaged, read_listed
-from tasks.core.reading.shard_tokens import Ids, joined, read_with_room
+from tasks.core.reading.shard_tokens import Ids, behind, joined, read_with_room
 from tasks.core.storage import Storage
 
-_AT_ONCE = 2**19  # ids, which stay in the cache of a core from one look at them to the next
 Ints = npt.NDArray[np.int64]
 
 
@@ -122,7 +121,7 @@ class PartOfDataset:
                 raise damaged(self._files, f"{split}/{shard.name}", error) from None
             ids = samples.reshape(-1)[:left]  # (tokens of the shard,), padding left out
             left -= len(ids)
-            ends = _behind(ids, eot)
+            ends = behind(ids, eot)
             read(shard.size)
             if not len(ends):
                 begun.append(ids.copy())
@@ -157,12 +156,3 @@ class PartOfDataset:
             table = read_listed(self._files, manifest.shuffled.sources)
             places = PlacesOfSources(sources_of(table))
         return Origins(places, np.concatenate(sources), np.concatenate(rows))
-
-
-def _behind(ids: Ids, eot: int) -> Ints:
-    """The places behind each end-of-text id, (documents,)."""
-    found = [
-        np.flatnonzero(ids[first : first + _AT_ONCE] == eot) + first + 1
-        for first in range(0, len(ids), _AT_ONCE)
-    ]
-    return np.concatenate(found) if found else np.empty(0, np.int64)

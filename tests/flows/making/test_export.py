@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.core.exports.verify import verify_export
+from tasks.core.check.export import verify_export
 from tasks.core.storage import open_storage
 from tests.command_line import CommandLine, wait_for
 from tests.flows.conftest import Command

@@ -12,8 +12,8 @@ import pytest
 
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.reading import read_manifest
+from tasks.core.check.verify import verify
 from tasks.core.storage import open_storage
-from tasks.core.verify.verify import verify
 from tests.command_line import CommandLine, wait_for, workers_of
 from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, aws_environment

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.storage.client import ObjectClient
+from tasks.core.check.verify import verify
 from tasks.core.moving.compare import compare_copy
 from tasks.core.storage import open_storage
 from tasks.core.storage.placing import INCOMING
 from tasks.core.storage.scratch import take_scratch
-from tasks.core.verify.verify import verify
 from tests.command_line import CommandLine, wait_for
 from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, aws_environment

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from flows.terminal.show_verify import show_report
+from tasks.core.check.verify import verify
 from tasks.core.storage import open_storage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.exports.exporting import exported
 from tests.tasks.core.imports.importing import imported

@@ -12,10 +12,10 @@ from flows.terminal.show_verify import show_report
 from streaming_ext.dataset.layout import record_path
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.errors import ConfigMismatchError, SourceError
-from tasks.core.inspect.inspect import describe
+from tasks.core.check.inspect import describe
+from tasks.core.check.verify import verify
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_from
 
 TEXTS = [text[:500] for text in make_documents(260, seed=7)]

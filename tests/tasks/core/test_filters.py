@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import ConfigMismatchError
+from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_from
 
 DOCUMENTS = [

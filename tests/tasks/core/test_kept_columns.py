@@ -21,12 +21,12 @@ from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.kept_values import MAX_VALUE_BYTES, differing, joined, stored
 from streaming_ext.text.documents.options import ReadOptions
+from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.outputs import part_files
 from tasks.core.planning.sources import check_sources
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_from
 
 KEPT = ("language", "meta.url", "score", "adult")

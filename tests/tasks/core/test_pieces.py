@@ -18,13 +18,13 @@ from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet.parquet import ParquetFormat
 from streaming_ext.text.documents.source_format import SourceFormat
 from streaming_ext.text.sources import list_sources
+from tasks.core.check.decode import decode_samples
+from tasks.core.check.inspect import describe
+from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
-from tasks.core.inspect.decode import decode_samples
-from tasks.core.inspect.inspect import describe
 from tasks.core.planning.look import look
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
-from tasks.core.verify.verify import verify
 from tests.tasks.core import build_dataset
 from tests.tasks.core.build_dataset import Forger, build_from, write_scratch
 from tests.tasks.core.doubles import write_source

@@ -18,14 +18,14 @@ from streaming_ext.text.documents.arrow.arrow import ArrowFormat
 from streaming_ext.text.documents.compression import CODECS, pack
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import list_sources
+from tasks.core.check.decode import decode_samples
+from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.estimate import estimate
-from tasks.core.inspect.decode import decode_samples
 from tasks.core.planning.sources import check_sources
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_dataset, build_from
 
 DOCUMENTS = [text[:2000] for text in make_documents(60, seed=5)]

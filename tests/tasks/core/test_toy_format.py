@@ -17,10 +17,10 @@ from streaming_ext.text.documents.source_format import (
     SourceBytes,
     SourceFormat,
 )
+from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.planning.sources import check_sources
 from tasks.core.storage import LocalStorage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_dataset, build_from
 from tests.test_layering import ROOT, modules_of
 
@@ -125,7 +125,6 @@ PROVENANCE = {
     "tasks.core.outputs.part_files",
     "tasks.core.reporting.lengths",
     "tasks.core.synthetic",
-    "tasks.core.verify.deep_shuffled",
     "flows.demo",
 }
 

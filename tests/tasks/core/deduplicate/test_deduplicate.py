@@ -18,13 +18,13 @@ from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.text.normal_form import UNICODE, normal_form
 from streaming_ext.text.sources import list_sources
+from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
 from tasks.core.planning.look import look, take_up
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.shuffle.arrange import arrange
 from tasks.core.storage import LocalStorage, open_storage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_from, gather_all, tokenize_all
 
 SHUFFLE: dict[str, Any] = {"shuffle": "documents", "shard_size": 2**13}

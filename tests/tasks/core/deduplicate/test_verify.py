@@ -9,8 +9,8 @@ import pytest
 
 from streaming_ext.dataset.deduplicated.duplicates import duplicates_path, duplicates_schema
 from streaming_ext.dataset.schema import FileRecord
+from tasks.core.check.verify import verify
 from tasks.core.storage import LocalStorage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_from
 
 Table = dict[str, list[Any]]
@@ -63,7 +63,7 @@ def test_a_first_copy_that_went(forger: CopiesForger) -> None:
     table, gone = forger.copies(2), forger.copies(1)
     table["first_row"][0], table["first_part"][0] = gone["row"][0], 1
     forger.set_copies(2, table)
-    assert f"names row {gone['row'][0]} of part 1 as a first copy" in problems(forger)
+    assert f"names row {gone['row'][0]} of part or source 1 as a first copy" in problems(forger)
 
 
 def test_a_first_copy_behind(forger: CopiesForger) -> None:
@@ -78,7 +78,10 @@ def test_a_copy_that_stayed(forger: CopiesForger) -> None:
     table["row"][0] = rows[0]
     forger.set_copies(2, table)
     found = problems(forger)
-    assert f"documents/00002.parquet: lists row {rows[0]} of part 2, which was left out" in found
+    assert (
+        f"documents/00002.parquet: lists row {rows[0]} of part or source 2, which was left out"
+        in found
+    )
 
 
 def test_rows_that_are_not_there(forger: CopiesForger) -> None:
@@ -97,4 +100,4 @@ def test_no_copy_by_the_texts(forger: CopiesForger) -> None:
     forger.set_copies(2, table)
     assert not problems(forger)
     found = problems(forger, deep=True)
-    assert f"row {table['row'][0]} of part 2 is a copy of row" in found
+    assert f"row {table['row'][0]} is no copy of row" in found

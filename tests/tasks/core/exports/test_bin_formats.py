@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from streaming_ext.errors import UsageError
+from tasks.core.check.export import verify_export
 from tasks.core.exports.formats.flat import FlatFiles
-from tasks.core.exports.verify import verify_export
 from tasks.core.storage import LocalStorage
 from tests.streaming_ext import build as builder
 from tests.tasks.core.exports.exporting import (

@@ -6,11 +6,11 @@ import pytest
 
 from streaming_ext.dataset.layout import EXPORT
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from tasks.core.check.export import verify_export
 from tasks.core.exports import publish as publishing
 from tasks.core.exports.describe import describe_export, is_export
 from tasks.core.exports.formats import FORMATS
 from tasks.core.exports.plan import read_export_records
-from tasks.core.exports.verify import verify_export
 from tasks.core.storage import LocalStorage, open_storage
 from tests.tasks.core.exports.exporting import (
     PARTS,
@@ -214,7 +214,7 @@ class TestVerify:
         dataset.rename(tmp_path / "moved")
         make_dataset(tmp_path, vocab_size=101)
         (finding,) = verify_export(LocalStorage(output)).findings
-        assert "is not the dataset that this export was begun with" in finding.problem
+        assert "no generation has a hash" in finding.problem
 
     def test_other_documents_with_right_hashes_are_found(self, tmp_path: Path) -> None:
         """Hashes alone would take what a faulty writer wrote for right."""

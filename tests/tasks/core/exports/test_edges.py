@@ -10,8 +10,8 @@ import pytest
 
 from streaming_ext.dataset.layout import EXPORT
 from streaming_ext.errors import ScratchError
+from tasks.core.check.export import verify_export
 from tasks.core.exports.describe import describe_export
-from tasks.core.exports.verify import verify_export
 from tasks.core.storage import LocalStorage
 from tests.streaming_ext.build import build
 from tests.tasks.core.exports import readers

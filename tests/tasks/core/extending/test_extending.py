@@ -20,6 +20,7 @@ from streaming_ext.errors import (
 )
 from streaming_ext.stock import streaming
 from streaming_ext.text.sources import SourceFile
+from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.extending import plan as extending_plan
 from tasks.core.extending.config import ExtendConfig
@@ -27,7 +28,6 @@ from tasks.core.extending.publish import publish_extension
 from tasks.core.planning.look import look
 from tasks.core.planning.sources import check_sources
 from tasks.core.storage import open_storage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_dataset, build_from, tokenize_all
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.extending.extended import extended, finish, planned, write_source

@@ -22,11 +22,11 @@ from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.dataset.schema import to_json
 from streaming_ext.dataset.shuffled.keys import document_keys
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from tasks.core.check.inspect import describe
+from tasks.core.check.verify import verify
 from tasks.core.deduplicate import compare
-from tasks.core.inspect.inspect import describe
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
-from tasks.core.verify.verify import verify
 from tests.streaming_ext.order.test_grown import all_rows, opened, rows_of, steps
 from tests.tasks.core.build_dataset import build_from, tokenize_all
 from tests.tasks.core.deduplicate.test_deduplicate import expected, kept_and_left_out

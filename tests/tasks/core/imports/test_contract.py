@@ -14,8 +14,8 @@ from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.text.documents.options import TokenSetName
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.check.verify import verify
 from tasks.core.storage import open_storage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import tokenize_all
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import (

@@ -12,9 +12,9 @@ from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import ConfigMismatchError, SourceError
 from streaming_ext.storage.client import ObjectClient
 from streaming_ext.text.token_sets import megatron
+from tasks.core.check.verify import verify
 from tasks.core.outputs.publish import publish
 from tasks.core.storage import open_storage
-from tasks.core.verify.verify import verify
 from tasks.core.workers.jobs import FetchJob
 from tasks.core.workers.own_threads import OwnThreads
 from tests.servers.fault_proxy import Faults, fault_proxy

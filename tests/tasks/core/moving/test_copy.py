@@ -11,12 +11,12 @@ from streaming_ext.errors import (
     NotADatasetError,
     UsageError,
 )
-from tasks.core.exports.verify import verify_export
+from tasks.core.check.export import verify_export
+from tasks.core.check.verify import verify
 from tasks.core.moving.compare import compare_copy
 from tasks.core.moving.config import CopyConfig
 from tasks.core.moving.plan import plan_copy
 from tasks.core.storage import open_storage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.extending.extended import extended, write_source
 from tests.tasks.core.moving.moved import begin, copied, finish

@@ -18,11 +18,11 @@ from streaming_ext.errors import (
     UsageError,
 )
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.inspect.inspect import describe
+from tasks.core.check.inspect import describe
+from tasks.core.check.verify import verify
 from tasks.core.moving.config import MergeConfig
 from tasks.core.moving.plan import plan_merge
 from tasks.core.storage import open_storage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_dataset, build_from
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import (

@@ -10,12 +10,12 @@ from streaming_ext.dataset.layout import EXPORT, MANIFEST
 from streaming_ext.errors import CorruptDatasetError, TransientStorageError
 from tasks.core.storage import LocalStorage
 from tests.tasks.core import build_dataset
+from tests.tasks.core.check.damage import flip
 from tests.tasks.core.exports import exporting
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.extending import extended
 from tests.tasks.core.moving import moved
 from tests.tasks.core.subsets import test_subset
-from tests.tasks.core.verify.damage import flip
 
 SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}
 COPIES = {"deduplicate": "exact"}

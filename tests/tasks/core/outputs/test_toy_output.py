@@ -19,14 +19,14 @@ from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.shard import Shard, TokenArray, TokenDtype
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
+from tasks.core.check.decode import decode_samples
+from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
-from tasks.core.inspect.decode import decode_samples
 from tasks.core.memories import Memory
 from tasks.core.outputs import OUTPUTS
 from tasks.core.outputs.stored import store_shard
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_dataset
 
 ROOT = Path(__file__).parents[4]

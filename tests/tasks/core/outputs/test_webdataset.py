@@ -14,11 +14,11 @@ from streaming_ext.dataset.formats.webdataset import WebdatasetFormat
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.errors import CorruptDatasetError, UsageError
-from tasks.core.inspect.decode import decode_samples
+from tasks.core.check.decode import decode_samples
+from tasks.core.check.verify import verify
 from tasks.core.reading.records import read_records
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import documents_in, imported

@@ -9,7 +9,7 @@ import pytest
 from streaming_ext.errors import CorruptDatasetError
 from tasks.core.exports.part import open_part
 from tasks.core.memories import Memory
-from tasks.core.reading import whole_documents
+from tasks.core.reading import shard_tokens
 from tasks.core.reading.shard_tokens import joined
 from tasks.core.storage import LocalStorage
 from tests.streaming_ext.build import EOT, Built, build
@@ -43,7 +43,7 @@ def test_documents_are_whole(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(whole_documents, "_AT_ONCE", at_once)
+    monkeypatch.setattr(shard_tokens, "_AT_ONCE", at_once)
     built = _made(tmp_path, compression, shard_samples)
     assert _found(built) == [[*ids, EOT] for ids in DOCUMENTS]
 

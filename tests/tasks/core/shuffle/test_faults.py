@@ -18,11 +18,11 @@ from streaming_ext.errors import (
     ScratchError,
     StorageError,
 )
+from tasks.core.check.verify import verify
 from tasks.core.outputs.part_files import PartFiles
 from tasks.core.shuffle.arrange import arrange
 from tasks.core.shuffle.run_writer import RunWriter
 from tasks.core.storage import LocalStorage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, gather_all, tokenize_all
 from tests.tasks.core.shuffle.building import DOCUMENTS, begin, build
 

@@ -16,8 +16,8 @@ from streaming_ext.dataset.shuffled.keys import document_keys
 from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, sources_of
 from streaming_ext.documents_of_part import find_document
 from streaming_ext.trace import trace_step
+from tasks.core.check.verify import verify
 from tasks.core.storage import LocalStorage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_from
 from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, begin, build, documents_of, hash_of
 

@@ -9,9 +9,9 @@ from streaming_ext.errors import (
     ConfigMismatchError,
     StorageError,
 )
+from tasks.core.check.verify import verify
 from tasks.core.shuffle.arrange import arrange
 from tasks.core.storage import LocalStorage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import gather_all, tokenize_all
 from tests.tasks.core.shuffle.building import begin, build, hash_of
 

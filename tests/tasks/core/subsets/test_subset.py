@@ -12,6 +12,7 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import SPLITS
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from tasks.core.check.verify import verify
 from tasks.core.memories import Memories
 from tasks.core.storage import open_storage
 from tasks.core.storage.scratch import drop_scratch
@@ -21,7 +22,6 @@ from tasks.core.subsets.part import subset_part
 from tasks.core.subsets.plan import SubsetPlan, plan_subset, prepare
 from tasks.core.subsets.publish import publish
 from tasks.core.synthetic import make_documents
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_dataset
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.extending.extended import extended, write_source

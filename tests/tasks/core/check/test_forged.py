@@ -11,7 +11,7 @@ import pytest
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.schema import to_json
 from tests.tasks.core.build_dataset import Forger
-from tests.tasks.core.verify.damage import (
+from tests.tasks.core.check.damage import (
     DOCUMENTS,
     RECORD,
     check,

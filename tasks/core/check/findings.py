@@ -1,8 +1,21 @@
-"""What a check of a dataset says: findings that name their file, and how much was looked at."""
+"""What a check says: findings that name their file, and how much was looked at."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
-from typing import Self
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from streaming_ext.errors import (
+    NewerVersionError,
+    ShardmillError,
+    StoppedError,
+    StorageDownError,
+)
+from streaming_ext.plain_faults import plain_faults
+
+_MOST_OF_A_KIND = 3  # findings of one file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -55,10 +68,6 @@ class Checked:
     retokenized: int = 0
     retokenized_tokens: int = 0
 
-    def __add__(self, other: Self) -> "Checked":
-        return Checked(**{f.name: getattr(self, f.name) + getattr(other, f.name)
-                          for f in fields(self)})  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
@@ -91,32 +100,58 @@ class Outcome:
     """Findings and counts of one piece of work, while it is going on; not shared by threads.
 
     Attributes:
+        findings: so far.
         sources, unchecked: URLs of the files that `Checked` counts; several parts may be of one.
     """
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self._counts = Checked()
         self.sources: set[str] = set()
         self.unchecked: set[str] = set()
+        self._counts: Counter[str] = Counter()
+        self._kinds: Counter[tuple[str, str]] = Counter()
 
     @property
     def checked(self) -> Checked:
         """How much was looked at."""
-        return replace(self._counts, sources=len(self.sources), unchecked=len(self.unchecked))
+        return Checked(**self._counts, sources=len(self.sources), unchecked=len(self.unchecked))
 
-    def found(self, file: str, problem: str) -> None:
-        """Something is wrong with `file`."""
-        self.findings.append(Finding(file=file, problem=problem))
+    def found(self, file: str, problem: str, *, kind: str = "") -> None:
+        """Something is wrong with `file`; of one kind, the first few are enough."""
+        self._kinds[file, kind] += 1
+        if not kind or self._kinds[file, kind] <= _MOST_OF_A_KIND:
+            self.findings.append(Finding(file=file, problem=problem))
+
+    @contextmanager
+    def about(self, *files: str) -> Iterator[None]:
+        """Turn an error within the block into a finding, and go on behind it.
+
+        It is about the first file, where the error does not begin with another one's name.
+
+        Raises:
+            StoppedError, StorageDownError, NewerVersionError: the check cannot go on.
+        """
+        try:
+            yield
+        except (StoppedError, StorageDownError, NewerVersionError):
+            raise
+        except ValidationError as error:
+            self.found(files[0], f"not valid: {plain_faults(error)}")
+        except (ShardmillError, OSError, ValueError) as error:
+            named = next((file for file in files if str(error).startswith(f"{file}: ")), files[0])
+            self.found(named, str(error).removeprefix(f"{named}: "))
+
+    def is_sound(self, *folders: str) -> bool:
+        """Whether nothing was found in some files or folders."""
+        return not any(finding.file.startswith(folders) for finding in self.findings)
 
     def count(self, **amounts: int) -> None:
         """Add to what was looked at; see `Checked`."""
-        self._counts += Checked(**amounts)
+        self._counts.update(amounts)
 
-    def take(self, others: Iterable["Outcome"]) -> None:
-        """Add what other pieces of work found."""
-        for other in others:
-            self.findings += other.findings
-            self._counts += other._counts
-            self.sources |= other.sources
-            self.unchecked |= other.unchecked
+    def take(self, other: "Outcome") -> None:
+        """Add what another piece of work found."""
+        self.findings += other.findings
+        self.sources |= other.sources
+        self.unchecked |= other.unchecked
+        self._counts += other._counts

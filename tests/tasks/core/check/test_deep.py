@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.core.verify.deep import choose_parts
+from tasks.core.check.sample import choose_parts
 from tests.tasks.core.build_dataset import Forger, build_dataset
-from tests.tasks.core.verify.damage import (
+from tests.tasks.core.check.damage import (
     ALL,
     DOCUMENTS,
     RECORD,

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from streaming_ext.dataset.hashing import content_hash
+from tasks.core.check.findings import Report
+from tasks.core.check.verify import verify
 from tasks.core.storage import LocalStorage
-from tasks.core.verify.findings import Report
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger
 
 DOCUMENTS = "documents/00001.parquet"

@@ -7,7 +7,7 @@ import pytest
 
 from streaming_ext.errors import StoppedError
 from tests.tasks.core.build_dataset import Forger, build_dataset
-from tests.tasks.core.verify.damage import (
+from tests.tasks.core.check.damage import (
     ALL,
     check,
     listing,

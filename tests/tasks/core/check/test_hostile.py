@@ -18,7 +18,7 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.schema import to_json
 from streaming_ext.dataset.shard import Shard
 from tests.tasks.core.build_dataset import Forger
-from tests.tasks.core.verify.damage import (
+from tests.tasks.core.check.damage import (
     DOCUMENTS,
     RECORD,
     check,
@@ -108,7 +108,7 @@ _MEASURED = """
 import re, sys
 from pathlib import Path
 from tasks.core.storage import LocalStorage
-from tasks.core.verify.verify import verify
+from tasks.core.check.verify import verify
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])

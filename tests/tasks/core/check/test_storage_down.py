@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import StorageDownError, TransientStorageError
+from tasks.core.check.verify import verify
 from tasks.core.reading.dataset_files import MAX_FAILURES
 from tasks.core.storage import LocalStorage
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import build_dataset
 
 

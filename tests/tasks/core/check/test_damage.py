@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import NotADatasetError
-from tests.tasks.core.verify.damage import (
+from tests.tasks.core.check.damage import (
     DOCUMENTS,
     RECORD,
     check,

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tasks.core.inspect.decode import decode_samples
-from tasks.core.inspect.inspect import describe
+from tasks.core.check.decode import decode_samples
+from tasks.core.check.findings import Report
+from tasks.core.check.inspect import describe
+from tasks.core.check.verify import verify
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
-from tasks.core.verify.findings import Report
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_dataset
-from tests.tasks.core.verify.damage import ALL
+from tests.tasks.core.check.damage import ALL
 
 KINDS: dict[str, dict[str, Any]] = {
     "in the order of the sources": {},
@@ -34,7 +34,7 @@ def small_batches(patch: pytest.MonkeyPatch, rows: int) -> None:
     patch.setattr("streaming_ext.dataset.provenance._BATCH_ROWS", rows)
     patch.setattr("streaming_ext.dataset.deduplicated.duplicates._BATCH_ROWS", rows)
     patch.setattr("streaming_ext.dataset.deduplicated.digests._BATCH_ROWS", rows)
-    patch.setattr("tasks.core.reading.whole_documents._AT_ONCE", 7 * rows)
+    patch.setattr("tasks.core.reading.shard_tokens._AT_ONCE", 7 * rows)
 
 
 def checked(root: Path) -> Report:

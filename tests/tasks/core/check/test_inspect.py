@@ -13,12 +13,12 @@ from flows.terminal.show_verify import show_report
 from flows.terminal.visible import visible
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
-from tasks.core.inspect.decode import DecodedSample, decode_piece, decode_samples
-from tasks.core.inspect.inspect import DatasetDescription, describe
+from tasks.core.check.decode import DecodedSample, decode_piece, decode_samples
+from tasks.core.check.inspect import DatasetDescription, describe
+from tasks.core.check.verify import verify
 from tasks.core.reporting.length_classes import Lengths
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
-from tasks.core.verify.verify import verify
 from tests.tasks.core.build_dataset import Forger, build_dataset
 from tests.tasks.core.reporting.test_report import make_report
 

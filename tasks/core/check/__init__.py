@@ -1,0 +1,1 @@
+"""Checking what is published, and telling what it is: `verify` and `inspect`."""

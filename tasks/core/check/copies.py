@@ -1,0 +1,155 @@
+"""What was left out as copies: the lists of it, and the hashes of what stayed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_ext.dataset.deduplicated.digests import (
+    Digests,
+    digests_limit,
+    kept_digests_path,
+    read_digests,
+)
+from streaming_ext.dataset.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER, record_path
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.shuffled.keys import KEY_BITS, Keys, document_keys, key_range
+from tasks.core.check.findings import Outcome
+from tasks.core.check.manifest import Opened
+from tasks.core.reading.dataset_files import DatasetFiles
+from tasks.core.reading.lists import duplicates_of
+
+Ints = npt.NDArray[np.int64]
+ALL_BITS: Final = 2**KEY_BITS - 1
+_ROW_BITS: Final = 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copies:
+    """What a part left out.
+
+    Attributes:
+        groups: the part of each copy, or its source where the dataset is shuffled: (copies,).
+        firsts: the first copies, as `codes`, each once.
+        documents: one number for all documents of the part, whatever their order; see `summed`.
+    """
+
+    groups: Ints
+    firsts: Ints
+    documents: int
+
+
+def codes(groups: Ints, rows: Ints) -> Ints:
+    """A number for each pair of a part, or a source, and a row of it."""
+    return (groups << _ROW_BITS) | rows
+
+
+def shown(code: int) -> str:
+    """Such a pair for people."""
+    return f"row {code & (2**_ROW_BITS - 1)} of part or source {code >> _ROW_BITS}"
+
+
+def summed(groups: Ints, rows: Ints, hashes: Keys | None = None) -> int:
+    """A number of 64 bits for a set of documents: those of disjoint sets add up to that of all."""
+    keys = document_keys(0, groups, rows)
+    if hashes is not None:  # (documents, 2), of their texts
+        keys = document_keys(1, keys.view(np.int64), hashes[:, 0].view(np.int64))
+        keys = document_keys(2, keys.view(np.int64), hashes[:, 1].view(np.int64))
+    return int(keys.sum(dtype=np.uint64))
+
+
+def check_copies(record: PartRecord, listed: pa.Table, dataset: Opened, out: Outcome) -> Copies:
+    """Check the list of copies of a part against its record and its documents."""
+    path, shuffled = record.lists[-1].path, record.spec.shuffle is not None
+    rows = listed["row"].to_numpy()
+    groups = listed["source"].to_numpy() if shuffled else np.full(len(rows), record.part)
+    with out.about(path):
+        found = duplicates_of(dataset.files, record)
+        counts = len(found.rows), int((found.tokens + 1).sum())
+        if record.duplicates is not None:
+            out.count(files=1, bytes=record.duplicates.size, duplicates=counts[0])
+        if counts != (record.duplicate_documents, record.duplicate_tokens):
+            words = f"{record.duplicate_documents} duplicates of {record.duplicate_tokens} tokens"
+            words = f"{words}, {path} lists {counts[0]} of {counts[1]}"
+            out.found(record_path(record.part), words)
+        own = codes(found.groups, found.rows)
+        first = codes(found.first_groups, found.first_rows)
+        if (first >= own).any():
+            out.found(path, "names a first copy that does not stand before its copy")
+        most = np.array([source.rows for source in dataset.sources] or [record.rows], np.int64)
+        numbers = found.groups if shuffled else found.groups - record.part
+        inside = (found.rows >= 0) & (numbers >= 0) & (numbers < len(most))
+        inside[inside] = found.rows[inside] < most[numbers[inside]]
+        if not inside.all() or len(np.unique(own)) < len(own):
+            out.found(path, "names rows that are not there, or one twice")
+        both = np.intersect1d(own, codes(groups, rows))
+        if len(both):
+            out.found(
+                record.documents.path, f"lists {shown(both[0])}, which was left out as a copy"
+            )
+        return Copies(
+            groups=found.groups[inside],
+            firsts=np.unique(first),
+            documents=summed(groups, rows),
+        )
+    return Copies(groups=np.empty(0, np.int64), firsts=np.empty(0, np.int64), documents=0)
+
+
+def check_digests(
+    manifest: Manifest, files: DatasetFiles, parts: Sequence[Copies], out: Outcome
+) -> int:
+    """Check the hashes of the texts that stayed: of just the documents, first copies among them.
+
+    Args:
+        manifest: of the dataset.
+        files: of it.
+        parts: what each of them left out.
+        out: gets the findings.
+
+    Returns:
+        One number for all hashes; see `summed`.
+    """
+    firsts = np.unique(np.concatenate([part.firsts for part in parts]))
+    stayed = np.zeros(len(firsts), np.bool_)
+    documents, hashes = 0, 0
+    before = 0
+    begins = [0, *(each.parts for each in manifest.generations)]
+    splits = [*(each.splits for each in manifest.generations), manifest.splits]
+    for begin, of_splits, kept in zip(begins, splits, manifest.digests, strict=True):
+        count = 0
+        for number, file in enumerate(kept.files):
+            path = kept_digests_path(begin, number)
+            with out.about(path):
+                data = files.read(file, limit=digests_limit(kept.documents))
+                found = Digests.joined(
+                    [*read_digests(data, shuffled=manifest.shuffled is not None)]
+                )
+                own = np.stack([found.high, found.low], axis=1)
+                stayed |= np.isin(firsts, codes(found.groups, found.rows))
+                documents += summed(found.groups, found.rows)
+                hashes += summed(found.groups, found.rows, own)
+                count += len(own)
+                low, high = key_range(number, len(kept.files))
+                rising = (found.high[1:] > found.high[:-1]) | (
+                    (found.high[1:] == found.high[:-1]) & (found.low[1:] > found.low[:-1])
+                )
+                inside = (found.high >= np.uint64(low)) & (found.high <= np.uint64(high - 1))
+                if file.path != path or not (rising.all() and inside.all()):
+                    out.found(path, "hashes that are not in their order, or of another range")
+        total = sum(split.documents for split in of_splits.values())
+        if {count, kept.documents} != {total - before} and out.is_sound(DIGESTS_FOLDER):
+            words = f"{count} hashes of texts, {kept.documents} in the manifest"
+            out.found(path, f"{words}, of {total - before} documents of that generation")
+        before = total
+    if not out.is_sound(DIGESTS_FOLDER):
+        return 0
+    if not stayed.all():
+        gone = shown(int(firsts[~stayed][0]))
+        out.found(DUPLICATES_FOLDER, f"a list names {gone} as a first copy, which is no document")
+    if (documents - sum(part.documents for part in parts)) & ALL_BITS:
+        out.found(DIGESTS_FOLDER, "the hashes are of other documents than the parts list")
+    return int(hashes & ALL_BITS)

@@ -1,0 +1,300 @@
+"""What a dataset says of itself: manifest, records and all that belongs to no part."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+
+from pydantic import BaseModel
+
+from streaming_ext.dataset.extended.generations import index_file
+from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.dataset.layout import (
+    EXTENDING,
+    MANIFEST,
+    PARTS_FOLDER,
+    RUNS_FOLDER,
+    SPLITS,
+    TOKENIZER_FOLDER,
+    Split,
+    index_path,
+    record_path,
+)
+from streaming_ext.dataset.manifest import Manifest, SplitSummary
+from streaming_ext.dataset.reading import manifest_of, record_of
+from streaming_ext.dataset.record import PartRecord, PartSummary
+from streaming_ext.dataset.schema import FileRecord, to_json
+from streaming_ext.dataset.shuffled.source_table import Source, sources_of
+from streaming_ext.errors import StorageError, TokenizerError
+from streaming_ext.text.sources import by_numbers
+from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES, Tokenizer
+from tasks.core.check.findings import Outcome
+from tasks.core.extending.begun import is_of_extension, part_of
+from tasks.core.outputs.publish import filled_splits, merged_index, summarize_split
+from tasks.core.outputs.whole import beside_parts, tables_of
+from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles, open_tokenizer
+from tasks.core.shuffle.gathering import identity_of_table
+
+_IO_THREADS = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """A dataset whose metadata were checked.
+
+    Attributes:
+        manifest: None where it is damaged.
+        records: of the parts that can be looked at, in order.
+        sources: of a shuffled dataset, by number; none where the table of them is damaged.
+        tokenizer: None where it is damaged.
+    """
+
+    files: DatasetFiles
+    manifest: Manifest | None
+    records: Mapping[int, PartRecord]
+    sources: Sequence[Source] = field(default=())
+    tokenizer: Tokenizer | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether manifest and records can all be used."""
+        return self.manifest is not None and len(self.records) == len(self.manifest.parts)
+
+
+def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
+    """Check manifest and records, and all files beside those of parts.
+
+    Raises:
+        NotADatasetError: there is no manifest.
+        NewerVersionError: a newer shardmill made it.
+    """
+    data, manifest = files.read_manifest(), None
+    out.count(files=1, bytes=len(data))
+    with out.about(MANIFEST):
+        manifest = manifest_of(data, where=MANIFEST)
+    records = _records(files, manifest, out)
+    sources: Sequence[Source] = ()
+    if manifest is not None:
+        with out.about(MANIFEST):
+            _check_manifest(manifest, data, records, out)
+        _check_beside(manifest, records, files, out)
+        sources = _sources(manifest, files, out)
+    _find_extras(files, manifest, records, out)
+    return Opened(
+        files=files, manifest=manifest, records=records, sources=sources,
+        tokenizer=_tokenizer(files, manifest, records, out),
+    )  # fmt: skip
+
+
+def differences(listed: BaseModel, made: BaseModel) -> str:
+    """The fields in which two are not the same, in words; empty where there are none."""
+    ours, theirs = listed.model_dump(), made.model_dump()
+    return "; ".join(
+        f"{name} is {ours.get(name)!r}, the records say {theirs.get(name)!r}"
+        for name in ours | theirs
+        if ours.get(name) != theirs.get(name)
+    )
+
+
+def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> dict[int, PartRecord]:
+    """The records that can be used, by part; without a manifest, all that there are."""
+    listed: dict[str, PartSummary | None] = {
+        path: None for path in files.sizes if path.startswith(f"{PARTS_FOLDER}/")
+    }
+    if manifest is not None:
+        listed = {record_path(part.part): part for part in manifest.parts}
+
+    def read(path: str) -> tuple[PartRecord | None, Outcome]:
+        found = Outcome()
+        with found.about(path):
+            summary = listed[path]
+            if summary is None:
+                data = files.read_small(path)
+            else:
+                wanted = summary.record.model_copy(update={"path": path})
+                data = files.read(wanted, limit=MAX_JSON_BYTES)
+            found.count(files=1, bytes=len(data))
+            record = record_of(data, where=path)
+            record.files()  # sizes and hashes of its shards
+            if to_json(record) != data:
+                found.found(path, "not in the form in which it is written")
+            if path == record_path(record.part):
+                return record, found
+            found.found(path, f"says that it is of part {record.part}")
+        return None, found
+
+    records: dict[int, PartRecord] = {}
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        for record, found in threads.map(read, listed):
+            out.take(found)
+            if record is not None:
+                records[record.part] = record
+    return dict(sorted(records.items()))
+
+
+def _check_manifest(
+    manifest: Manifest, data: bytes, records: Mapping[int, PartRecord], out: Outcome
+) -> None:
+    """Make the manifest again of the records, and compare; what they do not tell is looked at."""
+    specs = {
+        part: words
+        for part, record in records.items()
+        if (words := differences(manifest.spec_of(part), record.spec))
+    }
+    if len(specs) == len(records) and len({*specs.values()}) == 1 and not manifest.merged:
+        out.found(MANIFEST, f"all records disagree: {specs.popitem()[1]}")
+    for number in specs if len(specs) < len(records) or manifest.merged else ():
+        out.found(record_path(number), f"made with another configuration: {specs[number]}")
+    for number, part in enumerate(manifest.parts):
+        made = records[number].summary() if number in records else part
+        if part.part != number or part.record.path != record_path(number):
+            out.found(MANIFEST, f"part {number} is numbered {part.part}, at {part.record.path!r}")
+        elif words := differences(part, made):
+            out.found(MANIFEST, f"part {number}: {words}")
+    splits = _splits(manifest, records)
+    for split in {**manifest.splits, **splits}:
+        if split not in splits or split not in manifest.splits:
+            out.found(MANIFEST, f"has the splits {[*manifest.splits]}, expected {[*splits]}")
+        elif words := differences(manifest.splits[split], splits[split]):
+            out.found(MANIFEST, f"{split}: {words}")
+    names = sorted(TOKENIZER_FILES[manifest.spec.tokenizer.kind])
+    expected = [f"{TOKENIZER_FOLDER}/{name}" for name in names]
+    if [file.path for file in manifest.tokenizer_files] != expected:
+        out.found(MANIFEST, f"the tokenizer's files are not {', '.join(expected)}")
+    if to_json(manifest) != data:
+        out.found(MANIFEST, "not in the form in which it is written")
+    for words in _problems_of_sources(manifest):
+        out.found(MANIFEST, words)
+
+
+def _splits(manifest: Manifest, records: Mapping[int, PartRecord]) -> dict[Split, SplitSummary]:
+    """The splits as the records make them; as they are listed where a record is not to be had."""
+    parts, spec = [*records.values()], manifest.spec
+    if len(parts) < len(manifest.parts) or any({*p.splits} != {*spec.splits} for p in parts):
+        return manifest.splits
+    return {
+        split: summarize_split(
+            split, parts, FileRecord.of(index_path(split), merged_index(split, parts, spec))
+        )
+        for split in filled_splits(spec, parts)
+    }
+
+
+def _problems_of_sources(manifest: Manifest) -> Iterator[str]:
+    """What is wrong with the order of the parts, or with what they are said to be made of."""
+    older = [each.parts for each in manifest.generations]
+    if manifest.shuffled is None:
+        key = by_numbers if manifest.spec.imported else str
+        places = [(key(part.source.url), part.span or (0, 0)) for part in manifest.parts]
+        begins = {*older, *accumulate(each.parts for each in manifest.merged)}
+        pairs = enumerate(pairwise(places), start=1)
+        if any(before >= after for number, (before, after) in pairs if number not in begins):
+            yield "the parts are not in the sorted order of their source files"
+        return
+    found = manifest.shuffled
+    ends = [0, *older, len(manifest.parts)]
+    for table, (begin, end) in zip(tables_of(manifest), pairwise(ends), strict=True):
+        if any(part.source != identity_of_table(table) for part in manifest.parts[begin:end]):
+            yield f"a part is not made of what {table.path} lists"
+    kept = sum(split.documents for split in manifest.splits.values())
+    left_out = manifest.duplicate_documents + found.null_documents + found.empty_documents
+    left_out += found.bad_documents + sum(found.dropped_documents.values())
+    if kept + left_out != found.rows:
+        yield f"{found.rows} rows of all sources, but {kept} documents and {left_out} left out"
+
+
+def _check_beside(
+    manifest: Manifest, records: Mapping[int, PartRecord], files: DatasetFiles, out: Outcome
+) -> None:
+    """Read all files that belong to no part; indexes are those that the records make."""
+    splits = _splits(manifest, records)
+    indexes = [
+        _where_it_lies(split, splits.get(split, summary).index, manifest, files)
+        for split, summary in manifest.splits.items()
+    ]
+    for file in [*indexes, *beside_parts(manifest)[len(indexes) :]]:
+        with out.about(file.path):
+            out.count(files=1, bytes=len(files.read(file, limit=MAX_JSON_BYTES)))
+
+
+def _where_it_lies(
+    split: Split, index: FileRecord, manifest: Manifest, files: DatasetFiles
+) -> FileRecord:
+    """An index; that for stock readers is of another generation during an extension."""
+    if files.generation is None and EXTENDING in files.sizes and manifest.generations:
+        older, path = manifest.generations[-1].splits.get(split), index.path
+        there = content_hash(files.read_small(path)) if path in files.sizes else None
+        if there != (None if older is None else older.index.xxh128):
+            return index
+    elif files.generation is None:
+        return index
+    return index_file(split, index, files.sizes)
+
+
+def _sources(manifest: Manifest, files: DatasetFiles, out: Outcome) -> Sequence[Source]:
+    if manifest.shuffled is None:
+        return ()
+    file, sources = manifest.shuffled.sources, []
+    with out.about(file.path):
+        sources = [*sources_of(files.read(file, limit=MAX_JSON_BYTES))]
+        listed = {"rows": sum(source.rows for source in sources), "files": len(sources)}
+        for name, found in listed.items():
+            if (told := getattr(manifest.shuffled, name)) != found:
+                out.found(MANIFEST, f"{told} {name} of all sources, {file.path} lists {found}")
+    return sources
+
+
+def _tokenizer(
+    files: DatasetFiles,
+    manifest: Manifest | None,
+    records: Mapping[int, PartRecord],
+    out: Outcome,
+) -> Tokenizer | None:
+    """The saved tokenizer, where it is the one that the ids belong to."""
+    specs = [record.spec for record in records.values()] if manifest is None else [manifest.spec]
+    if not specs or not out.is_sound(TOKENIZER_FOLDER):
+        return None
+    recorded = specs[0].tokenizer.model_dump(exclude_none=True)
+    try:
+        tokenizer = open_tokenizer(files, specs[0])
+    except (TokenizerError, StorageError) as error:
+        out.found(TOKENIZER_FOLDER, str(error))
+        return None
+    if (opened := tokenizer.description()) != recorded:
+        out.found(MANIFEST, f"spec.tokenizer is {recorded}, the saved tokenizer is {opened}")
+        return None
+    return tokenizer
+
+
+def _find_extras(
+    files: DatasetFiles,
+    manifest: Manifest | None,
+    records: Mapping[int, PartRecord],
+    out: Outcome,
+) -> None:
+    """Files that nothing lists, leftovers of files on their way among them."""
+    known = {MANIFEST, EXTENDING, *(index_path(split) for split in SPLITS)}
+    known |= {file.path for record in records.values() for file in record.files()}
+    lost: set[int] = set()  # parts whose record is damaged: nothing tells what belongs to them
+    unknown: tuple[str, ...] = (f"{RUNS_FOLDER}/", f"{TOKENIZER_FOLDER}/", f"{PARTS_FOLDER}/")
+    if manifest is not None:
+        unknown = unknown[:1]
+        known = known - {*map(index_path, SPLITS)} | {file.path for file in beside_parts(manifest)}
+        known |= {record_path(part.part) for part in manifest.parts}
+        known |= {f"{TOKENIZER_FOLDER}/{n}" for n in TOKENIZER_FILES[manifest.spec.tokenizer.kind]}
+        lost = {part.part for part in manifest.parts} - {*records}
+    grows = EXTENDING in files.sizes or files.generation is not None
+    for path, size in files.sizes.items():
+        grown = grows and manifest is not None and is_of_extension(path, manifest)
+        if not (grown or path in known or path.startswith(unknown) or part_of(path) in lost):
+            out.found(path, f"{size} bytes that nothing in the dataset lists")
+    if EXTENDING in files.sizes:
+        return  # what is on its way is of the extension: it goes on with it or removes it
+    try:
+        leftovers = files.storage.leftovers()
+    except StorageError as error:
+        if error.transient:
+            raise
+        return  # who may only read may not look for uploads; they are no part of the dataset
+    for leftover in leftovers:
+        out.found(leftover, "a file that was on its way when a run was killed; it can be removed")

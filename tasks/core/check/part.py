@@ -1,0 +1,246 @@
+"""One part: its list of documents, its lists of copies and its shards, against each other.
+
+Positions are those of the token stream of a split: its shards end to end.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_ext.dataset.layout import SPLITS, Split, documents_path, record_path
+from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.shuffled.keys import document_keys, key_range
+from tasks.core.check.copies import Copies, check_copies, codes
+from tasks.core.check.findings import Outcome
+from tasks.core.check.manifest import Opened
+from tasks.core.check.sample import Sampled, choose
+from tasks.core.reading.lists import documents_of
+from tasks.core.reading.shard_tokens import behind, read_tokens
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(kw_only=True, slots=True)
+class PartFound:
+    """What the check of a part found.
+
+    Attributes:
+        sampled: documents to compare with their sources, with the ids that the shards hold.
+        of_sources: how many documents and copies it lists of each source of a shuffled dataset.
+        copies: of texts of other documents, where they were left out.
+    """
+
+    out: Outcome = field(default_factory=Outcome)
+    sampled: list[Sampled] = field(default_factory=list)
+    of_sources: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    copies: Copies | None = None
+
+
+def check_part(
+    record: PartRecord, dataset: Opened, report: Callable[[int], None], *, sample: int, seed: int
+) -> PartFound:
+    """Check the files of a part against its record, F2 to F4 among it; one shard in memory.
+
+    Args:
+        record: of the part.
+        dataset: that it is of.
+        report: called with the bytes of each file that is done; what it raises ends the check.
+        sample: documents to draw for a comparison with their sources.
+        seed: decides which ones.
+    """
+    found = PartFound()
+    out, path = found.out, documents_path(record.part)
+    listed = None
+    with out.about(path):
+        listed = documents_of(dataset.files, record)
+        out.count(files=1, bytes=record.documents.size)
+        if words := _problem_of_rows(record, listed, dataset):
+            out.found(path, words)
+            listed = None
+    report(record.documents.size)
+    out.count(bad_documents=record.bad_documents)
+    if listed is not None:
+        found.sampled = choose(record, listed, sample, seed)
+        found.copies = check_copies(record, listed, dataset, out)
+        if dataset.sources:
+            own = np.concatenate([listed["source"], found.copies.groups])
+            found.of_sources = np.bincount(own, minlength=len(dataset.sources))
+    for split in record.splits:
+        of_split = [one for one in found.sampled if one.split == split]
+        _check_split(record, split, listed, dataset, sampled=of_split, out=out, report=report)
+    return found
+
+
+def _problem_of_rows(record: PartRecord, listed: pa.Table, dataset: Opened) -> str:
+    """What is wrong with the list by itself; empty where nothing is."""
+    rows, splits = listed["row"].to_numpy(), listed["split"].to_numpy()
+    if len(empty := np.flatnonzero(listed["tokens"].to_numpy() == 0)):
+        return f"document {empty[0]} has no token: such are left out"
+    if others := {SPLITS[split] for split in np.unique(splits)} - {*record.splits}:
+        return f"lists documents in {others.pop()}, a split not made"
+    if record.spec.shuffle is None:
+        wrong = rows >= record.rows
+        wrong |= rows <= np.append(-1, rows)[: len(rows)]
+        words = f"expected ascending rows from 0 to {record.rows - 1}"
+    elif dataset.sources and dataset.manifest is not None:
+        wrong = _out_of_order(record, listed, dataset, dataset.manifest)
+        words = f"that is not where the permutation of seed {record.spec.shuffle_seed} puts it"
+    else:
+        return ""  # the table of sources is damaged: nothing tells the order
+    if not wrong.any():
+        return ""
+    index = int(np.flatnonzero(wrong)[0])
+    return f"document {index} is row {rows[index]} of its source: {words}"
+
+
+def _out_of_order(
+    record: PartRecord, listed: pa.Table, dataset: Opened, manifest: Manifest
+) -> npt.NDArray[np.bool_]:
+    """Which documents are not of the part's generation and range of keys, or not ascending."""
+    summaries = [*(each.shuffled for each in manifest.generations), manifest.shuffled]
+    ends = [0, *(each.parts for each in manifest.generations), len(manifest.parts)]
+    files = [0, *(summary.files for summary in summaries if summary is not None)]
+    number = bisect_right(ends, record.part) - 1
+    low, high = key_range(record.part - ends[number], ends[number + 1] - ends[number])
+    sources, rows, places = (listed[name].to_numpy() for name in ("source", "row", "place"))
+    wrong: npt.NDArray[np.bool_] = (sources < files[number]) | (sources >= files[number + 1])
+    of_source = np.array([source.rows for source in dataset.sources], np.int64)
+    wrong |= (rows < 0) | (rows >= of_source[np.where(wrong, 0, sources)])
+    keys, own = document_keys(record.spec.shuffle_seed, sources, places), codes(sources, rows)
+    wrong |= (keys < np.uint64(low)) | (keys > np.uint64(high - 1))
+    same = keys[1:] == keys[:-1]
+    wrong[1:] |= (keys[1:] < keys[:-1]) | same & (own[1:] <= own[:-1])
+    return wrong
+
+
+def _check_split(
+    record: PartRecord,
+    split: Split,
+    listed: pa.Table | None,
+    dataset: Opened,
+    *,
+    sampled: list[Sampled],
+    out: Outcome,
+    report: Callable[[int], None],
+) -> None:
+    """Read the shards of a split, and compare three: list, shards and record."""
+    held, spec = record.splits[split], record.spec
+    if any(shard.samples != spec.shard_format.samples_per_shard for shard in held.shards[:-1]):
+        out.found(record_path(record.part), f"{split}: a shard before the last one is not full")
+    if held.padding >= spec.sequence_length:
+        out.found(record_path(record.part), f"{split}: {held.padding} ids of padding")
+    begins = [0, *accumulate(shard.samples * spec.sequence_length for shard in held.shards)]
+    ends: list[Ints] = []
+    for begin, shard in zip(begins, held.shards, strict=False):
+        path = f"{split}/{shard.name}"
+        with out.about(path):
+            # flat: (samples * sequence_length,)
+            flat = read_tokens(dataset.files, split, shard, spec).reshape(-1)
+            out.count(files=1, bytes=shard.size, shards=1, samples=shard.samples)
+            if int(flat.max()) >= spec.tokenizer.vocab_size:
+                sample, token = divmod(int(np.argmax(flat)), spec.sequence_length)
+                words = f"id {flat.max()}, of {spec.tokenizer.vocab_size} ids"
+                out.found(path, f"sample {sample}, token {token}: {words}")
+            ends.append(behind(flat, spec.tokenizer.eot_id) + (begin - 1))
+            for one in sampled:
+                one.take(flat, begin, path)
+            del flat  # before the next one is read
+        report(shard.size)
+    stream = None
+    if held.shards and len(ends) == len(held.shards):
+        stream = cut(np.concatenate(ends), begins[-1], spec.sequence_length)
+        out.count(documents=len(stream.lengths), tokens=begins[-1] - stream.padding)
+    for position, words in () if stream is None else stream.problems:
+        shard = held.shards[bisect_right(begins, position) - 1]
+        out.found(f"{split}/{shard.name}", f"token {position} of the part's {split}: {words}")
+    lengths = None
+    if listed is not None:
+        lengths = listed["tokens"].to_numpy()[listed["split"].to_numpy() == SPLITS.index(split)]
+    _compare(record, split, begins, lengths, stream, out=out)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stream:
+    """What the end-of-text ids of a token stream say.
+
+    Attributes:
+        lengths: tokens of each document, its end-of-text id left out: (documents,).
+        ends: position of its end-of-text id: (documents,).
+        padding: ids behind the last one.
+        problems: what is wrong with it by itself, with the position.
+    """
+
+    lengths: Ints
+    ends: Ints
+    padding: int
+    problems: list[tuple[int, str]]
+
+
+def cut(ends: Ints, total: int, sequence_length: int) -> Stream:
+    """Cut a stream into documents and padding.
+
+    Args:
+        ends: positions of all end-of-text ids, ascending.
+        total: ids of the stream.
+        sequence_length: ids of a sample, which is more than padding may be.
+    """
+    problems = []
+    # lengths: (ends,), of what stands between two ends
+    lengths = np.diff(ends, prepend=-1) - 1
+    filled = np.flatnonzero(lengths)
+    is_open = not len(ends) or int(ends[-1]) != total - 1
+    padding = 0 if is_open else len(lengths) - (int(filled[-1]) + 1 if len(filled) else 0)
+    if is_open:
+        problems.append((total - 1, "the last document does not end in an end-of-text id"))
+    if padding >= sequence_length:
+        problems.append((total - 1, f"{padding} ids of padding fill a sample and more"))
+    if len(empty := np.flatnonzero(lengths[: len(lengths) - padding] == 0)):
+        words = "an end-of-text id follows another before the end: padding or an empty document"
+        problems.append((int(ends[empty[0]]), words))
+    return Stream(
+        lengths=lengths[filled], ends=ends[filled], padding=padding, problems=problems
+    )  # fmt: skip
+
+
+def _compare(
+    record: PartRecord,
+    split: Split,
+    begins: list[int],
+    listed: Ints | None,
+    stream: Stream | None,
+    *,
+    out: Outcome,
+) -> None:
+    """Compare list, shards and record; the one that the other two contradict is named."""
+    held, documents = record.splits[split], documents_path(record.part)
+    counts = held.documents, held.tokens
+    in_list = None if listed is None else (len(listed), int(listed.sum()) + len(listed))
+    said = f"{split}: the list has {in_list} documents and tokens, the record {counts}"
+    if stream is None:  # a shard is damaged, or there is none
+        if in_list not in {None, counts}:
+            out.found(documents, said)
+        return
+    in_shards = len(stream.lengths), begins[-1] - stream.padding
+    said = f"{said}, the shards {in_shards}"
+    shard = held.shards[-1]
+    if listed is not None and not np.array_equal(listed, stream.lengths):
+        common = min(len(listed), len(stream.lengths))
+        different = np.flatnonzero(listed[:common] != stream.lengths[:common])
+        first = int(different[0]) if len(different) else common
+        said = f"{said}; from document {first} of the split on"
+        if first < len(stream.ends):
+            shard = held.shards[bisect_right(begins, int(stream.ends[first])) - 1]
+        if in_shards == counts and (in_list != counts or not stream.problems):
+            out.found(documents, said)
+    if in_shards != counts and in_list == counts:
+        out.found(f"{split}/{shard.name}", said)
+    elif in_shards != counts:
+        out.found(record_path(record.part), said)
+        if in_list not in {None, in_shards}:
+            out.found(documents, said)

@@ -1,1 +1,0 @@
-"""Looking into a dataset: what it is, and what stands in its samples."""

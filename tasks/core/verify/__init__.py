@@ -1,1 +1,0 @@
-"""Checking a dataset against what it says of itself, and against its sources."""

@@ -1,0 +1,21 @@
+"""What a newer shardmill published is told to be newer."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.errors import NewerVersionError
+from tasks.core.check.verify import verify
+from tasks.core.storage import open_storage
+
+FIXTURE = Path(__file__).parents[3] / "fixtures/dataset-0.1"
+
+
+def test_a_newer_one_is_not_called_damaged(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(FIXTURE, tmp_path / "newer"))
+    value = json.loads((root / "manifest.json").read_bytes()) | {"format": "1.3", "pieces": [1]}
+    (root / "manifest.json").write_text(json.dumps(value))
+    with pytest.raises(NewerVersionError, match="manifest.json was made by a newer shardmill"):
+        verify(open_storage(str(root)))
