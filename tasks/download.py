@@ -28,6 +28,7 @@ def download(run: Run, part: Part) -> int:
                 part=part,
                 folder=str(run.plan.downloads),
                 options=run.plan.spec.read_options,
+                check=run.plan.config.check_sources,
             )
         )
     except BaseException:

@@ -152,7 +152,8 @@ def show_published(manifest: Manifest, where: str, console: Console) -> None:
     if unchecked := manifest.not_checked:
         console.print(
             f"{counted(unchecked, 'source file')} not checked on the way: where they lie no hash "
-            "of the bytes that were read is offered (docs/format.md).",
+            "of the bytes that were read is offered (docs/format.md); --check-sources refuses "
+            "such files.",
             soft_wrap=True,
         )
     if bad := manifest.bad_documents:

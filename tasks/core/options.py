@@ -178,7 +178,7 @@ class Hub(Options):
 
 
 class Parts(Options):
-    """How source files are cut into parts."""
+    """How source files are cut into parts, and fetched."""
 
     heading: ClassVar[str] = "Input"
 
@@ -197,6 +197,13 @@ class Parts(Options):
             description="Take small source files together until a part has so many bytes.",
         ),
     ] = ByteSize(0)
+    check_sources: Annotated[
+        bool,
+        Field(
+            description="Fetch remote files whole and compare each with a hash of its store or the "
+            "checksums in it; a file that has none is an error."
+        ),
+    ] = False
 
     @field_validator("min_part_size")
     @classmethod

@@ -80,6 +80,7 @@ def fetch(
     report: Callable[[int], None] = lambda done: None,
     *,
     options: ReadOptions | None = None,
+    whole: bool = False,
 ) -> tuple[Path, int]:
     """Bring a file to `folder`; returns its path there, and how many bytes were fetched for it.
 
@@ -88,6 +89,7 @@ def fetch(
     Args:
         report: called with the bytes that are here.
         options: all that will be read of it; the rest may be left out where that saves much.
+        whole: whether nothing may be left out.
 
     Raises:
         SourceError: the file changed or is gone.
@@ -107,9 +109,9 @@ def fetch(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            return _fetch_checked(source, reader, target, report, options)
+            return _fetch_checked(source, reader, target, report, options, whole=whole)
         except DamagedSourceError:  # once more: it may have changed on the way
-            return _fetch_checked(source, reader, target, report, options)
+            return _fetch_checked(source, reader, target, report, options, whole=whole)
     except OSError as error:
         raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
 
@@ -120,6 +122,8 @@ def _fetch_checked(
     target: Path,
     report: Callable[[int], None],
     options: ReadOptions | None,
+    *,
+    whole: bool,
 ) -> tuple[Path, int]:
     """Bring a file to `target`, or what is needed of it beside that, and compare what came.
 
@@ -127,8 +131,9 @@ def _fetch_checked(
         DamagedSourceError: it is another one.
     """
     partial = target.with_suffix(".partial")
-    needed = None
-    if options is not None and source.size >= SMALLEST_FILE and not partial.exists():
+    if options is None or whole or source.size < SMALLEST_FILE or partial.exists():
+        needed = None
+    else:
         needed = _fetch_needed(source, reader, target.parent, options)
     if needed is not None:
         partial, target, fetched = needed

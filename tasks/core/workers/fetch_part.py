@@ -5,9 +5,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.parts.part import Part, Piece
-from streaming_ext.text.sources.fetch import fetch
+from streaming_ext.text.sources.fetch import came_unchecked, fetch, remove_fetched
 from streaming_ext.text.sources.fetch_piece import fetch_piece
 from tasks.core.workers.jobs import FetchedPart, FetchJob
 from tasks.core.workers.messages import JobProgress
@@ -21,6 +22,7 @@ def fetch_part(
     report: Callable[[int], None] = lambda done: None,
     *,
     options: ReadOptions,
+    check: bool = False,
 ) -> tuple[list[Path], int]:
     """Where the bytes of each piece lie now, and how many were fetched for them.
 
@@ -29,22 +31,19 @@ def fetch_part(
         folder: on scratch.
         report: called with the bytes that are here.
         options: all that will be read.
+        check: whether each piece must be compared with a hash or checksums; files come whole then.
 
     Raises:
-        SourceError: a file changed or is gone.
+        SourceError: a file changed or is gone, or cannot be checked.
         StorageError: see `fetch`.
     """
     if len(part.pieces) == 1:
-        ((source, span),) = [(piece.source, piece.span) for piece in part.pieces]
-        if span is None:
-            path, fetched = fetch(source, folder, report, options=options)
-        else:
-            path, fetched = fetch_piece(source, folder, report, options=options, span=span)
+        path, fetched = _fetch(part.pieces[0], folder, report, options=options, check=check)
         return [path], fetched
     paths, total, done = [], 0, 0
 
     def one(piece: Piece) -> tuple[Path, int]:
-        return fetch(piece.source, folder, options=options)
+        return _fetch(piece, folder, options=options, check=check)
 
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         for piece, (path, fetched) in zip(part.pieces, threads.map(one, part.pieces), strict=True):
@@ -55,6 +54,34 @@ def fetch_part(
     return paths, total
 
 
+def _fetch(
+    piece: Piece,
+    folder: Path,
+    report: Callable[[int], None] = lambda done: None,
+    *,
+    options: ReadOptions,
+    check: bool,
+) -> tuple[Path, int]:
+    source, span = piece.source, piece.span
+    if span is None:
+        path, fetched = fetch(source, folder, report, options=options, whole=check)
+    else:
+        path, fetched = fetch_piece(source, folder, report, options=options, span=span)
+    if check and came_unchecked(path):
+        remove_fetched(path)
+        raise SourceError(
+            f"{source.url} cannot be checked: "
+            + (
+                "its server offers no hash, and it holds no checksums. Download it, or leave out "
+                "--check-sources."
+                if span is None
+                else "it is read in parts, which hold no checksums. Pass --part-size "
+                f"{source.size} or more, or leave out --check-sources."
+            )
+        )
+    return path, fetched
+
+
 def fetch_for(job: FetchJob, report: Callable[[JobProgress], None]) -> FetchedPart:
     """Do the job of fetching a part; raises what `fetch_part` does."""
     began = time.monotonic()
@@ -63,6 +90,7 @@ def fetch_for(job: FetchJob, report: Callable[[JobProgress], None]) -> FetchedPa
         Path(job.folder),
         lambda done: report(JobProgress(fraction=done / max(job.part.size, 1))),
         options=job.options,
+        check=job.check,
     )
     return FetchedPart(
         paths=tuple(map(str, paths)), fetched_bytes=fetched, seconds=time.monotonic() - began

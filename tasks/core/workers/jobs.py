@@ -126,12 +126,13 @@ class Prepared(Message):
 
 
 class FetchJob(Job[FetchedPart]):
-    """Bring a part's pieces to a folder on scratch; only what `options` name is read of them."""
+    """Bring a part's pieces to a folder on scratch; see `fetch_part`."""
 
     job: Literal["fetch"] = "fetch"
     part: Part
     folder: str
     options: ReadOptions
+    check: bool = False
 
     def read_answer(self, line: bytes) -> Answer[FetchedPart]:
         """Read a line that the worker answers this job with."""

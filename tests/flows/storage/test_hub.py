@@ -185,3 +185,16 @@ def test_no_secret_is_told(
             data = file.read_bytes()
             assert not [secret for secret in secrets if secret.encode() in data], file
     assert looked_at > 20
+
+
+def test_sources_that_cannot_be_checked(online: CommandLine, hub: Hub, tmp_path: Path) -> None:
+    """A plain URL, for which no hash is offered: reported at the end, or refused at once."""
+    commit, files = hub.datasets["org/text"].at("main") or ("", {})
+    source = f"{hub.url}/datasets/org/text/resolve/{commit}/{min(files)}"
+    command = online.shard_arguments(tmp_path / "out", sources=source)
+    refused = online.run(*command, "--check-sources")
+    assert refused.returncode == 1, refused.stdout
+    assert "cannot be checked: its server offers no hash" in " ".join(refused.stdout.split())
+    taken = online.run(*command)
+    assert taken.returncode == 0, taken.stderr
+    assert "1 source file not checked on the way" in taken.stdout

@@ -47,6 +47,7 @@ def test_defaults() -> None:
         "scratch": None,
         "part_size": 2**30,
         "min_part_size": 0,
+        "check_sources": False,
         "hub_config": None,
         "max_files": None,
         "nodes": None,

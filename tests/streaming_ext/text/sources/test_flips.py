@@ -14,8 +14,11 @@ import pytest
 from streaming_ext.dataset.record import NOT_CHECKED, SourceIdentity
 from streaming_ext.errors import SourceError
 from streaming_ext.storage.crc import Crc
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import came_unchecked, fetch, identity_of, remove_fetched
+from tasks.core.workers.fetch_part import fetch_part
 from tests.servers.scripted import Answer, scripted
 
 DATA = bytes(range(256)) * 64
@@ -131,6 +134,29 @@ def test_is_said_where_the_pieces_are_not_told(
     store = Store(MD5_OF_PIECES, flips=1, tells_pieces=False)
     path, _ = store.fetched(tmp_path, monkeypatch)
     assert came_unchecked(path)
+
+
+@pytest.mark.parametrize(
+    ("span", "way_out"), [(None, "no hash"), ((0, 500), "Pass --part-size 16384")]
+)
+def test_what_cannot_be_checked_is_refused_where_that_is_asked(
+    tmp_path: Path, span: tuple[int, int] | None, way_out: str
+) -> None:
+    line = b'{"text": "words"}\n'
+    data = line * (16384 // len(line)) + b" " * (16384 % len(line))
+
+    def answer(_: str, __: str, headers: Mapping[str, str]) -> Answer:
+        first, last = map(int, headers.get("Range", "bytes=0-16383")[6:].split("-"))
+        told = {"ETag": '"e"', "Content-Range": f"bytes {first}-{last}/{len(data)}"}
+        return Answer(206, data[first : last + 1], told)
+
+    with scripted(answer) as server:
+        source = SourceFile(url=f"{server.url}/x.jsonl", size=len(data), version='etag:"e"')
+        part = Part(0, (Piece(source, span),))
+        fetch_part(part, tmp_path, options=ReadOptions())
+        with pytest.raises(SourceError, match=f"x.jsonl cannot be checked: .*{way_out}"):
+            fetch_part(part, tmp_path, options=ReadOptions(), check=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 SAID = {

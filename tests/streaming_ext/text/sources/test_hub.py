@@ -20,9 +20,11 @@ from streaming_ext.errors import (
 )
 from streaming_ext.storage.patience import Retry
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile, list_sources, ranges, web
 from streaming_ext.text.sources import fetch as fetch_module
 from streaming_ext.text.sources.fetch import fetch, identity_of
+from tasks.core.workers.fetch_part import fetch_part
 from tests.servers.hub import Dataset, Hub, hub_server
 
 FILES = {
@@ -345,6 +347,13 @@ class TestFetch:
             assert identity_of(source, path).content == NOT_CHECKED
         with pytest.raises(SourceError, match="has the sha256"):  # as `verify --deep` fetches it
             fetch(source, tmp_path / "whole")
+        part = Part.whole(0, source)
+        with pytest.raises(SourceError, match="has the sha256"):
+            fetch_part(part, tmp_path / "checked", options=options, check=True)
+        hub.flip = False
+        ((path,), fetched) = fetch_part(part, tmp_path / "checked", options=options, check=True)
+        assert (fetched, path.read_bytes()) == (source.size, (tmp_path / "x").read_bytes())
+        assert identity_of(source, path).content is None
 
     def test_small_files_outside_of_lfs_too(self, hub: Hub, tmp_path: Path) -> None:
         (source,) = list_sources(["hf://datasets/org/text/plain/small.parquet"])
