@@ -21,7 +21,6 @@ from streaming_ext.text.documents.options import (
     RowsOf,
     TokenSetName,
 )
-from streaming_ext.text.filters.filters import NAMES as FILTERS
 from streaming_ext.text.filters.filters import NO_FILTERS, Filters
 from streaming_ext.units import size_text
 
@@ -176,7 +175,7 @@ class DatasetSpec(Brief):
         def flat(spec: DatasetSpec) -> dict[str, Any]:
             names = set(type(spec).model_fields) - {"tokenizer", "filters", "imported"}
             values = {name: getattr(spec, name) for name in sorted(names)}
-            values |= {f"filters.{name}": getattr(spec.filters, name) for name in FILTERS}
+            values |= {f"filters.{name}": value for name, value in spec.filters}
             values |= {
                 f"imported.{name}": getattr(spec.imported, name, None)
                 for name in ImportedIds.model_fields

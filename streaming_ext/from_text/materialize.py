@@ -20,10 +20,6 @@ from streaming_ext.shards.opening import open_streams
 from streaming_ext.storage.local_paths import local_path
 from streaming_ext.streams import TokenStream
 
-_SAME = ("tokenizer", "eot_token", "pattern", "format", "on_bad_document", "where",
-         "min_bytes", "min_characters", "min_tokens", "max_tokens", "holdout_fraction",
-         "holdout_seed", "compression", "hub_config", "max_files", "engine")  # fmt: skip
-
 
 def materialize(stream: TextStream, cache: TextCache, output: str, *, workers: int | None) -> None:
     """Run `shardmill shard`, and make sure that what it made has the rows of the text.
@@ -72,16 +68,9 @@ def config_of(
     stream: TextStream, cache: TextCache, output: str, *, workers: int | None
 ) -> dict[str, Any]:
     """The configuration of `shardmill shard` that makes a dataset with the rows of a text."""
-    part_size, min_part_size = stream.part_bytes
-    spec = cache.index.spec
-    told: dict[str, Any] = {name: getattr(stream, name) for name in _SAME}
-    told |= {
-        "sources": list(stream.patterns), "output": output, "workers": workers,
-        "text_column": list(spec.read_options.columns), "text_separator": spec.text_separator,
-        "part_size": part_size, "min_part_size": min_part_size, "shard_size": spec.shard_size,
-        "sequence_length": spec.sequence_length,
-    }  # fmt: skip
-    return {name: value for name, value in told.items() if value is not None}
+    told = stream.text.model_dump(mode="json", exclude={"scan_threads"}, exclude_none=True)
+    told |= {"output": output, "sequence_length": cache.index.spec.sequence_length}
+    return told if workers is None else told | {"workers": workers}
 
 
 def _environment() -> dict[str, str]:

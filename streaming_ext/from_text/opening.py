@@ -47,7 +47,8 @@ def open_text(
     """
     if sequence_length is None:
         raise UsageError("Text has no length of its own: give sequence_length=, in tokens.")
-    tokenizer = load_tokenizer(stream.tokenizer, eot_token=stream.eot_token, pattern=stream.pattern)
+    text = stream.text
+    tokenizer = load_tokenizer(text.tokenizer, eot_token=text.eot_token, pattern=text.pattern)
     spec = stream.spec(TokenizerIdentity.model_validate(tokenizer.description()), sequence_length)
     if split not in spec.splits:
         raise UsageError(
@@ -55,25 +56,25 @@ def open_text(
             "for a holdout."
         )
     sources = list_sources(
-        stream.patterns,
-        max_files=stream.max_files,
-        hub_config=stream.hub_config,
-        any_name=stream.format is not None,
+        text.sources,
+        max_files=text.max_files,
+        hub_config=text.hub_config,
+        any_name=text.format is not None,
     )
-    part_size, least = stream.part_bytes
+    part_size, least = int(text.part_size), int(text.min_part_size)
     unit_bytes = unit_bytes_of(sum(source.size for source in sources))
     can = those_that_can_be_cut(sources, spec.read_options, above=min(part_size, unit_bytes))
     parts = arrange(sources, part_size=part_size, min_part_size=least, may_be_cut=can)
     units = units_of(parts, unit_bytes=unit_bytes, may_be_cut=can)
     folder = _folder(stream, spec, sources, parts, unit_bytes=unit_bytes)
-    prepared = folder / f"tokenizer-{stream.engine}"
+    prepared = folder / f"tokenizer-{text.engine}"
     _save_once(tokenizer, prepared, stream)
-    reader = UnitReader(spec, Engines(prepared, engine=stream.engine),
+    reader = UnitReader(spec, Engines(prepared, engine=text.engine),
                         folder / "incoming")  # fmt: skip
     remote = any(source.remote for source in sources)
     found = Scan(
         folder, reader, parts=parts, units=units, keep=limit,
-        threads=stream.scan_threads or (os.cpu_count() or 1) * (_FETCHING if remote else 1),
+        threads=text.scan_threads or (os.cpu_count() or 1) * (_FETCHING if remote else 1),
     ).run()  # fmt: skip
     index = text_index(spec, parts, units, found, split=split)
     if not index.names:
@@ -111,7 +112,7 @@ def _save_once(tokenizer: Tokenizer, folder: Path, stream: TextStream) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".tokenizer-", dir=folder.parent) as name:
             temporary = Path(name) / "made"
-            save_tokenizer(tokenizer, temporary, engine=stream.engine)
+            save_tokenizer(tokenizer, temporary, engine=stream.text.engine)
             try:
                 temporary.rename(folder)
             except OSError:

@@ -1,18 +1,16 @@
 """`StreamingTextDataset`: text in, the batches of `StreamingTokenDataset` out."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from streaming_ext.errors import UsageError
 from streaming_ext.from_text.text_cache import TextCache
-from streaming_ext.from_text.text_stream import TextStream
+from streaming_ext.from_text.text_stream import TEXT_SETTINGS, TextStream
 from streaming_ext.streams import TokenStream
 from streaming_ext.token_dataset import StreamingTokenDataset
 
 WINDOW = 1 << 14  # sequences of a lane that are shuffled among each other, where nobody says
-_OF_TEXT = {each.name for each in fields(TextStream)} - {each.name for each in fields(TokenStream)}
 
 
 class StreamingTextDataset(StreamingTokenDataset):
@@ -47,7 +45,7 @@ class StreamingTextDataset(StreamingTokenDataset):
         shuffle_block_size: int = WINDOW,
         **settings: Any,
     ) -> None:
-        of_text = {name: settings.pop(name) for name in _OF_TEXT & settings.keys()}
+        of_text = {name: settings.pop(name) for name in TEXT_SETTINGS & settings.keys()}
         named = {"sources": sources, "tokenizer": tokenizer, "local": local, **of_text}
         given = {name: value for name, value in named.items() if value is not None}
         if streams is None:

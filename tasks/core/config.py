@@ -6,30 +6,17 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from streaming_ext.dataset.formats import USUAL_COMPRESSION
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
-from streaming_ext.text.documents.options import SEPARATOR, ReadOptions
+from streaming_ext.text.documents.options import SEPARATOR
 from streaming_ext.text.normal_form import UNICODE
-from tasks.core.options import (
-    Documents,
-    ExecutionOnHosts,
-    FilterOptions,
-    Hub,
-    Input,
-    Options,
-    Order,
-    Output,
-    Parts,
-    Tokenizer,
-)
+from streaming_ext.text.options import Options, TextOptions
+from tasks.core.options import ExecutionOnHosts, Fetching, Order, Output
 
 
 class Selection(Options):
-    """Which of the source files are taken."""
+    """Which partition of the documents is taken."""
 
     heading: ClassVar[str] = "Input"
 
-    max_files: Annotated[
-        int | None, Field(gt=0, description="Take only the first so many source files.")
-    ] = None
     nodes: Annotated[
         int | None,
         Field(gt=0, le=100_000, description="Nodes of which each keeps its own share of the data."),
@@ -58,13 +45,9 @@ class ShardConfig(
     ExecutionOnHosts,
     Order,
     Output,
-    FilterOptions,
-    Parts,
+    Fetching,
     Selection,
-    Documents,
-    Tokenizer,
-    Hub,
-    Input,
+    TextOptions,
 ):
     """What to shard, into what, and with which means.
 
@@ -79,18 +62,6 @@ class ShardConfig(
     def light(self) -> bool:
         """Whether workers do without the engines that tokenize."""
         return False
-
-    @property
-    def read_options(self) -> ReadOptions:
-        """What is read of the source files."""
-        return ReadOptions(
-            columns=self.text_column,
-            separator=self.text_separator.replace(r"\n", "\n").replace(r"\t", "\t"),
-            source_format=self.format,
-            on_bad_document=self.on_bad_document,
-            filters=self.filters,
-            kept=self.keep_columns,
-        )
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
         """The part of the configuration that decides the bytes.

@@ -24,8 +24,6 @@ from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 from streaming_ext.text.filters.filters import FilterName
 
 Flags = npt.NDArray[np.bool_]
-_BYTES: FilterName = "min_bytes"
-_CHARACTERS: FilterName = "min_characters"
 _LARGEST_GROWTH = 1000  # text for a byte of file: real text gives 2 to 5, forms and logs 50
 _ALWAYS_ALLOWED_BYTES = 2**30
 
@@ -173,7 +171,8 @@ class DocumentRows:
         filters = self.options.filters
         dropped: dict[FilterName, int] = {}
         valid = np.asarray(texts.is_valid()) if texts.null_count else None
-        if true is None and filters.min_bytes is None and filters.min_characters is None:
+        short = filters.by_text(texts)
+        if true is None and not short:
             return valid, dropped
         stay = np.ones(len(texts), bool)
         stay[list(bad)] = False
@@ -182,14 +181,9 @@ class DocumentRows:
             stay &= true
         if valid is not None:
             stay &= valid
-        for name, least, measured in (
-            (_BYTES, filters.min_bytes, pc.binary_length),
-            (_CHARACTERS, filters.min_characters, pc.utf8_length),
-        ):
-            if least is not None:
-                short = stay & ~np.asarray(pc.greater_equal(measured(texts), least).fill_null(True))
-                dropped[name] = int(short.sum())
-                stay &= ~short
+        for name, drops in short.items():
+            dropped[name] = int((stay & drops).sum())
+            stay &= ~drops
         return stay, dropped
 
     def refuse(self, bad: BadDocument) -> None:

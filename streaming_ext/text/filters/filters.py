@@ -1,57 +1,88 @@
 """Which documents stay, as a user asks for it."""
 
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from streaming_ext.errors import UsageError
 from streaming_ext.text.filters.condition import Condition
 
-FilterName = Literal["where", "min_bytes", "min_characters", "min_tokens", "max_tokens"]
+FilterName = str  # of a field of `Filters`
+_BY_TOKENS: tuple[FilterName, ...] = ("min_tokens", "max_tokens")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Filters:
+class Filters(BaseModel):
     """Each drops documents, and counts what it drops; the first that drops a document counts it.
 
-    Attributes:
-        where: condition on the columns of a row, see `Condition`.
-        min_bytes: UTF-8 bytes of text at least.
-        min_characters: code points of text at least.
-        min_tokens: tokens at least, the end-of-text id left out.
-        max_tokens: tokens at most, likewise.
+    Tokens are those of the text, its end-of-text id left out.
     """
 
-    where: str | None = None
-    min_bytes: int | None = None
-    min_characters: int | None = None
-    min_tokens: int | None = None
-    max_tokens: int | None = None
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    heading: ClassVar[str] = "Filters"
 
-    def __post_init__(self) -> None:
-        """Look at all of them.
+    where: Annotated[
+        str | None,
+        Field(
+            description="Keep only documents for which this holds of their other columns, such as "
+            "\"language == 'en' and language_score >= 0.65\"."
+        ),
+    ] = None
+    min_bytes: Annotated[
+        int | None, Field(gt=0, description="Drop documents of fewer bytes of text.")
+    ] = None
+    min_characters: Annotated[
+        int | None, Field(gt=0, description="Drop documents of fewer characters.")
+    ] = None
+    min_tokens: Annotated[
+        int | None, Field(gt=0, description="Drop documents of fewer tokens.")
+    ] = None
+    max_tokens: Annotated[int | None, Field(gt=0, description="Drop documents of more tokens.")] = (
+        None
+    )
 
-        Raises:
-            UsageError: one cannot be.
-        """
-        _ = self.condition
-        for name in NAMES[1:]:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"`{name}` must be at least 1, got {value}.")
-        if self.min_tokens and self.max_tokens and self.min_tokens > self.max_tokens:
-            raise UsageError(
-                f"`min_tokens` {self.min_tokens} is above `max_tokens` {self.max_tokens}: no "
-                "document would stay."
-            )
+    @field_validator("where")
+    @classmethod
+    def _understood(cls, where: str | None) -> str | None:
+        try:
+            if where is not None:
+                _condition(where)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        return where
+
+    @model_validator(mode="after")
+    def _some_documents_stay(self) -> Self:
+        for name, least in self.given().items():
+            most = getattr(self, name.replace("min_", "max_"), None)
+            if name.startswith("min_") and most is not None and least > most:
+                raise ValueError(
+                    f"{option(name)} {least} is above {option(name.replace('min_', 'max_'))} "
+                    f"{most}: no document would stay"
+                )
+        return self
 
     @property
     def condition(self) -> Condition | None:
         """What `where` says."""
         return None if self.where is None else _condition(self.where)
+
+    def by_text(self, texts: pa.LargeStringArray) -> dict[FilterName, npt.NDArray[np.bool_]]:
+        """Which documents each filter of text drops, for those that there are.
+
+        Args:
+            texts: of the documents; of a null nothing is said.
+        """
+        found: dict[FilterName, pa.BooleanArray] = {}
+        if self.min_bytes is not None:
+            found["min_bytes"] = pc.less(pc.binary_length(texts), self.min_bytes)
+        if self.min_characters is not None:
+            found["min_characters"] = pc.less(pc.utf8_length(texts), self.min_characters)
+        return {name: np.asarray(drops.fill_null(False)) for name, drops in found.items()}
 
     def by_tokens(self, lengths: npt.NDArray[np.int64]) -> dict[FilterName, npt.NDArray[np.bool_]]:
         """Which documents each filter of tokens drops, for those that there are.
@@ -68,11 +99,11 @@ class Filters:
 
     def given(self) -> dict[FilterName, Any]:
         """Those that there are."""
-        return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
+        names = Filters.model_fields
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
-NAMES: tuple[FilterName, ...] = get_args(FilterName)
-BY_TEXT: tuple[FilterName, ...] = ("where", "min_bytes", "min_characters")  # before tokenizing
+BY_TEXT = tuple(name for name in Filters.model_fields if name not in _BY_TOKENS)
 
 
 def option(name: FilterName) -> str:

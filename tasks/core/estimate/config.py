@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, ByteSize, Field, ValidationInfo, field_validator
 
+from streaming_ext.text.options import Options
 from tasks.core.config import ShardConfig
-from tasks.core.options import Options
 
 MOST_PARTS = 10_000_000  # that are reckoned one by one
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}

@@ -4,9 +4,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ByteSize, Field, field_validator
 
+from streaming_ext.text.options import Options
 from tasks.core.exports.contract import ExportOptions
 from tasks.core.exports.formats import FORMATS
-from tasks.core.options import Execution, Options
+from tasks.core.options import Execution
 
 
 class Export(Options):

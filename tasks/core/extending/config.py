@@ -6,10 +6,10 @@ from pydantic import ByteSize, Field
 
 from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import NotADatasetError
-from streaming_ext.text.filters.filters import NAMES as FILTERS
+from streaming_ext.text.options import Hub, Options, Parts
 from tasks.core.config import ShardConfig
 from tasks.core.extending.extendable import require_extendable
-from tasks.core.options import ExecutionOnHosts, Hub, Options, Parts
+from tasks.core.options import ExecutionOnHosts, Fetching
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.storage import open_storage
 
@@ -48,7 +48,7 @@ class Extension(Options):
     ] = None
 
 
-class ExtendConfig(ExecutionOnHosts, Parts, Hub, Extension):
+class ExtendConfig(ExecutionOnHosts, Fetching, Parts, Hub, Extension):
     """An extension, and with which means it is made.
 
     Only the sources and the two sizes of parts decide the bytes that are added; all else that does
@@ -83,10 +83,9 @@ class ExtendConfig(ExecutionOnHosts, Parts, Hub, Extension):
         own = {
             name: getattr(self, name) for name in self.model_fields_set - {"dataset", "tokenizer"}
         }
-        filters = {name: getattr(spec.filters, name) for name in FILTERS}
         return ExtendRunConfig(
             **own,
-            **filters,
+            **dict(spec.filters),
             output=self.dataset,
             tokenizer=spec.tokenizer.name,
             instead=self.tokenizer,

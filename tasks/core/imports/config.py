@@ -13,9 +13,10 @@ from streaming_ext.text.documents.options import (
     RowsOf,
     TokenSetName,
 )
+from streaming_ext.text.options import Options, Parts, Tokenizer
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.config import ShardConfig
-from tasks.core.options import Execution, Options, Output, Parts, Tokenizer
+from tasks.core.options import Execution, Fetching, Output
 
 _OWN = {"format", "dtype", "rows"}  # what a run of `shard` does not have
 
@@ -88,7 +89,7 @@ class Ids(Options):
         return rows
 
 
-class ImportConfig(Execution, Output, Parts, Tokenizer, Ids):
+class ImportConfig(Execution, Output, Fetching, Parts, Tokenizer, Ids):
     """What to import, as what, where to, and with which means."""
 
     arguments: ClassVar[tuple[str, ...]] = ("format", "sources")

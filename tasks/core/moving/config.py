@@ -4,7 +4,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tasks.core.options import Execution, Options
+from streaming_ext.text.options import Options
+from tasks.core.options import Execution
 
 DATASETS = Field(min_length=2, description="Folders or URLs of published datasets, in this order.")
 

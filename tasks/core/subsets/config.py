@@ -5,8 +5,9 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from streaming_ext.errors import UsageError
+from streaming_ext.text.options import Options
 from streaming_ext.units import parse_count
-from tasks.core.options import Execution, Options
+from tasks.core.options import Execution
 
 
 class Subset(Options):

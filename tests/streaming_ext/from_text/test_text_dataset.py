@@ -370,7 +370,7 @@ class TestFaults:
             open_text(sources=str(tmp_path / "nowhere"))
         with pytest.raises(UsageError, match="has the splits train, got 'holdout'"):
             open_text(split="holdout")
-        with pytest.raises(UsageError, match="needs sources="):
+        with pytest.raises(UsageError, match="sources is missing"):
             open_text(sources=None)
         with pytest.raises(UsageError, match="Give either streams="):
             open_text(streams=[TextStream(sources="a", tokenizer="gpt2")])

@@ -70,7 +70,7 @@ def test_required(missing: str) -> None:
 @pytest.mark.parametrize(
     ("field", "good", "bad"),
     [
-        ("sources", [["x"], ("x", "y")], [[], "x", [1], None]),
+        ("sources", ["x", ["x"], ("x", "y")], [[], [1], [""], None]),
         ("output", ["y"], ["", None, 1]),
         ("tokenizer", ["gpt2"], ["", None]),
         ("sequence_length", [1, 2**24], [0, -1, 2**24 + 1, 1.5]),

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.formats import format_of
@@ -208,7 +209,7 @@ def test_statistics_do_not_tell_of_nan(tmp_path: Path, where: str, kind: pa.Data
 @pytest.mark.parametrize(
     ("filters", "words"),
     [
-        ({"min_tokens": 0}, "at least 1"),
+        ({"min_tokens": 0}, "greater than 0"),
         ({"min_tokens": 5, "max_tokens": 4}, "no document would stay"),
         ({"where": "language"}, None),
         ({"where": "language ="}, "not understood"),
@@ -218,5 +219,5 @@ def test_senseless_ones_are_refused(filters: dict[str, Any], words: str | None) 
     if words is None:
         assert Filters(**filters).given() == filters
         return
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(ValidationError, match=words):
         Filters(**filters)
