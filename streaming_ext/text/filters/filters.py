@@ -35,6 +35,9 @@ class Filters(BaseModel):
     min_bytes: Annotated[
         int | None, Field(gt=0, description="Drop documents of fewer bytes of text.")
     ] = None
+    max_bytes: Annotated[
+        int | None, Field(gt=0, description="Drop documents of more bytes of text.")
+    ] = None
     min_characters: Annotated[
         int | None, Field(gt=0, description="Drop documents of fewer characters.")
     ] = None
@@ -80,6 +83,8 @@ class Filters(BaseModel):
         found: dict[FilterName, pa.BooleanArray] = {}
         if self.min_bytes is not None:
             found["min_bytes"] = pc.less(pc.binary_length(texts), self.min_bytes)
+        if self.max_bytes is not None:
+            found["max_bytes"] = pc.greater(pc.binary_length(texts), self.max_bytes)
         if self.min_characters is not None:
             found["min_characters"] = pc.less(pc.utf8_length(texts), self.min_characters)
         return {name: np.asarray(drops.fill_null(False)) for name, drops in found.items()}

@@ -31,6 +31,7 @@ def test_defaults() -> None:
         "on_bad_document": "fail",
         "where": None,
         "min_bytes": None,
+        "max_bytes": None,
         "min_characters": None,
         "min_tokens": None,
         "max_tokens": None,

@@ -30,12 +30,14 @@ ROWS: list[Row] = [
     {"title": "en", "meta": {"n": 4, "text": "short"}},
     {"title": "en", "meta": {"n": 4, "text": "äöüß"}},
     {"title": "en", "meta": {"n": 5, "text": "stays as well, and is long"}},
+    {"title": "en", "meta": {"n": 5, "text": "too long by ä" * 2}},
 ]
 WHERE = "title == 'en' and meta.n >= 3"
 OPTIONS = ReadOptions(
-    columns=("meta.text",), filters=Filters(where=WHERE, min_bytes=7, min_characters=5)
+    columns=("meta.text",),
+    filters=Filters(where=WHERE, min_bytes=7, max_bytes=27, min_characters=5),
 )
-DROPPED = {"where": 3, "min_bytes": 1, "min_characters": 1}
+DROPPED = {"where": 3, "min_bytes": 1, "max_bytes": 1, "min_characters": 1}
 ALL = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.suffix)
 
 
