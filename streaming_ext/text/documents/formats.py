@@ -1,9 +1,9 @@
 """The source formats that there are, chosen by a file's name."""
 
 from streaming_ext.text.documents.arrow.arrow import ArrowFormat
-from streaming_ext.text.documents.cbor.cbor import CborFormat
-from streaming_ext.text.documents.json.json_array import JsonFormat
-from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
+from streaming_ext.text.documents.cbor_format import CborFormat
+from streaming_ext.text.documents.json_array import JsonFormat
+from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet.parquet import ParquetFormat
 from streaming_ext.text.documents.plain_text import PlainTextFormat

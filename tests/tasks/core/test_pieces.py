@@ -13,7 +13,7 @@ from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import read_manifest, read_record
 from streaming_ext.errors import ConfigMismatchError, SourceError
 from streaming_ext.text.documents.arrow.arrow import ArrowFormat
-from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
+from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet.parquet import ParquetFormat
 from streaming_ext.text.documents.source_format import SourceFormat

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -19,35 +18,29 @@ from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.compression import (
     PlainStream,
     Stream,
-    codec_of,
     open_anywhere,
     pack,
     packed_suffixes,
     whole_in_head,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
-from streaming_ext.text.documents.json.values import (
-    LARGE_TEXT_BYTES,
+from streaming_ext.text.documents.json_lines import decoded
+from streaming_ext.text.documents.kept_values import option_of
+from streaming_ext.text.documents.objects import (
     BadValueError,
     Texts,
+    Value,
     batches_of_values,
     check_fields,
     compared_of,
-    object_of,
+    require_object,
     text_of,
     value_at,
 )
-from streaming_ext.text.documents.kept_values import option_of
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import (
-    Block,
-    DocumentBatch,
-    FileLook,
-    SourceBytes,
-)
-from streaming_ext.text.documents.text_array import is_utf8
+from streaming_ext.text.documents.source_format import DocumentBatch, FileLook, SourceBytes
+from streaming_ext.text.documents.streams import StreamFormat
 from streaming_ext.text.documents.webdataset.tar_members import Member, TarMembers
-from streaming_ext.text.documents.whole_file import WholeFileFormat
 
 _LOOK_SAMPLES = 20
 _LOOK_BYTES = 2**24  # images and the like among them
@@ -66,19 +59,23 @@ class _Sample:
     others: set[str] = field(default_factory=set)
     problem: str = ""
 
+    @property
+    def size(self) -> int:
+        """Bytes of its texts."""
+        return sum(len(member.data or b"") for member in self.members.values())
 
-class WebDatasetFormat(WholeFileFormat):
+
+class WebDatasetFormat(StreamFormat):
     """Tars of samples, packed or not."""
 
     name = "webdataset"
-    called = "a tar"
     suffixes = packed_suffixes(".tar")
 
     def batches(self, stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
-        """See `WholeFileFormat.batches`; messages name sample and byte."""
+        """See `StreamFormat.batches`; messages name sample and byte."""
         values = (
-            (f"sample {sample.key!r}, byte {sample.byte}", sample)
-            for sample in _samples(stream, rows.where)
+            Value(f"sample {one.key!r}, byte {one.byte}", one, one.size)
+            for one in _samples(stream, rows.where)
         )
         yield from batches_of_values(
             values, rows, texts_of=_texts, fraction=lambda: stream.fraction
@@ -90,8 +87,7 @@ class WebDatasetFormat(WholeFileFormat):
             found = whole_in_head(partial(_samples, where=file.name), stream, size=_LOOK_BYTES)
             samples = list(islice(found, _LOOK_SAMPLES))
         _check(samples, options, where=file.name)
-        blocks = (Block(None, file.size),)
-        return FileLook(blocks=blocks, plain=False, codec=codec_of(file.name))
+        return super().look(file, options)
 
     def write(
         self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
@@ -134,32 +130,27 @@ def _samples(stream: Stream, where: str) -> Iterator[_Sample]:
         yield sample
 
 
-def _texts(value: object, options: ReadOptions) -> Texts:
+def _texts(sample: _Sample, options: ReadOptions) -> Texts:
     """The texts of a sample."""
-    sample = value
-    assert isinstance(sample, _Sample)  # noqa: S101
     if sample.problem:
         raise BadValueError(sample.problem)
-    fields: dict[str, Any] | None = None
-    found: list[str | bytes | None] = []
-    for column in options.columns:
-        if column in _TXT and (txt := sample.members.get("txt")) is not None:
-            found.append(_text(txt.data or b""))
-        elif (described := sample.members.get("json")) is not None:
-            fields = object_of(described.data or b"") if fields is None else fields
-            found.append(text_of(value_at(fields, column), column))
-        else:
-            found.append(None)
-    if options.compared and fields is None and (told := sample.members.get("json")) is not None:
-        fields = object_of(told.data or b"")
-    return (*found, *compared_of(fields, options))
+    described = sample.members.get("json")
+    txt = sample.members.get("txt")
+    # an object is decoded only where something is asked of it
+    asked = bool(options.compared) or txt is None or any(c not in _TXT for c in options.columns)
+    fields = require_object(decoded(described.data or b"")) if described and asked else {}
+    texts = [
+        _text(txt.data or b"")
+        if txt and column in _TXT
+        else text_of(value_at(fields, column), column)
+        for column in options.columns
+    ]
+    return (*texts, *compared_of(fields, options))
 
 
-def _text(data: bytes) -> str | bytes:
-    """The text of a `.txt`; its bytes where it is large."""
+def _text(data: bytes) -> str:
+    """The text of a `.txt`."""
     try:
-        if len(data) > LARGE_TEXT_BYTES and is_utf8(data):
-            return data
         return data.decode()
     except UnicodeDecodeError as error:
         raise BadValueError(f".txt: no valid UTF-8 at its byte {error.start}") from error
@@ -181,7 +172,7 @@ def _check(samples: Sequence[_Sample], options: ReadOptions, *, where: str) -> N
         asked = " and ".join(dict.fromkeys(map(option_of, options.compared.values())))
         raise UsageError(f"{where}: its samples have no .json, where {asked} finds its columns.")
     try:
-        values = [object_of(member.data or b"") for member in described]
+        values = [require_object(decoded(member.data or b"")) for member in described]
     except BadValueError as error:
         raise SourceError(f"{where}: {error}.") from error
     check_fields(values, options, where=where, columns=columns)

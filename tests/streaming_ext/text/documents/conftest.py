@@ -2,10 +2,10 @@
 
 import pytest
 
-from streaming_ext.text.documents.json import blocks
+from streaming_ext.text.documents import json_lines
 
 
 @pytest.fixture(autouse=True)
 def small_blocks_as_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files take Arrow's parser too; that both ways agree has a test of its own."""
-    monkeypatch.setattr(blocks, "_SMALL", 0)
+    monkeypatch.setattr(json_lines, "_SMALL", 0)

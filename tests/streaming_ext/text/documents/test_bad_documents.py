@@ -9,10 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents import compression, document_rows
+from streaming_ext.text.documents import compression, document_rows, lines, objects
 from streaming_ext.text.documents.formats import format_of
-from streaming_ext.text.documents.json import lines
-from streaming_ext.text.documents.json import values as json_values
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import BadDocument
 
@@ -67,7 +65,7 @@ def test_lines(tmp_path: Path, batch_bytes: int, codec: str) -> None:
 
 
 def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (lines, json_values, document_rows):
+    for module in (lines, objects, document_rows):
         monkeypatch.setattr(module, "MAX_TEXT_BYTES", 1000)
     long = b'{"text": "' + b"a" * 5000 + b'"}\n'
     path = tmp_path / "x.jsonl"
@@ -88,9 +86,9 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("chunk", [1, 7, 2**20])
 def test_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    from streaming_ext.text.documents.json import array_items
+    from streaming_ext.text.documents import json_array
 
-    monkeypatch.setattr(array_items, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
     path = tmp_path / "x.json"
     data = b'[{"text": "a"}, 5, {"text": "\xc3\xa9 \xff\xfe"}, {"text": {}}, {"text": "\xc3\xa9"}]'
     path.write_bytes(data)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.arrow.messages import messages_of
 from streaming_ext.text.documents.formats import format_of
-from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
-from streaming_ext.text.documents.json.line_pieces import LinesOfPiece, bytes_of_lines
+from streaming_ext.text.documents.json_lines import JsonLinesFormat
+from streaming_ext.text.documents.lines import LinesOfPiece, bytes_of_lines
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import Span

@@ -120,6 +120,14 @@ def test_no_column_that_can_hold_a_text(tmp_path: Path, suffix: str) -> None:
         format_of(path.name).look(looked_at(path), ReadOptions(columns=("title", "text")))
 
 
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_a_whole_number_too_large_for_a_double_is_infinite(tmp_path: Path, digits: int) -> None:
+    (tmp_path / "x.jsonl").write_text('{"n": ' + "7" * digits + ', "text": "a"}\n\n')
+    for where, stays in (("n > 5", True), ("n < 5", False)):
+        texts, _, _ = read(tmp_path / "x.jsonl", ReadOptions(filters=Filters(where=where)))
+        assert texts == ({0: "a"} if stays else {})
+
+
 @ALL
 def test_another_type_is_an_error_that_names_the_place(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"other{kind.suffix}"

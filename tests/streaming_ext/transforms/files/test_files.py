@@ -95,14 +95,15 @@ def test_packed_files_of_other_formats(folder: Path, records: Records, tmp_path:
     (tmp_path / "b.cbor").write_bytes(b"".join(map(cbor2.dumps, records[1])))
     pq.write_table(pa.Table.from_pylist(records[2]), tmp_path / "c.parquet")
     dataset = Chain.from_files(str(tmp_path), n_active_shards=1)
-    assert list(dataset) == [one for documents in records for one in documents]
+    expected = [one for documents in records for one in documents]
+    assert list(map(repr, dataset)) == list(map(repr, expected))  # whole numbers stay whole
     require_resumes(lambda: dataset.take(25).batch(10, collate_fn=lambda rows: {"rows": rows}))
 
 
 def test_a_damaged_line_is_named(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "0.jsonl").read_text().splitlines()
     (tmp_path / "0.jsonl").write_text("\n".join([*lines[:2], '{"id": 3,', "[1]", *lines[2:4]]))
-    with pytest.raises(SourceError, match=r"0\.jsonl: line 3: no valid JSON.*on_bad_document"):
+    with pytest.raises(SourceError, match=r"0\.jsonl: line 3, byte 100: no valid JSON.*on_bad"):
         list(Chain.from_files(str(tmp_path)))
     left = Chain.from_files(str(tmp_path), on_bad_document="skip")
     assert list(left) == [json.loads(line) for line in lines[:4]]

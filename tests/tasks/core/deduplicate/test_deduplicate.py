@@ -142,7 +142,7 @@ def test_in_small_steps(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: Any, settings: dict[str, Any]
 ) -> None:
     whole = hash_of(build(lines, tmp_path / "one", vocabulary, **settings))
-    monkeypatch.setattr("streaming_ext.text.documents.json.lines.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.deduplicate.digest_runs._MOST_DOCUMENTS", 7)
     monkeypatch.setattr("tasks.core.shuffle.run_writer.BLOCK_BYTES", 100)
     monkeypatch.setattr("tasks.core.deduplicate.compare.STEP_BYTES", 300)

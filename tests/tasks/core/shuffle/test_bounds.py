@@ -54,7 +54,7 @@ def test_small_runs(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = hash_of(build(lines, tmp_path / "one", vocabulary))
-    monkeypatch.setattr("streaming_ext.text.documents.json.lines.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.shuffle.run_writer.RUN_BYTES", 9000)
     monkeypatch.setattr("tasks.core.shuffle.run_writer.BLOCK_BYTES", 300)
     monkeypatch.setattr("tasks.core.shuffle.run_writer._TAKEN_BYTES", 1000)
@@ -87,7 +87,7 @@ def test_a_store_is_asked_once_for_each_part_of_each_stage(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = hash_of(build(lines, tmp_path / "one", vocabulary))
-    monkeypatch.setattr("streaming_ext.text.documents.json.lines.MAX_BATCH_ROWS", 5)
+    monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
     monkeypatch.setattr("tasks.core.shuffle.run_writer.RUN_BYTES", 9000)
     plan, _ = begin(lines, tmp_path / "many", vocabulary)
     storage = Counting(tmp_path / "many")

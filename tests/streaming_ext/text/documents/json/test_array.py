@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.json import array_items, json_array
-from streaming_ext.text.documents.json.json_array import JsonFormat
+from streaming_ext.text.documents import json_array, objects
+from streaming_ext.text.documents.json_array import JsonFormat
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import list_sources
 
@@ -23,7 +23,7 @@ def rows(path: Path, data: bytes, column: str = "text") -> list[tuple[int, str]]
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64, 2**20])
 def test_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(array_items, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
     values = [
         {"text": "\u00e9\U0001f600" * row, "n": [1.5, {"x": -row}, True, None]} for row in range(30)
     ]
@@ -59,7 +59,7 @@ def test_what_is_bad_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, document: int, byte: int,
     problem: str, chunk: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(array_items, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
     with pytest.raises(SourceError) as caught:
         rows(tmp_path / "x.json", data)
     assert f"x.json: document {document}, byte {byte}: {problem}" in str(caught.value)
@@ -77,29 +77,43 @@ def test_a_folder_leaves_them_out_unless_named(tmp_path: Path) -> None:
     assert len(list_sources([f"{tmp_path}/*.json*"])) == 2
 
 
-def test_what_is_wrong_inside_a_value_costs_no_other(tmp_path: Path) -> None:
-    data = b'[{"text": "a"}, {"text" 5}, {"text": "\xff"}, 7, {"text": "c"}]'
+def test_a_value_that_is_wrong_costs_no_other_and_a_syntax_error_ends_the_file(
+    tmp_path: Path,
+) -> None:
+    deep = b"[" * 401 + b"]" * 401
+    data = b'[{"text": "a"}, {"text": "\xff"}, 7, {"text": "\\ud800"}, ' + deep + b', {"text": "c"}'
     path = tmp_path / "x.json"
-    path.write_bytes(data)
+    path.write_bytes(data + b"]")
     options = ReadOptions(on_bad_document="skip")
     (batch,) = JsonFormat().read(path, options)
     assert batch.texts.to_pylist() == ["a", "c"]
     assert [(bad.row, bad.place) for bad in batch.bad] == [
-        (1, "document 2, byte 24"), (2, "document 3, byte 38"), (3, "document 4, byte 43"),
+        (1, "document 2, byte 26"), (2, "document 3, byte 31"), (3, "document 4, byte 34"),
+        (4, f"document 5, byte {data.index(deep)}"),
     ]  # fmt: skip
+    path.write_bytes(data + b', {"text" 5}, {"text": "d"}]')
+    with pytest.raises(SourceError, match=rf"document 7, byte {len(data) + 10}: no valid JSON"):
+        list(JsonFormat().read(path, options))
 
 
 def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (array_items, json_array):
-        monkeypatch.setattr(module, "MAX_TEXT_BYTES", 1000)
-    monkeypatch.setattr(array_items, "_CHUNK_BYTES", 100)
-    long = json.dumps({"text": 'x"\\' * 3000, "more": [1, {"y": "]"}]})
+    monkeypatch.setattr(objects, "MAX_TEXT_BYTES", 1000)
+    monkeypatch.setattr(json_array, "_CHUNK_BYTES", 100)
     path = tmp_path / "x.json"
-    path.write_text(f'[{{"text": "a"}}, {long}, {{"text": "b"}}, {long}]')
+
+    def written(count: int) -> str:
+        long = json.dumps({"text": 'x"\\' * count, "more": [1, {"y": "]"}]})
+        path.write_text(f'[{{"text": "a"}}, {long}, {{"text": "b"}}, {long}]')
+        return long
+
+    long = written(500)
     (batch,) = JsonFormat().read(path, ReadOptions(on_bad_document="skip"))
     assert (batch.texts.to_pylist(), batch.num_rows) == (["a", "b"], 4)
     assert [(bad.row, bad.place) for bad in batch.bad] == [
         (1, "document 2, byte 16"), (3, f"document 4, byte {16 + len(long) + 17}")
     ]  # fmt: skip
-    with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: longer than"):
+    with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: a text of 1500 bytes"):
         list(JsonFormat().read(path, ReadOptions()))
+    monkeypatch.setattr(json_array, "_MOST_CHARACTERS", 1000)
+    with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: longer than 1000"):
+        list(JsonFormat().read(path, ReadOptions(on_bad_document="skip")))

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents import compression
-from streaming_ext.text.documents.json import blocks, lines
-from streaming_ext.text.documents.json.json_lines import JsonLinesFormat
+from streaming_ext.text.documents import compression, json_lines, lines
+from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
@@ -120,13 +119,13 @@ def test_at_once_is_as_one_by_one(
 
     found = outcome()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "_texts_at_once", lambda *_: None)
+        patch.setattr(json_lines, "_at_once", lambda *_: None)
         assert outcome() == found
 
 
 def test_usual_lines_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_SMALL", 0)
-    monkeypatch.setattr(blocks, "_texts_one_by_one", None)  # not called
+    monkeypatch.setattr(json_lines, "_SMALL", 0)
+    monkeypatch.setattr(json_lines, "_values", None)  # not called
     data = b'{"id": 1, "text": "a\\n\\u00e9", "meta": {"text": [1]}}\n{"text": null}\r\n{"id": 3}\n'
     assert rows(tmp_path / "x.jsonl", data) == [(0, "a\né")]
 
@@ -227,5 +226,6 @@ class TestLook:
         self.look(tmp_path / "x.jsonl", data)
 
     def test_damage_is_left_to_the_part(self, tmp_path: Path) -> None:
-        with pytest.raises(SourceError, match="no valid JSON"):
-            self.look(tmp_path / "x.jsonl", b"{\n")
+        self.look(tmp_path / "x.jsonl", b"{\n")
+        with pytest.raises(UsageError, match="no column 'text'"):
+            self.look(tmp_path / "x.jsonl", b'{\n{"a": 1}\n')

@@ -1,56 +1,49 @@
 """Where the items of a CBOR stream lie, found without decoding them (RFC 8949).
 
-An item that is damaged inside, or longer than any text may be, so costs no other one.
+So an item that is damaged inside, nested too deep or too long costs no other one.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.compression import Stream
-from streaming_ext.text.documents.json.item_window import ItemWindow
-from streaming_ext.text.documents.json.values import LARGE_TEXT_BYTES
+from streaming_ext.text.documents.objects import MAX_DEPTH, TOO_DEEP, TOO_LONG, BadValueError
 from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 
 _CHUNK_BYTES = 2**20
 _MOST_ITEM_BYTES = MAX_TEXT_BYTES + 2**20  # a text, and what stands beside it
-_MOST_DEPTH = 400  # of a document that is read, as cbor2 has it
-_MOST_OPEN = 2**20  # that are followed to the end of a document that is not read
+_MOST_OPEN = 2**20  # levels that are followed to the end of an item that is not read
 _SELF_DESCRIBED = b"\xd9\xd9\xf7"  # a tag that a file may begin with
-_BYTES, _TEXT, _ARRAY, _MAP, _TAG, _OTHER = range(2, 8)  # major types
+_BYTES, _TEXT, _ARRAY, _MAP, _TAG = range(2, 7)  # major types
 _OPEN_ENDED, _BREAK = 31, 0xFF
 _UNTIL_BREAK = -1
 
 
-class LargeSpan(NamedTuple):
-    """Where a large text lies in an item: its head, and its own bytes [start, end)."""
-
-    head: int
-    start: int
-    end: int
-
-
-class CborItems(ItemWindow):
+class CborItems:
     """The items of a sequence, or of the one array that a file is.
 
     Attributes:
-        large: the large texts of the item in hand, in order.
-        too_deep: its values are nested deeper than is read.
+        number: of the item in hand, from 1.
+        start: its first byte in the unpacked file.
     """
 
     def __init__(self, stream: Stream, where: str) -> None:
-        super().__init__(stream, where)
-        self.large: list[LargeSpan] = []
-        self.too_deep = False
+        self._stream, self._where = stream, where
+        self._data = b""
+        self._at = 0  # in `_data`
+        self._before = 0  # bytes dropped before `_data`
+        self._begin = 0  # of the item in hand in `_data`
+        self._problem = ""  # why it is not kept
+        self.number, self.start = 1, 0
 
-    def __iter__(self) -> Iterator[bytes | None]:
-        """The bytes of each item; None for one that is too long or too deep to be kept.
+    def __iter__(self) -> Iterator[bytes | BadValueError]:
+        """The bytes of each item; in place of one that is not kept, why.
 
         Raises:
             SourceError: the file is damaged or cut short; names item and byte.
         """
-        if self._has(3) and self._data[self._at :].startswith(_SELF_DESCRIBED):
-            self._at += 3
+        if self._has(3) and self._data.startswith(_SELF_DESCRIBED):
+            self._at = 3
         left = None
         if self._has(1) and self._data[self._at] >> 5 == _ARRAY:
             left = self._head()[1]
@@ -58,18 +51,23 @@ class CborItems(ItemWindow):
             if left == _UNTIL_BREAK and self._byte() == _BREAK:
                 self._at += 1
                 break
-            yield self._item()
+            self._begin, self._problem = self._at, ""
+            self.start = self._before + self._at
+            self._pass_item()
+            yield (
+                BadValueError(self._problem)
+                if self._problem
+                else (self._data[self._begin : self._at])
+            )
+            self._begin = self._at
             self.number += 1
             if left is not None and left > 0:
                 left -= 1
         if left is not None and self._has(1):
             raise self._damaged("something stands behind the end of the array")
 
-    def _item(self) -> bytes | None:
-        self.start, self._kept = self._before + self._at, self._at
-        self.large, self.too_deep = [], False
+    def _pass_item(self) -> None:
         waiting = [1]  # items to come, of what is open; the innermost last
-        in_string = 0  # depth of a text that comes in pieces
         while waiting:
             if waiting[-1] == 0:
                 waiting.pop()
@@ -79,32 +77,22 @@ class CborItems(ItemWindow):
             else:
                 if waiting[-1] > 0:
                     waiting[-1] -= 1
-                in_string = in_string if len(waiting) >= in_string else 0
-                head = self._at - (self._kept or 0)
                 kind, length = self._head()
                 if kind in {_BYTES, _TEXT} and length != _UNTIL_BREAK:
-                    begin = self._at - (self._kept or 0)
                     self._skip(length)
-                    self._note(kind, LargeSpan(head, begin, begin + length), in_string)
                 elif kind in {_BYTES, _TEXT, _ARRAY}:
                     waiting.append(length)
-                    in_string = in_string or (len(waiting) if kind != _ARRAY else 0)
                 elif kind == _MAP:
                     waiting.append(2 * length if length > 0 else length)
                 elif kind == _TAG:
                     waiting.append(1)
-                if len(waiting) - 1 > _MOST_DEPTH:
-                    self._kept, self.too_deep = None, True
-                    if len(waiting) > _MOST_OPEN:
-                        raise self._damaged(f"values nested deeper than {_MOST_OPEN} levels")
-        return self._taken()
-
-    def _note(self, kind: int, span: LargeSpan, in_string: int) -> None:
-        if kind == _TEXT and span.end - span.start > LARGE_TEXT_BYTES and not in_string:
-            self.large.append(span)
+                if len(waiting) - 1 > MAX_DEPTH:
+                    self._problem = TOO_DEEP
+                if len(waiting) > _MOST_OPEN:
+                    raise self._damaged(f"values nested deeper than {_MOST_OPEN} levels")
 
     def _head(self) -> tuple[int, int]:
-        """Major type and argument of the next head; `_UNTIL_BREAK` where no length is told."""
+        """Major type and argument of the next head; `_UNTIL_BREAK` where it gives no length."""
         first = self._byte()
         kind, info = first >> 5, first & 31
         self._at += 1
@@ -115,37 +103,36 @@ class CborItems(ItemWindow):
         if info > 27:
             raise self._damaged(f"no CBOR (byte 0x{first:02x})")
         size = 1 << (info - 24)
-        if not self._has(size):
-            raise self._damaged("cut short")
+        self._require(size)
         value = int.from_bytes(self._data[self._at : self._at + size])
         self._at += size
         return kind, value
 
     def _byte(self) -> int:
-        if not self._has(1):
-            raise self._damaged("cut short")
+        self._require(1)
         return self._data[self._at]
 
     def _skip(self, count: int) -> None:
-        if self._kept is not None and self._at - self._kept + count <= _MOST_ITEM_BYTES:
-            if not self._has(count):
-                raise self._damaged("cut short")
-        else:
-            self._kept = None
-        while count > len(self._data) - self._at:
+        if self._at + count - self._begin > _MOST_ITEM_BYTES:
+            self._problem = self._problem or TOO_LONG
+        while self._problem and count > len(self._data) - self._at:
             count -= len(self._data) - self._at
             self._at = len(self._data)
-            if not self._has(1):
-                raise self._damaged("cut short")
+            self._require(1)
+        self._require(count)
         self._at += count
+
+    def _require(self, count: int) -> None:
+        if not self._has(count):
+            raise self._damaged("cut short")
 
     def _has(self, count: int) -> bool:
         """Whether so many bytes come; reads on, and drops what is not needed any more."""
         if len(self._data) - self._at >= count:
             return True
-        keep = self._at if self._kept is None else self._kept
-        if self._at + count - keep > _MOST_ITEM_BYTES:
-            keep, self._kept = self._at, None
+        if self._at + count - self._begin > _MOST_ITEM_BYTES:
+            self._problem = self._problem or TOO_LONG
+        keep = self._at if self._problem else self._begin
         pieces = [self._data[keep:]]
         have = len(self._data) - self._at
         while have < count and (data := self._stream.read(max(_CHUNK_BYTES, count - have))):
@@ -153,12 +140,11 @@ class CborItems(ItemWindow):
             have += len(data)
         self._data = b"".join(pieces)
         self._before, self._at = self._before + keep, self._at - keep
-        if self._kept is not None:
-            self._kept = 0
+        self._begin -= keep
         return have >= count
 
     def _damaged(self, problem: str) -> SourceError:
         return SourceError(
-            f"{self._where}: document {self.number + 1}, byte {self._before + self._at}: "
+            f"{self._where}: document {self.number}, byte {self._before + self._at}: "
             f"{problem}. Fetch the file again, or leave it out."
         )

@@ -1,1 +1,0 @@
-"""CBOR: where its items lie, and the documents that they are."""

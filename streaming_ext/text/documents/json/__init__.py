@@ -1,1 +1,0 @@
-"""JSON: an object a line, or one array of objects."""

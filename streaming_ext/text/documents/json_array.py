@@ -1,0 +1,216 @@
+"""JSON: a file that is one array of objects; or, by its first character, an object a line."""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from streaming_ext.errors import SourceError
+from streaming_ext.text.documents.compression import Stream, open_anywhere, pack, packed_suffixes
+from streaming_ext.text.documents.json_lines import DECODER, JsonLinesFormat, is_too_deep
+from streaming_ext.text.documents.local_bytes import local_bytes
+from streaming_ext.text.documents.objects import TOO_DEEP, BadValueError, Value
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.source_format import (
+    BATCH_BYTES,
+    MAX_TEXT_BYTES,
+    DocumentBatch,
+    FileLook,
+    Record,
+    SourceBytes,
+    SourceFormat,
+    Span,
+)
+from streaming_ext.text.documents.streams import ObjectFormat
+
+_HEAD_BYTES = 2**12  # in which the first character stands
+_CHUNK_BYTES = 2**20
+_MOST_CHARACTERS = 2 * MAX_TEXT_BYTES  # of one value
+_SPACE = re.compile(r"[ \t\r\n]*")
+_LONGEST_WORD = 16  # characters that an error may lie before the end of a text that is cut
+
+
+class JsonArrayFormat(ObjectFormat):
+    """Files of one array."""
+
+    name = "json"
+    suffixes = packed_suffixes(".json")
+
+    def values(self, stream: Stream, where: str) -> Iterator[Value]:
+        """See `ObjectFormat.values`."""
+        return iter(_Array(stream, where))
+
+    def write(
+        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
+    ) -> None:
+        """See `SourceFormat.write`."""
+        documents = [{options.columns[0]: text.as_py()} for text in texts]
+        pack(json.dumps(documents, ensure_ascii=False, indent=0).encode(), path, codec)
+
+
+class JsonFormat(SourceFormat):
+    """`.json` files: each is what its first character says."""
+
+    name = "json"
+    suffixes = packed_suffixes(".json")
+    has_records = True
+    cuts_records = True
+    _array, _lines = JsonArrayFormat(), JsonLinesFormat()
+
+    def is_in_folder(self, name: str) -> bool:
+        """None: folders hold such files for other reasons too, so they must be named."""
+        return False
+
+    def _of(self, file: SourceBytes) -> ObjectFormat:
+        with open_anywhere(file) as stream:
+            head = stream.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
+        return self._array if head.lstrip().startswith(b"[") else self._lines
+
+    def read(
+        self,
+        path: Path,
+        options: ReadOptions,
+        *,
+        name: str | None = None,
+        span: Span | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[DocumentBatch]:
+        """See `SourceFormat.read`; a piece is of lines."""
+        reads = self._lines if span else self._here(path, name or str(path))
+        yield from reads.read(path, options, name=name, span=span, batch_bytes=batch_bytes)
+
+    def _here(self, path: Path, name: str) -> ObjectFormat:
+        with local_bytes(path, name=name) as file:
+            return self._of(file)
+
+    def records(
+        self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
+    ) -> Iterator[list[Record]]:
+        """See `SourceFormat.records`."""
+        reads = self._lines if span else self._here(path, name)
+        yield from reads.records(path, options, name=name, span=span)
+
+    def can_be_cut(self, file: SourceBytes) -> bool:
+        """See `SourceFormat.can_be_cut`."""
+        return self._of(file).can_be_cut(file)
+
+    def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
+        """See `SourceFormat.needed`; of lines."""
+        return self._lines.needed(file, options, span)
+
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
+        """See `SourceFormat.look`."""
+        return self._of(file).look(file, options)
+
+    def read_blocks(
+        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
+    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
+        """See `SourceFormat.read_blocks`."""
+        yield from self._of(file).read_blocks(file, options, blocks, batch_bytes=batch_bytes)
+
+    def write(
+        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
+    ) -> None:
+        """See `SourceFormat.write`."""
+        self._array.write(path, texts, options, codec=codec)
+
+
+class _Array:
+    """The values of the one array that a stream is, decoded one by one."""
+
+    def __init__(self, stream: Stream, where: str) -> None:
+        self._stream, self._where = stream, where
+        # Bytes that are no UTF-8 cost the value in which they stand.
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode
+        self._text, self._at = "", 0
+        self._byte = 0  # of the file that `_at` is at, a byte order mark left out
+        self._number = 1
+
+    def __iter__(self) -> Iterator[Value]:
+        """Each value.
+
+        Raises:
+            SourceError: the file is no array, damaged or cut short; names document and byte.
+        """
+        found = self._take("[")
+        if self._peek() == "]":
+            found = self._take("]")
+        while found != "]":
+            yield self._value()
+            self._number += 1
+            found = self._take(",", "]")
+        if self._peek():
+            raise self._refused("something stands behind the end of the array")
+
+    def _value(self) -> Value:
+        self._peek()
+        value, end = self._decoded()
+        spelled = self._text[self._at : end]
+        place, byte = f"document {self._number}, byte ", self._byte
+        try:
+            data = spelled.encode()
+            if is_too_deep(data):
+                value = BadValueError(TOO_DEEP)
+        except UnicodeEncodeError as error:
+            value = BadValueError("no valid UTF-8")
+            data = spelled.encode(errors="surrogateescape")
+            byte += _num_bytes(spelled[: error.start])
+        self._at, self._byte = end, self._byte + len(data)
+        return Value(f"{place}{byte}", value, len(data))
+
+    def _decoded(self) -> tuple[object, int]:
+        """The value that begins here, and where it ends in the text."""
+        while True:
+            try:
+                value, end = DECODER.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                cut = error.pos > len(self._text) - _LONGEST_WORD or "Unterminated" in error.msg
+                at = error.pos - self._at
+                if not cut or not self._more():
+                    raise self._refused(f"no valid JSON ({error.msg})", at) from error
+            except RecursionError as error:
+                raise self._refused(TOO_DEEP) from error
+            else:
+                length = end - self._at
+                if end < len(self._text) or not self._more():  # else a number may go on
+                    return value, self._at + length
+
+    def _peek(self) -> str:
+        """The next character that is no white space; none at the end."""
+        while True:
+            begin = self._at
+            self._at = _SPACE.match(self._text, begin).end()  # type: ignore[union-attr]
+            self._byte += self._at - begin
+            if self._at < len(self._text) or not self._more():
+                return self._text[self._at : self._at + 1]
+
+    def _take(self, *expected: str) -> str:
+        found = self._peek()
+        if found not in expected:
+            words = " or ".join(map(repr, expected))
+            raise self._refused(f"expected {words}, got {found or 'the end of the file'!r}")
+        self._at, self._byte = self._at + 1, self._byte + 1
+        return found
+
+    def _more(self) -> bool:
+        """Read at least as much again as is left, and drop what is used."""
+        self._text, self._at = self._text[self._at :], 0
+        if len(self._text) > _MOST_CHARACTERS:
+            raise self._refused(f"longer than {_MOST_CHARACTERS} characters")
+        data = self._stream.read(max(_CHUNK_BYTES, len(self._text)))
+        self._text += self._decode(data, final=not data)
+        return bool(data)
+
+    def _refused(self, problem: str, behind: int = 0) -> SourceError:
+        byte = self._byte + _num_bytes(self._text[self._at : self._at + behind])
+        return SourceError(
+            f"{self._where}: document {self._number}, byte {byte}: {problem}. Mend it, or leave "
+            "the file out."
+        )
+
+
+def _num_bytes(text: str) -> int:
+    return len(text.encode(errors="surrogateescape"))
