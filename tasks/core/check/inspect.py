@@ -11,14 +11,13 @@ from pydantic import ValidationError
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import RUNS_FOLDER, Split
 from streaming_ext.dataset.manifest import Generation, ShuffleSummary, SplitSummary
-from streaming_ext.dataset.provenance import documents_limit, read_provenance
 from streaming_ext.dataset.record import BadDocument, PartRecord
 from streaming_ext.dataset.schema import to_json
 from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.errors import CorruptDatasetError
 from streaming_ext.text.filters.filters import FilterName
 from tasks.core.reading.dataset_files import DatasetFiles
-from tasks.core.reading.opened import damaged, open_dataset, read_listed, read_record
+from tasks.core.reading.lists import documents_of
+from tasks.core.reading.opened import naming, open_dataset, read_record
 from tasks.core.reporting.length_classes import Lengths
 from tasks.core.reporting.report import RunReport
 from tasks.core.storage import Storage
@@ -180,7 +179,10 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
 
     def look_at(part: int) -> tuple[PartRecord, Lengths]:
         record = read_record(files, manifest, part)
-        return record, _lengths_of_part(files, record)
+        of_part = Lengths()
+        with naming(files, record.documents.path):
+            of_part.add(documents_of(files, record)["tokens"].to_numpy())
+        return record, of_part
 
     records: list[PartRecord] = []
     with ThreadPoolExecutor(_IO_THREADS) as threads:
@@ -207,19 +209,6 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
         manifest=content_hash(to_json(manifest)),
         generations=manifest.generations,
     )
-
-
-def _lengths_of_part(files: DatasetFiles, record: PartRecord) -> Lengths:
-    lengths = Lengths()
-    data = read_listed(
-        files, record.documents, limit=documents_limit(record.rows, len(record.spec.keep_columns))
-    )
-    try:
-        for documents in read_provenance(data):
-            lengths.add(documents.tokens)
-    except CorruptDatasetError as error:
-        raise damaged(files, record.documents.path, error) from None
-    return lengths
 
 
 def _sum(records: Iterable[PartRecord], split: Split, field: str) -> int:

@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.record import PartRecord
-from streaming_ext.errors import CorruptDatasetError, command
+from streaming_ext.errors import CorruptDatasetError
 from tasks.core.reading.dataset_files import DatasetFiles
-from tasks.core.reading.opened import damaged
-from tasks.core.reading.shard_tokens import Ids, read_tokens
+from tasks.core.reading.opened import naming
+from tasks.core.reading.shard_tokens import Ids, behind, read_tokens
 from tasks.core.reading.whole_documents import Documents, Ints
 
 
@@ -33,7 +33,7 @@ def chosen_documents(
     Raises:
         CorruptDatasetError: a shard is missing or damaged, or the documents do not end there.
     """
-    spec = record.spec
+    spec, eot_id = record.spec, record.spec.tokenizer.eot_id
     # starts, ends: (taken,), where each begins and ends in the token stream of the split
     ends = np.cumsum(lengths + 1)
     starts = (ends - lengths - 1)[taken]
@@ -46,10 +46,8 @@ def chosen_documents(
             int(np.searchsorted(ends, first, side="right")), int(np.searchsorted(starts, after))
         )
         if here.start < here.stop:
-            try:
+            with naming(files, f"{split}/{shard.name}"):
                 ids = read_tokens(files, split, shard, spec).reshape(-1)
-            except CorruptDatasetError as error:
-                raise damaged(files, f"{split}/{shard.name}", error) from None
             # turns: (tokens of the shard + 1,), 1 where taken ids begin, -1 behind them
             turns = np.zeros(len(ids) + 1, np.int8)
             np.add.at(turns, np.maximum(starts[here] - first, 0), 1)
@@ -61,18 +59,8 @@ def chosen_documents(
             cut = int(sizes.sum())
             begun = [stream[cut:]] if cut < len(stream) else []
             if len(sizes):
-                yield _checked(files, record, split, stream[:cut], np.cumsum(sizes))
+                with naming(files, record.documents.path):
+                    if not np.array_equal(behind(stream[:cut], eot_id), np.cumsum(sizes)):
+                        raise CorruptDatasetError(f"documents of {split} do not end where it says")
+                yield Documents(stream[:cut], np.cumsum(sizes))
         first = after
-
-
-def _checked(
-    files: DatasetFiles, record: PartRecord, split: Split, stream: Ids, ends: Ints
-) -> Documents:
-    """Documents that end where the list of documents says."""
-    found = np.flatnonzero(stream == record.spec.tokenizer.eot_id) + 1
-    if not np.array_equal(found, ends):
-        raise CorruptDatasetError(
-            f"{files.storage}: documents of {split} in part {record.part:05} do not end where "
-            f"{record.documents.path} says. {command('verify', files.storage)} checks every file."
-        )
-    return Documents(stream, ends)

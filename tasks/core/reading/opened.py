@@ -1,10 +1,15 @@
 """A published dataset, opened: its manifest, and files as it lists them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from streaming_ext.dataset.layout import MANIFEST
 from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.dataset.places import PlacesOfPart, PlacesOfSources
 from streaming_ext.dataset.reading import listed_record, manifest_of
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.errors import CorruptDatasetError, command
 from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
 from tasks.core.storage import Storage
@@ -33,17 +38,35 @@ def read_listed(files: DatasetFiles, file: FileRecord, *, limit: int = MAX_JSON_
     Raises:
         CorruptDatasetError: it is not that; names the file and what checks all.
     """
-    try:
+    with naming(files, file.path):
         return files.read(file, limit=limit)
-    except CorruptDatasetError as error:
-        raise damaged(files, file.path, error) from None
 
 
-def damaged(files: DatasetFiles, path: str, error: Exception) -> CorruptDatasetError:
-    """An error that names the file, and what to do."""
-    return CorruptDatasetError(
-        f"{files.storage}/{path}: {error}. {command('verify', files.storage)} checks every file."
-    )
+@contextmanager
+def naming(files: DatasetFiles, path: str) -> Iterator[None]:
+    """Have an error about damage name the file, and say what to do."""
+    try:
+        yield
+    except (CorruptDatasetError, ValueError, IndexError) as error:
+        checks = command("verify", files.storage)
+        raise CorruptDatasetError(
+            f"{files.storage}/{path}: {error}. {checks} checks every file."
+        ) from None
+
+
+def places_of(
+    files: DatasetFiles, manifest: Manifest, record: PartRecord
+) -> PlacesOfPart | PlacesOfSources:
+    """What tells where the documents of a part come from.
+
+    Raises:
+        CorruptDatasetError: the table of sources is missing or damaged.
+    """
+    if manifest.shuffled is None:
+        return PlacesOfPart(record, manifest)
+    table = manifest.shuffled.sources
+    with naming(files, table.path):
+        return PlacesOfSources(sources_of(files.read(table, limit=MAX_JSON_BYTES)))
 
 
 def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecord:

@@ -5,18 +5,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
-from streaming_ext.dataset.layout import Split
+from streaming_ext.dataset.layout import SPLITS, Split
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.places import PlacesOfPart, PlacesOfSources
-from streaming_ext.dataset.provenance import documents_limit, read_provenance
 from streaming_ext.dataset.record import PartRecord
-from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError
 from tasks.core.memories import Memory
 from tasks.core.reading.dataset_files import DatasetFiles
-from tasks.core.reading.opened import damaged, read_listed
+from tasks.core.reading.lists import documents_of
+from tasks.core.reading.opened import naming, places_of
 from tasks.core.reading.shard_tokens import Ids, behind, joined, read_with_room
 from tasks.core.storage import Storage
 
@@ -112,13 +112,11 @@ class PartOfDataset:
         left, eot = held.tokens, self._spec.tokenizer.eot_id
         begun: list[Ids] = []  # of a document that ends in a later shard
         for shard in held.shards:
-            try:
+            with naming(self._files, f"{split}/{shard.name}"):
                 room = sum(some.nbytes for some in begun)
                 samples, held_in = read_with_room(
                     self._files, split, shard, self._spec, memory, before=room
                 )
-            except CorruptDatasetError as error:
-                raise damaged(self._files, f"{split}/{shard.name}", error) from None
             ids = samples.reshape(-1)[:left]  # (tokens of the shard,), padding left out
             left -= len(ids)
             ends = behind(ids, eot)
@@ -139,20 +137,8 @@ class PartOfDataset:
             )
 
     def _origins(self, split: Split) -> Origins:
-        record, manifest = self._record, self._manifest
-        data = read_listed(
-            self._files,
-            record.documents,
-            limit=documents_limit(record.rows, len(record.spec.keep_columns)),
-        )
-        rows, sources = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for batch in read_provenance(data):
-            mask = batch.of(split)
-            rows.append(batch.rows[mask])
-            of_source = batch.sources if batch.sources is not None else np.zeros_like(batch.rows)
-            sources.append(of_source[mask])
-        places: PlacesOfPart | PlacesOfSources = PlacesOfPart(record, manifest)
-        if manifest.shuffled is not None:
-            table = read_listed(self._files, manifest.shuffled.sources)
-            places = PlacesOfSources(sources_of(table))
-        return Origins(places, np.concatenate(sources), np.concatenate(rows))
+        with naming(self._files, self._record.documents.path):
+            listed = documents_of(self._files, self._record)
+        own = listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
+        places = places_of(self._files, self._manifest, self._record)
+        return Origins(places, own["source"].to_numpy(), own["row"].to_numpy())
