@@ -74,10 +74,6 @@ class Duplicates:
             }
         )
 
-    def chosen(self, which: npt.NDArray[np.bool_] | Ints) -> Self:
-        """Some of them."""
-        return type(self)(**{name: getattr(self, name)[which] for name in type(self).__slots__})
-
 
 def table_of(duplicates: Duplicates, *, shuffled: bool) -> bytes:
     """The list as a file."""

@@ -43,6 +43,25 @@ class Copies:
     documents: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstCopies:
+    """Documents that others are copies of, and the hashes that are kept of all documents.
+
+    Attributes:
+        codes: ascending, each once: (firsts,).
+        hashes: of their texts: (firsts, 2).
+        all_hashes: one number for those of all documents; see `summed`.
+    """
+
+    codes: Ints
+    hashes: Keys
+    all_hashes: int
+
+    def hashes_of(self, firsts: Ints) -> Keys:
+        """The hashes of some: (copies, 2)."""
+        return self.hashes[np.searchsorted(self.codes, firsts)]
+
+
 def codes(groups: Ints, rows: Ints) -> Ints:
     """A number for each pair of a part, or a source, and a row of it."""
     return (groups << _ROW_BITS) | rows
@@ -101,7 +120,7 @@ def check_copies(record: PartRecord, listed: pa.Table, dataset: Opened, out: Out
 
 def check_digests(
     manifest: Manifest, files: DatasetFiles, parts: Sequence[Copies], out: Outcome
-) -> int:
+) -> FirstCopies | None:
     """Check the hashes of the texts that stayed: of just the documents, first copies among them.
 
     Args:
@@ -111,10 +130,10 @@ def check_digests(
         out: gets the findings.
 
     Returns:
-        One number for all hashes; see `summed`.
+        The first copies; None where something is wrong.
     """
     firsts = np.unique(np.concatenate([part.firsts for part in parts]))
-    stayed = np.zeros(len(firsts), np.bool_)
+    stayed, of_firsts = np.zeros(len(firsts), np.bool_), np.zeros((len(firsts), 2), np.uint64)
     documents, hashes = 0, 0
     before = 0
     begins = [0, *(each.parts for each in manifest.generations)]
@@ -129,7 +148,10 @@ def check_digests(
                     [*read_digests(data, shuffled=manifest.shuffled is not None)]
                 )
                 own = np.stack([found.high, found.low], axis=1)
-                stayed |= np.isin(firsts, codes(found.groups, found.rows))
+                all_codes = codes(found.groups, found.rows)
+                are_first = np.isin(all_codes, firsts)
+                places = np.searchsorted(firsts, all_codes[are_first])
+                stayed[places], of_firsts[places] = True, own[are_first]
                 documents += summed(found.groups, found.rows)
                 hashes += summed(found.groups, found.rows, own)
                 count += len(own)
@@ -145,11 +167,11 @@ def check_digests(
             words = f"{count} hashes of texts, {kept.documents} in the manifest"
             out.found(path, f"{words}, of {total - before} documents of that generation")
         before = total
-    if not out.is_sound(DIGESTS_FOLDER):
-        return 0
-    if not stayed.all():
+    if not stayed.all() and out.is_sound(DIGESTS_FOLDER):
         gone = shown(int(firsts[~stayed][0]))
         out.found(DUPLICATES_FOLDER, f"a list names {gone} as a first copy, which is no document")
-    if (documents - sum(part.documents for part in parts)) & ALL_BITS:
+    elif out.is_sound(DIGESTS_FOLDER) and (documents - sum(p.documents for p in parts)) & ALL_BITS:
         out.found(DIGESTS_FOLDER, "the hashes are of other documents than the parts list")
-    return int(hashes & ALL_BITS)
+    if not out.is_sound(DIGESTS_FOLDER, DUPLICATES_FOLDER):
+        return None
+    return FirstCopies(codes=firsts, hashes=of_firsts, all_hashes=int(hashes & ALL_BITS))

@@ -1,7 +1,6 @@
 """Making documents again from their sources, and comparing: all rows of a source, some ids."""
 
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_ext.dataset.deduplicated.duplicates import Duplicates
 from streaming_ext.dataset.layout import (
     DOCUMENTS_FOLDER,
     DUPLICATES_FOLDER,
@@ -22,33 +20,32 @@ from streaming_ext.dataset.layout import (
     record_path,
 )
 from streaming_ext.dataset.provenance import KEPT_PREFIX
-from streaming_ext.dataset.record import MOST_BAD_LISTED, BadDocument, PartRecord, PieceRecord
-from streaming_ext.dataset.shuffled.keys import Keys
+from streaming_ext.dataset.record import PartRecord, PieceRecord
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import CorruptDatasetError
 from streaming_ext.text.documents.kept_values import differing
 from streaming_ext.text.documents.source_format import DocumentBatch
-from streaming_ext.text.documents.text_array import num_text_bytes, text_buffers
-from streaming_ext.text.holdout import document_hashes, held_out
-from streaming_ext.text.normal_form import compared_texts
+from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.sources import SourceFile, identify, is_remote
 from streaming_ext.text.sources.fetch import came_unchecked, fetch, listed_again
 from streaming_ext.text.sources.fetch_piece import fetch_piece
-from streaming_ext.text.text_digests import text_digests
-from tasks.core.check.copies import ALL_BITS, Copies, codes, shown, summed
+from streaming_ext.text.token_sets.id_documents import IdsReference
+from streaming_ext.text.tokenizer.engine import Encoded
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.check.copies import ALL_BITS, FirstCopies, codes, shown, summed
 from tasks.core.check.findings import Outcome
-from tasks.core.check.manifest import Opened
+from tasks.core.check.manifest import Opened, differences
 from tasks.core.check.progress import Progress
 from tasks.core.check.sample import Sampled
 from tasks.core.imports.sources import list_token_files
 from tasks.core.reading.lists import documents_of, duplicates_of
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
+from tasks.core.workers.sinks import Tokens
+from tasks.core.workers.tokenize_part import Counts, tokenize_batches
 
 Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _MOST_ROWS = 2**22  # of sources whose documents are looked up together
 _MOST_TOKENIZED = 200  # texts of a group of which no document was made, tokenized again
-_TOLD_BY_TOKENS = ("empty_documents", "unchosen_documents", "min_tokens", "max_tokens")
 
 
 class Encodes(Protocol):
@@ -88,32 +85,11 @@ class Group:
         return sum(end - begin for begin, end in spans)
 
 
-class FirstCopies:
-    """Hashes of the texts that first copies have, as they are read."""
-
-    def __init__(self, firsts: Ints) -> None:
-        """Know none.
-
-        Args:
-            firsts: of all parts, as `codes`, ascending: (firsts,).
-        """
-        self._firsts, self._hashes = firsts, np.zeros((len(firsts), 2), np.uint64)
-
-    def note(self, own: Ints, hashes: Keys) -> None:
-        """Documents, as `codes`: (documents,), and the hashes of their texts: (documents, 2)."""
-        chosen = np.isin(own, self._firsts)
-        self._hashes[np.searchsorted(self._firsts, own[chosen])] = hashes[chosen]
-
-    def of(self, firsts: Ints) -> Keys:
-        """The hashes of some: (copies, 2)."""
-        return self._hashes[np.searchsorted(self._firsts, firsts)]
-
-
 def compare_with_sources(
     dataset: Opened,
-    tokenizer: Encodes,
+    tokenizer: Tokenizer,
     sampled: Sequence[Sampled],
-    copies: Sequence[Copies],
+    firsts: FirstCopies | None,
     out: Outcome,
     *,
     progress: Progress,
@@ -128,10 +104,10 @@ def compare_with_sources(
         dataset: whose lists of documents are sound.
         tokenizer: the reference.
         sampled: documents whose ids are compared.
-        copies: what each part left out.
+        firsts: first copies, where some were left out.
         out: gets the findings.
         progress: gets the bytes of sources.
-        workers: threads; one where texts are compared with each other, which takes their order.
+        workers: threads.
 
     Returns:
         One number for the hashes of all texts that stayed, where copies were left out.
@@ -142,30 +118,20 @@ def compare_with_sources(
         of_group.setdefault(one.group, []).append(one)
     groups = [each for each in _groups(dataset) if deduplicated or each.number in of_group]
     progress.expect(sum(group.size for group in groups))
-    none = np.empty(0, np.int64)
-    firsts = FirstCopies(np.unique(np.concatenate([none, *(part.firsts for part in copies)])))
 
     def compare(window: Sequence[Group]) -> tuple[int, Outcome]:
         found, hashes = Outcome(), 0
         with found.about(DOCUMENTS_FOLDER):
-            for group, listed, left_out in _listed(window, dataset):
+            for group, listed in _listed(window, dataset):
                 own = {one.row: one for one in of_group.get(group.number, ())}
                 with found.about(*(piece.source.url for piece in group.pieces)):
-                    rows = _Rows(
-                        group,
-                        listed,
-                        left_out,
-                        sampled=own,
-                        tokenizer=tokenizer,
-                        firsts=firsts,
-                        out=found,
-                    )
-                    hashes += rows.compare(progress)
+                    again = _MadeAgain(group, listed, own, tokenizer, firsts=firsts, out=found)
+                    hashes += again.compare(progress)
                 progress.done(group.size)
         return hashes, found
 
     hashes = 0
-    with ThreadPoolExecutor(1 if deduplicated else workers) as threads, progress:
+    with ThreadPoolExecutor(workers) as threads, progress:
         for added, found in threads.map(compare, _windows(groups)):
             hashes += added
             out.take(found)
@@ -209,50 +175,61 @@ def _windows(groups: Sequence[Group]) -> Iterator[list[Group]]:
         yield window
 
 
-def _listed(
-    window: Sequence[Group], dataset: Opened
-) -> Iterator[tuple[Group, pa.Table, Duplicates]]:
-    """What the dataset lists of each group, by row: documents, and what was left out as copies."""
+def _listed(window: Sequence[Group], dataset: Opened) -> Iterator[tuple[Group, pa.Table]]:
+    """What the dataset lists of each group, by row; copies are of no split, and name a `first`."""
     files, record = dataset.files, window[0].record
-    if record is not None:
-        yield window[0], documents_of(files, record, values=True), duplicates_of(files, record)
-        return
-    numbers = [group.number for group in window]
-    pieces, copies = [], []
-    for part in dataset.records.values():
-        listed, left_out = documents_of(files, part, values=True), duplicates_of(files, part)
-        pieces.append(listed.filter(pc.is_in(listed["source"], pa.array(numbers))))
-        copies.append(left_out.chosen(np.isin(left_out.groups, numbers)))
-    whole, left_out = (
-        pa.concat_tables(pieces, promote_options="permissive"),
-        Duplicates.joined(copies),
-    )
+    numbers = pa.array([group.number for group in window])
+    tables = []
+    for part in dataset.records.values() if record is None else [record]:
+        listed, copies = documents_of(files, part, values=True), duplicates_of(files, part)
+        if record is not None:  # a part is its own source
+            listed = listed.set_column(3, "source", pa.array(np.full(len(listed), record.part)))
+        firsts = codes(copies.first_groups, copies.first_rows)
+        left_out = {"row": copies.rows, "tokens": copies.tokens, "source": copies.groups}
+        both = [listed, pa.table({**left_out, "first": firsts})]
+        whole = pa.concat_tables(both, promote_options="permissive")
+        tables.append(whole.filter(pc.is_in(whole["source"], numbers)))
+    whole = pa.concat_tables(tables, promote_options="permissive")
     for group in window:
-        listed = whole.filter(pc.equal(whole["source"], group.number)).sort_by("row")
-        own = left_out.chosen(left_out.groups == group.number)
-        yield group, listed, own.chosen(np.argsort(own.rows))
+        yield group, whole.filter(pc.equal(whole["source"], group.number)).sort_by("row")
 
 
-class _Rows:
-    """The rows of a group beside what the dataset lists of them."""
+class _Documents(PartDocuments):
+    """Documents of which the batch in hand is known."""
+
+    batch: DocumentBatch
+
+    def batches(self) -> Iterator[DocumentBatch]:
+        """See `PartDocuments.batches`."""
+        for self.batch in super().batches():
+            yield self.batch
+
+
+class _MadeAgain:
+    """A group made again by what makes parts, beside what the dataset lists of it.
+
+    It is the engine, which tokenizes some documents and takes for others the length that is listed,
+    and the sink, which compares.
+    """
+
+    name = reason = "verify"
 
     def __init__(
         self,
         group: Group,
         listed: pa.Table,
-        left_out: Duplicates,
-        *,
         sampled: Mapping[int, Sampled],
-        tokenizer: Encodes,
-        firsts: FirstCopies,
+        tokenizer: Tokenizer,
+        *,
+        firsts: FirstCopies | None,
         out: Outcome,
     ) -> None:
-        self._group, self._listed, self._left_out = group, listed, left_out
-        self._rows = listed["row"].to_numpy()
-        self._sampled, self._tokenizer, self._out = sampled, tokenizer, out
-        self._firsts, self._spec = firsts, group.spec
-        self._counts: Counter[str] = Counter()
-        self._bad: list[BadDocument] = []
+        self._group, self._listed, self._sampled = group, listed, sampled
+        self._rows, self._tokens = listed["row"].to_numpy(), listed["tokens"].to_numpy()
+        self._tokenizer, self._firsts, self._out = tokenizer, firsts, out
+        self._reference: Encodes = IdsReference() if group.spec.imported else tokenizer
+        self._seen = self._looked_at = self._passed_over = self._bytes_left_out = 0
+        self._new = self._hashes = 0
 
     def compare(self, progress: Progress) -> int:
         """Go over all rows; returns one number for the hashes of the texts that stayed.
@@ -260,29 +237,141 @@ class _Rows:
         Raises:
             ShardmillError, OSError: a source is gone, another one, damaged or cannot be read.
         """
-        hashes, options = 0, self._spec.read_options
+        group, spec = self._group, self._group.spec
         with tempfile.TemporaryDirectory(prefix="shardmill-verify-") as folder:
-            here = [self._here(piece, Path(folder)) for piece in self._group.pieces]
-            documents = PartDocuments(here, options)
-            for batch in documents.batches():
-                progress.done(0)
-                hashes += self._compare(batch)
-                self._bad += documents.bad_of(batch)
+            here = [self._here(piece, Path(folder)) for piece in group.pieces]
+            self._documents = _Documents(here, spec.read_options)
+            counts = tokenize_batches(
+                self._documents, spec, self._tokenizer, self, self,
+                where=group.file, report=lambda _: progress.done(0), audited=False,
+            )  # fmt: skip
+            self._out.unchecked.update(each.url for each in here if came_unchecked(each.path))
         self._out.sources.update(piece.url for piece in here)
-        self._out.unchecked.update(piece.url for piece in here if came_unchecked(piece.path))
-        self._out.count(source_rows=self._counts["rows"])
-        for piece, found in zip(self._group.pieces, documents.rows, strict=True):
+        self._out.count(source_rows=counts.rows)
+        for piece, found in zip(group.pieces, self._documents.rows, strict=True):
             if piece.rows != found:
                 words = f"{piece.rows} rows of {piece.source.url}, it has {found}"
-                self._out.found(self._group.counted_in, words)
-        if self._group.record is not None:
-            self._compare_counts(self._group.record)
-        return hashes
+                self._out.found(group.counted_in, words)
+        if group.record is not None:
+            self._compare_counts(group.record, counts)
+        return self._hashes
+
+    def encode(self, texts: pa.Array) -> Encoded:
+        """Ids, or as many as there are to be: of what is not listed, of the first few alone."""
+        rows = self._documents.batch.rows
+        lengths, listed = np.zeros(len(rows), np.int64), np.isin(rows, self._rows)
+        lengths[listed] = self._tokens[np.searchsorted(self._rows, rows[listed])]
+        for index in np.flatnonzero(~listed | np.isin(rows, [*self._sampled])).tolist():
+            size = len(texts[index].as_buffer() or b"")
+            if not listed[index] and size and self._looked_at == _MOST_TOKENIZED:
+                self._passed_over += 1
+                self._bytes_left_out += size
+            elif size:
+                ids = self._reference.encode(texts[index].as_py())
+                lengths[index] = len(ids)
+                if listed[index]:
+                    self._compare_ids(self._sampled[int(rows[index])], ids)
+                else:
+                    self._looked_at += 1
+        any_id = int(self._group.spec.tokenizer.eot_id == 0)
+        offsets = np.append(0, np.cumsum(lengths))
+        return Encoded(np.full(offsets[-1], any_id, np.uint32), offsets)
+
+    def add(self, tokens: Tokens) -> None:
+        """Compare some documents with the list."""
+        batch = tokens.batch
+        rows = batch.rows[tokens.kept]
+        begin, end = np.searchsorted(self._rows, [self._seen, self._seen + batch.num_rows])
+        self._seen += batch.num_rows
+        there = np.isin(self._rows[begin:end], rows)
+        for row in self._rows[begin:end][~there]:
+            self._found("gone", row, "is listed, and its source has no text for it")
+        new = rows[~np.isin(rows, self._rows[begin:end])]
+        self._new += len(new)
+        for row in new if self._group.spec.subset is None else ():
+            self._found("lost", row, "is not listed, but it has a text that gives tokens")
+        listed = self._listed.slice(begin, end - begin).filter(pa.array(there))
+        # at: (listed documents,), their places among those that were made again
+        at = np.searchsorted(rows, listed["row"].to_numpy())
+        copies = np.asarray(listed["first"].is_valid())
+        self._compare(tokens, listed.filter(pa.array(~copies)), at[~copies])
+        if self._firsts is not None and tokens.digests is not None:
+            hashes = tokens.digests[tokens.kept]
+            own = np.full(len(at) - copies.sum(), self._group.number), rows[at[~copies]]
+            self._hashes += summed(*own, hashes[at[~copies]])
+            firsts = listed["first"].to_numpy()[copies].astype(np.int64)
+            wrong = (self._firsts.hashes_of(firsts) != hashes[at[copies]]).any(axis=1)
+            for index in np.flatnonzero(wrong):
+                words = f"is no copy of {shown(int(firsts[index]))} by their texts"
+                self._found("copy", rows[at[copies]][index], words, file=DUPLICATES_FOLDER)
+            self._out.count(compared=len(at))
+        sizes = np.diff(text_buffers(batch.texts)[1])[tokens.kept]
+        self._bytes_left_out += int(sizes[at[copies]].sum())
+
+    def _compare(self, tokens: Tokens, listed: pa.Table, at: Ints) -> None:
+        """Compare listed documents, which stand `at` these places of what was made again."""
+        spec, rows, splits = self._group.spec, listed["row"].to_numpy(), listed["split"].to_numpy()
+        held = tokens.in_holdout[at].astype(np.int8)
+        for index in np.flatnonzero(splits != held):
+            stands, belongs = SPLITS[int(splits[index])], SPLITS[held[index]]
+            words = f"stands in {stands}; the hash of its text puts it into {belongs}"
+            self._found("side", rows[index], words)
+        if spec.shuffle is not None:
+            names = tokens.batch.named_by[tokens.kept][at]
+            for index in np.flatnonzero(listed["place"].to_numpy() != names):
+                self._found("name", rows[index], "is not named as in its source")
+        for name, column in zip(spec.keep_columns, tokens.values, strict=True) if len(at) else ():
+            kept, made = listed[f"{KEPT_PREFIX}{name}"].combine_chunks(), column.take(pa.array(at))
+            for index in differing(kept, made):
+                words = (
+                    f"has {kept[index].as_py()!r} in {name!r}, its source {made[index].as_py()!r}"
+                )
+                self._found(name, rows[index], words)
+
+    def _compare_ids(self, one: Sampled, made: list[int]) -> None:
+        """Compare what the reference makes of a document with the ids in the shards."""
+        ids = np.concatenate([np.empty(0, np.uint32), *one.ids])
+        if len(ids) != one.tokens + 1:
+            return  # a shard is damaged, which is a finding already
+        expected = np.array([*made, self._group.spec.tokenizer.eot_id], np.uint32)
+        self._out.count(retokenized=1, retokenized_tokens=len(expected))
+        common = min(len(ids), len(expected))
+        different = np.flatnonzero(ids[:common] != expected[:common])
+        if len(expected) != len(ids):
+            words = f"is listed with {one.tokens} tokens, the reference makes {len(made)}"
+            self._found("length", one.row, words, file=documents_path(one.part))
+        if len(different):
+            few = slice(int(different[0]), int(different[0]) + 5)
+            words = f"has other ids from {few.start} on: {ids[few].tolist()}, the reference makes "
+            self._found("ids", one.row, f"{words}{expected[few].tolist()}", file=one.shard)
+
+    def _compare_counts(self, record: PartRecord, made: Counts) -> None:
+        """Compare what a record counts with what was made again."""
+        subset = record.spec.subset is not None
+        counts = {
+            "rows": made.rows,
+            "null_documents": made.nulls,
+            "bad_documents": made.bad,
+            "bad_listed": tuple(made.bad_listed),
+        }
+        if not subset:
+            counts["text_bytes"] = made.text_bytes - self._bytes_left_out
+        if not self._passed_over:  # else the sum of these is known, which the record agrees with
+            counts["empty_documents"] = made.empty + (0 if subset else self._new)
+            counts["unchosen_documents"] = self._new if subset else 0
+            counts["dropped_documents"] = {n: made.dropped[n] for n in record.dropped_documents}
+        if words := differences(record, record.model_copy(update=counts)):
+            self._out.found(self._group.counted_in, words)
+
+    def _found(self, kind: str, row: int, words: str, *, file: str = "") -> None:
+        self._out.found(file or self._group.file, f"row {row} {words}", kind=kind)
 
     def _here(self, piece: PieceRecord, folder: Path) -> PieceHere:
         """The bytes that a piece was made from; remote ones are fetched."""
-        source, options = piece.source, self._spec.read_options
-        span = piece.span if self._spec.shuffle is None else None  # else all of a file is pinned
+        source, options = piece.source, self._group.spec.read_options
+        span = (
+            piece.span if self._group.spec.shuffle is None else None
+        )  # else all of a file is pinned
         path = Path(source.url)
         if not is_remote(source.url):
             now = SourceFile(url=source.url, size=path.stat().st_size)
@@ -301,130 +390,3 @@ class _Rows:
         elif now.remote and span is not None:
             path = fetch_piece(now, folder, options=options, span=span)[0]
         return PieceHere(source.url, path, piece.span, source.size)
-
-    def _compare(self, batch: DocumentBatch) -> int:
-        spec, before = self._spec, self._counts["rows"]
-        self._counts.update(
-            rows=batch.num_rows,
-            null_documents=batch.nulls,
-            bad_documents=len(batch.bad),
-            text_bytes=num_text_bytes(batch.texts),
-        )
-        self._counts.update(batch.dropped)
-        compared = compared_texts(batch.texts, spec.deduplicate, spec.unicode)
-        in_holdout = held_out(
-            document_hashes(compared, seed=spec.holdout_seed), fraction=spec.holdout_fraction
-        )
-        begin, end = np.searchsorted(self._rows, [before, self._counts["rows"]])
-        ours = self._listed.slice(begin, end - begin)
-        there = np.isin(self._rows[begin:end], batch.rows)
-        for row in self._rows[begin:end][~there]:
-            self._found("gone", row, "is listed, and is no text in its source")
-        ours = ours.filter(pa.array(there))
-        rows, held = ours["row"].to_numpy(), ours["split"].to_numpy()
-        # at: (documents of the batch that are listed,), their positions in it
-        at = np.searchsorted(batch.rows, rows)
-        for index in np.flatnonzero(held != in_holdout[at]):
-            stands, belongs = SPLITS[held[index]], SPLITS[int(in_holdout[at[index]])]
-            words = f"stands in {stands}; the hash of its text puts it into {belongs}"
-            self._found("side", rows[index], words)
-        if spec.shuffle is not None:
-            for index in np.flatnonzero(ours["place"].to_numpy() != batch.named_by[at]):
-                self._found("name", rows[index], "is not named as in its source")
-        for name, column in zip(spec.keep_columns, batch.values, strict=True) if len(at) else ():
-            listed = ours[f"{KEPT_PREFIX}{name}"].combine_chunks()
-            expected = column.take(pa.array(at, pa.int64()))
-            for index in differing(listed, expected):
-                words = f"has {listed[index].as_py()!r} in {name!r}, its source "
-                self._found(name, rows[index], words + repr(expected[index].as_py()))
-        for index in np.flatnonzero(np.isin(rows, [*self._sampled])):
-            self._compare_ids(self._sampled[int(rows[index])], batch.texts[int(at[index])])
-        absent = np.ones(len(batch.rows), np.bool_)
-        absent[at] = False
-        copies = absent & np.isin(batch.rows, self._left_out.rows)
-        sizes = np.diff(text_buffers(batch.texts)[1])
-        self._counts["text_bytes"] -= int(sizes[copies].sum())
-        self._look_at_absent(batch, np.flatnonzero(absent & ~copies))
-        if spec.deduplicate is None:
-            return 0
-        return self._compare_copies(batch.rows, text_digests(compared), at, copies)
-
-    def _compare_copies(self, rows: Ints, hashes: Keys, at: Ints, copies: Flags) -> int:
-        """Copies have the text of their first copy; returns the number of the rows that stayed."""
-        groups = np.full(len(at), self._group.number)
-        self._firsts.note(codes(groups, rows[at]), hashes[at])
-        place = np.searchsorted(self._left_out.rows, rows[copies])
-        firsts = codes(self._left_out.first_groups[place], self._left_out.first_rows[place])
-        wrong = (self._firsts.of(firsts) != hashes[copies]).any(axis=1)
-        for index in np.flatnonzero(wrong):
-            words = f"is no copy of {shown(int(firsts[index]))} by their texts"
-            self._found("copy", rows[copies][index], words, file=DUPLICATES_FOLDER)
-        self._out.count(compared=len(at) + len(firsts))
-        return summed(groups, rows[at], hashes[at])
-
-    def _compare_ids(self, one: Sampled, text: pa.Scalar) -> None:
-        """Tokenize a document and compare it with the ids in the shards."""
-        ids = np.concatenate([np.empty(0, np.uint32), *one.ids])
-        if len(ids) != one.tokens + 1:
-            return  # a shard is damaged, which is a finding already
-        eot_id = self._spec.tokenizer.eot_id
-        expected = np.array([*self._tokenizer.encode(text.as_py()), eot_id], np.uint32)
-        self._out.count(retokenized=1, retokenized_tokens=len(expected))
-        common = min(len(ids), len(expected))
-        different = np.flatnonzero(ids[:common] != expected[:common])
-        if len(expected) != len(ids):
-            words = f"is listed with {one.tokens} tokens, the reference makes {len(expected) - 1}"
-            self._found("length", one.row, words, file=documents_path(one.part))
-        if len(different):
-            few = slice(int(different[0]), int(different[0]) + 5)
-            words = f"has other ids from {few.start} on: {ids[few].tolist()}, the reference makes "
-            self._found("ids", one.row, f"{words}{expected[few].tolist()}", file=one.shard)
-
-    def _look_at_absent(self, batch: DocumentBatch, absent: Ints) -> None:
-        """Texts of which no document was made: without a token, dropped for their tokens, or lost.
-
-        The first are tokenized; of the others nothing but the number is compared.
-        """
-        filters, subset = self._spec.filters, self._spec.subset is not None
-        for index in absent.tolist():
-            text = batch.texts[index]
-            size = len(text.as_buffer() or b"")
-            if size and self._counts["tokenized"] >= _MOST_TOKENIZED:
-                name = "not tokenized"
-            else:
-                self._counts["tokenized"] += bool(size)
-                tokens = len(self._tokenizer.encode(text.as_py())) if size else 0
-                dropped = filters.by_tokens(np.array([tokens])).items()
-                name = next((str(name) for name, drops in dropped if drops[0]), "")
-                name = name or ("unchosen_documents" if subset and tokens else "empty_documents")
-                if tokens and name == "empty_documents":
-                    words = f"is not listed, but it has {size} bytes of text that give tokens"
-                    self._found("lost", batch.rows[index], words)
-            self._counts[name] += 1
-            self._counts["text_bytes"] -= size if name != "empty_documents" else 0
-
-    def _compare_counts(self, record: PartRecord) -> None:
-        recorded: dict[str, int] = {
-            "rows": record.rows,
-            "null_documents": record.null_documents,
-            "bad_documents": record.bad_documents,
-            "empty_documents": record.empty_documents,
-        }
-        recorded.update({str(name): count for name, count in record.dropped_documents.items()})
-        if self._spec.subset is None:
-            recorded["text_bytes"] = record.text_bytes
-        else:
-            recorded["unchosen_documents"] = record.unchosen_documents
-        if self._counts["not tokenized"]:
-            told = [name for name in _TOLD_BY_TOKENS if name in recorded]
-            recorded["not tokenized"] = sum(recorded.pop(name) for name in told)
-            self._counts["not tokenized"] += sum(self._counts[name] for name in told)
-        for name, count in recorded.items():
-            if count != self._counts[name]:
-                words = f"{name} {count}, the source has {self._counts[name]}"
-                self._out.found(self._group.counted_in, words)
-        if record.bad_listed != tuple(self._bad[:MOST_BAD_LISTED]):
-            self._out.found(self._group.counted_in, "lists other bad documents than the source has")
-
-    def _found(self, kind: str, row: int, words: str, *, file: str = "") -> None:
-        self._out.found(file or self._group.file, f"row {row} {words}", kind=kind)

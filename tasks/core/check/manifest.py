@@ -90,7 +90,7 @@ def differences(listed: BaseModel, made: BaseModel) -> str:
     """The fields in which two are not the same, in words; empty where there are none."""
     ours, theirs = listed.model_dump(), made.model_dump()
     return "; ".join(
-        f"{name} is {ours.get(name)!r}, the records say {theirs.get(name)!r}"
+        f"{name} is {ours.get(name)!r}, made again {theirs.get(name)!r}"
         for name in ours | theirs
         if ours.get(name) != theirs.get(name)
     )

@@ -17,8 +17,7 @@ from streaming_ext.dataset.layout import (
 )
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.errors import NotADatasetError
-from streaming_ext.text.token_sets.id_documents import IdsReference
-from tasks.core.check.copies import check_digests
+from tasks.core.check.copies import FirstCopies, check_digests
 from tasks.core.check.deep import compare_with_sources
 from tasks.core.check.findings import Outcome, Report
 from tasks.core.check.manifest import Opened, open_checked
@@ -80,19 +79,20 @@ def verify(
         parts = [*threads.map(check, records.values())]
     for found in parts:
         out.take(found.out)
-    hashes = _check_sums(dataset, parts, out)
+    firsts = _check_sums(dataset, parts, out)
     sampled = [one for found in parts for one in found.sampled]
-    by_part = not any(record.spec.shuffle or record.spec.deduplicate for record in records.values())
-    if sampled and dataset.tokenizer is not None and (by_part or hashes is not None):
-        copies = [found.copies for found in parts if found.copies is not None]
-        imported = any(record.spec.imported for record in records.values())
-        tokenizer = IdsReference() if imported else dataset.tokenizer
+    lists = out.is_sound(DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER) and dataset.is_whole
+    if not any(record.spec.shuffle or record.spec.deduplicate for record in records.values()):
+        lists = True  # each part is compared by itself, if its own list is sound
+    if sampled and dataset.tokenizer is not None and lists:
         before = len(out.findings)
-        found_hashes = compare_with_sources(
-            dataset, tokenizer, sampled, copies, out, progress=progress, workers=workers
+        hashes = compare_with_sources(
+            dataset, dataset.tokenizer, sampled, firsts, out, progress=progress, workers=workers
         )
-        kept = manifest is not None and manifest.digests
-        if kept and hashes != found_hashes and len(out.findings) == before:
+        # The hashes that are kept tell what a copy is: where they are wrong, the lists are not.
+        others = [finding for finding in out.findings[before:] if finding.file != DUPLICATES_FOLDER]
+        if firsts is not None and hashes != firsts.all_hashes and not others:
+            del out.findings[before:]
             out.found(DIGESTS_FOLDER, "the hashes are not those of the texts of the sources")
     return Report(
         dataset=str(storage),
@@ -106,15 +106,10 @@ def verify(
     )
 
 
-def _check_sums(dataset: Opened, parts: Sequence[PartFound], out: Outcome) -> int | None:
-    """What all parts say together.
-
-    Returns:
-        One number for the hashes of the texts that stayed, 0 where none are kept; None where lists
-        of documents, copies or hashes are damaged.
-    """
-    manifest, folders = dataset.manifest, (DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER)
-    if manifest is None or not dataset.is_whole or not out.is_sound(*folders):
+def _check_sums(dataset: Opened, parts: Sequence[PartFound], out: Outcome) -> FirstCopies | None:
+    """Check what all parts say together, where their lists are sound; returns the first copies."""
+    manifest = dataset.manifest
+    if manifest is None or not (dataset.is_whole and out.is_sound(DOCUMENTS_FOLDER)):
         return None
     if manifest.shuffled is not None:
         listed = np.sum([found.of_sources for found in parts], axis=0)
@@ -122,8 +117,5 @@ def _check_sums(dataset: Opened, parts: Sequence[PartFound], out: Outcome) -> in
             source = dataset.sources[number]
             words = f"{source.documents} documents of {source.identity.url}, the parts list "
             out.found(manifest.shuffled.sources.path, f"{words}{listed[number]}", kind="documents")
-    if not manifest.digests:
-        return 0
     copies = [found.copies for found in parts if found.copies is not None]
-    hashes = check_digests(manifest, dataset.files, copies, out)
-    return hashes if out.is_sound(*folders) else None
+    return check_digests(manifest, dataset.files, copies, out) if manifest.digests else None

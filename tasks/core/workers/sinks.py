@@ -65,10 +65,6 @@ class Sink(Protocol):
         """Append documents."""
         ...
 
-    def finish(self) -> dict[Split, SplitPart]:
-        """Write what is left, and say what each split holds."""
-        ...
-
 
 class Packed:
     """Documents packed into the files of a part."""

@@ -43,7 +43,9 @@ _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thir
 
 
 @dataclass(slots=True)
-class _Counts:
+class Counts:
+    """Rows of a part, what became of them, and tokens of its documents."""
+
     rows: int = 0
     nulls: int = 0
     empty: int = 0
@@ -99,7 +101,16 @@ def tokenize_part(
                           documents=pins.documents, one_run=job.one_run)  # fmt: skip
         if known is not None:
             known.begin(job.part.number)
-        counts = _tokenize_batches(pins, tokenizer, engine, sink, report, known=known)
+        counts = tokenize_batches(
+            pins.documents,
+            job.spec,
+            tokenizer,
+            engine,
+            sink,
+            where=job.part.source,
+            report=report,
+            known=known,
+        )
         splits = sink.finish()
     except OSError as error:
         if (lost := error.filename) is not None and not Path(lost).is_relative_to(folder):
@@ -184,18 +195,37 @@ def _state_of(file: Path) -> tuple[int, int, int] | None:
     return state.st_ino, state.st_size, state.st_mtime_ns
 
 
-def _tokenize_batches(
-    pins: _Pins,
+def tokenize_batches(
+    documents: PartDocuments,
+    spec: DatasetSpec,
     tokenizer: Tokenizer,
     engine: Engine,
     sink: Sink,
-    report: Callable[[JobProgress], None],
     *,
-    known: KnownTexts | None,
-) -> _Counts:
-    spec, place = pins.job.spec, pins.documents.place
-    counts = _Counts()
-    for batch in pins.documents.batches():
+    where: str,
+    report: Callable[[JobProgress], None],
+    known: KnownTexts | None = None,
+    audited: bool = True,
+) -> Counts:
+    """Tokenize documents and hand them on, batch by batch.
+
+    Args:
+        documents: of a part.
+        spec: of the dataset.
+        tokenizer: the reference.
+        engine: what tokenizes.
+        sink: takes what comes of it.
+        where: the documents are of, for messages.
+        report: called with how far it is.
+        known: see `tokenize_part`.
+        audited: whether some of what the engine makes is compared with the reference.
+
+    Raises:
+        SourceError, EngineMismatchError: see `tokenize_part`.
+    """
+    place = documents.place
+    counts = Counts()
+    for batch in documents.batches():
         if known is not None:
             all_hashes = known.hashes(batch.texts, partial(_hashes_of, spec=spec))
         else:
@@ -211,8 +241,8 @@ def _tokenize_batches(
                 texts = batch.texts.filter(pa.array(new))
         rows = (
             rows_to_audit(hashes[new], texts, num_bytes=_AUDIT_BYTES)
-            if spec.imported is None
-            else []  # nothing is tokenized
+            if audited and spec.imported is None
+            else []
         )
         try:
             encoded = engine.encode(texts)
@@ -220,7 +250,7 @@ def _tokenize_batches(
         except (EngineMismatchError, SourceError) as error:
             url, row = place(int(batch.rows[0]))
             raise type(error)(f"{url}, in the batch from {row} on: {error}") from error
-        check_ids(encoded, tokenizer, where=pins.job.part.source,
+        check_ids(encoded, tokenizer, where=where,
                   place=partial(_place_of, place, batch.rows[new]))  # fmt: skip
 
         # lengths: (documents of the batch that have a token,)
@@ -244,7 +274,7 @@ def _tokenize_batches(
         counts.nulls += batch.nulls
         counts.bad += len(batch.bad)
         left = MOST_BAD_LISTED - len(counts.bad_listed)
-        counts.bad_listed += pins.documents.bad_of(batch)[:left]
+        counts.bad_listed += documents.bad_of(batch)[:left]
         counts.empty += len(lengths) - has_tokens
         for by_text, count in batch.dropped.items():
             counts.dropped[by_text] += count

@@ -112,7 +112,7 @@ def test_a_record_that_counts_otherwise_is_found(
     report = verify(LocalStorage(root), deep=True, deep_sample=5)
     assert {finding.file for finding in report.findings} == {"parts/00001.json"}
     said = " ".join(finding.problem for finding in report.findings)
-    assert "null_documents 1, the source has 0" in said
+    assert "null_documents is 1, made again 0" in said
     assert field in said
 
 
