@@ -14,8 +14,7 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.prefect_api.cancellation import ending_without_a_worker, stopped_by_signals
-from flows.prefect_api.departure import leaving_without_a_server
-from flows.prefect_api.heartbeat import beating
+from flows.prefect_api.connection import leaving_without_a_server
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError, StorageError, UsageError
 from streaming_ext.storage.local_paths import local_path
@@ -66,7 +65,6 @@ def run_body(config: Config, output: str | None, make: Callable[[Config], State]
     try:
         with (
             leaving_without_a_server(),
-            beating(),
             stopped_by_signals(watched()),
             ending_without_a_worker(),
         ):

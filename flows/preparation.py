@@ -1,12 +1,10 @@
 """What a run needs before its first file: the output held, workers that are ready, the plan."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from flows.executors import Executor, open_executor
-from flows.flow_body import Begun
 from tasks.core.config import ShardConfig
 from tasks.core.planning.look import look, take_up
 from tasks.core.planning.plan import remove_scratch
@@ -22,54 +20,11 @@ class Prepared:
 
     Attributes:
         executor: none where nothing is left to do.
-        begun: when it began, where it has.
     """
 
     plan: RunPlan
     storage: Storage
     executor: Executor | None
-    begun: Begun | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    """What was prepared before the flow, and how to end it."""
-
-    prepared: Prepared
-    stack: ExitStack
-
-
-_ahead: ContextVar[_Ahead | None] = ContextVar("prepared_ahead", default=None)
-
-
-@contextmanager
-def prepared_ahead(config: ShardConfig, progress: RunProgress) -> Iterator[None]:
-    """Prepare a run on this host before there is a flow run, while Prefect's API gets ready.
-
-    The flow that runs in the block takes it over, and ends it with its own block.
-    """
-    with ExitStack() as stack:
-        token = None
-        if config.executor == "here":
-            prepared = stack.enter_context(_prepare(config, progress))
-            token = _ahead.set(_Ahead(prepared, stack))
-        try:
-            yield
-        finally:
-            if token is not None:
-                _ahead.reset(token)
-
-
-@contextmanager
-def preparing(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
-    """Prepare a run, or take over what was prepared ahead; all of it ends with the block."""
-    ahead = _ahead.get()
-    if ahead is None:
-        with _prepare(config, progress) as prepared:
-            yield prepared
-        return
-    with ahead.stack.pop_all():
-        yield ahead.prepared
 
 
 def _most_at_once(plan: RunPlan) -> int:
@@ -78,7 +33,8 @@ def _most_at_once(plan: RunPlan) -> int:
 
 
 @contextmanager
-def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
+def preparing(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
+    """Look at what is to be done and have workers ready for it; all of it ends with the block."""
     progress.enter("looking at the sources")
     sources = check_sources(config)
     storage = open_storage(config.output)
@@ -101,10 +57,7 @@ def _prepare(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
             if plan.published:
                 yield Prepared(plan=plan, storage=storage, executor=None)
             else:
-                now = Begun()
-                begun = now if executor.prepare(plan, storage) else None
-                if begun is not None:
-                    progress.begin_ahead()
-                yield Prepared(plan=plan, storage=storage, executor=executor, begun=begun)
+                executor.prepare(plan, storage)
+                yield Prepared(plan=plan, storage=storage, executor=executor)
         storage.close()  # the executor has told other hosts through it that the run is over
         remove_scratch(plan)

@@ -60,8 +60,7 @@ def make_dataset(config: ShardConfig) -> State:
         plan, storage = prepared.plan, prepared.storage
         if prepared.executor is None:
             return Completed(message=f"{storage} is whole already; nothing to do.")
-        begun = prepared.begun or Begun()
-        report = shard(plan, storage, prepared.executor, progress, begun)
+        report = shard(plan, storage, prepared.executor, progress, Begun())
     progress.report = report
     return outcome_of(report)
 
@@ -88,7 +87,6 @@ def shard(
     gather_seconds = 0.0
     if plan.stage == "scatter" and not failed:
         between = time.monotonic()
-        progress.begin_task_run()
         plan = arrange(Planned(plan, storage, progress.enter))
         executor.prepare(plan, storage)
         gathered, failed = _through(plan, storage, executor, progress)
@@ -96,7 +94,6 @@ def shard(
     manifest: Manifest | None = None
     if not failed:
         progress.enter(STAGES[plan.stage].behind)
-        progress.begin_task_run()
         manifest = publish(Planned(plan, storage, progress.enter))
     report = begun.report(
         workers=plan.config.workers,

@@ -8,7 +8,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.executors.look_ahead import MAX_THREADS
 from flows.executors.parts import finished_parts
-from flows.prefect_api.departure import leaving_without_a_server
+from flows.prefect_api.connection import leaving_without_a_server
 from flows.terminal.visible import visible
 from streaming_ext.errors import StoppedError
 from streaming_ext.storage.secrets import holds_secret, require_no_secret

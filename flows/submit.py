@@ -3,7 +3,6 @@
 `prefect deployment run --watch` only lets go of the run on Ctrl+C; the run goes on.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,14 +21,7 @@ from prefect.states import Cancelled, Cancelling
 
 from flows.console.explain import explain_values
 from flows.dashboard.followed import FollowedRun
-from flows.prefect_api.connection import ask_without_proxy, require_answer
-from flows.prefect_api.server_url import (
-    may_pass,
-    proxies_explained,
-    refused,
-    require_url,
-    shown_url,
-)
+from flows.prefect_api.connection import may_pass, refusal, require_answer, shown_url
 from streaming_ext.errors import ShardmillError, UsageError
 from streaming_ext.storage.secrets import require_no_secret
 from tasks.core.config import ShardConfig
@@ -74,13 +66,9 @@ def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -
         parameters = {"config": changed(found.parameters.get("config", {}), settings)}
         run = client.create_flow_run_from_deployment(found.id, parameters=parameters)
     except ObjectNotFound as error:
-        require_answer(url)
         raise UsageError(
             f"{name}: the server at {shown_url(url)} has no such deployment."
         ) from error
-    except (json.JSONDecodeError, pydantic.ValidationError):
-        require_answer(url)  # a page in place of an answer
-        raise
     except httpx.HTTPError as error:
         raise _no_answer(error, url) from error
     return Submitted(run=run.id, deployment=name, pool=found.work_pool_name or "?")
@@ -95,7 +83,6 @@ def server_url() -> str:
     url = get_current_settings().api.url
     if not url:
         raise UsageError("No Prefect server is configured. Set PREFECT_API_URL.")
-    require_url(url)
     return url
 
 
@@ -103,11 +90,11 @@ def open_client() -> SyncPrefectClient:
     """A client of the configured server.
 
     Raises:
-        UsageError: none is configured, or a proxy cannot be used.
+        UsageError: none is configured, or what answers is none of Prefect's.
+        ShardmillError: it does not answer.
     """
-    ask_without_proxy(server_url())
-    with proxies_explained():
-        return get_client(sync_client=True)
+    require_answer(server_url())
+    return get_client(sync_client=True)
 
 
 def changed(config: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -219,9 +206,7 @@ def _asking(run: UUID) -> Iterator[None]:
 
 
 def _no_answer(error: httpx.HTTPError, url: str) -> ShardmillError:
-    if isinstance(error, httpx.HTTPStatusError):
-        return ShardmillError(refused(error.response, url))
-    return ShardmillError(f"The Prefect server at {shown_url(url)} does not answer: {error}.")
+    return ShardmillError(f"The Prefect server at {shown_url(url)} {refusal(error)}")
 
 
 def ended_for_wrong_usage(state: State) -> bool:

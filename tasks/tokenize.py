@@ -50,9 +50,7 @@ def tokenize(run: Run, part: Part, fetched: int = 0) -> TokenizedPart:
         ShardmillError: whatever the worker met.
     """
     listen = run.follow(part)
-    tokenized = run.ahead.take(part.number, listen) if run.ahead else None
-    if tokenized is None:
-        job = tokenize_job(run.plan, run.storage, part, run.paths_of(part))
-        tokenized = run.pool.run(job, on_progress=listen)
+    job = tokenize_job(run.plan, run.storage, part, run.paths_of(part))
+    tokenized = run.pool.run(job, on_progress=listen)
     listen(tokenized.progress)
     return tokenized

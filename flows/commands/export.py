@@ -60,14 +60,14 @@ def _run(
     from tasks.core.exports.plan import compare_with_output
 
     storage = open_storage(config.output)
-    compare_with_output(config, storage)  # what is refused is told before Prefect is loaded
+    plan = compare_with_output(config, storage)  # what is refused is told before Prefect is loaded
 
     def load() -> "Callable[[], State]":
         from flows.export_dataset import export_dataset
 
         return lambda: export_dataset(config, return_state=True)
 
-    report, whole = run_making(load, listen)
+    report, whole = run_making(load, listen, whole=plan.published)
     if not whole:
         return report, None
     from flows.terminal.show_export import show_exported

@@ -1,7 +1,6 @@
 """`shardmill shard`: the main job, with its progress in the terminal."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -136,25 +135,23 @@ def _run(
     listen: Callable[[], None],
     load_flow: "Callable[[ShardConfig], Callable[[], State]]",
 ) -> _Ended:
-    from flows.running import Loaded, run_flow
+    from flows.running import run_flow
     from tasks.core.planning.sources import look_into_sources, shortened
     from tasks.core.reporting.progress import watch
-    from tasks.running.worker_pools import worker_ahead
 
     _, wrong = look_into_sources(config)  # a slip of the pen is told before Prefect is loaded
     if wrong:
         err.print(f"{counted(len(wrong), 'file')} may hold no such text:")
         for words in shortened(wrong):
             err.print(f"  {visible(words)}", markup=False, soft_wrap=True)
-    ahead = config.executor == "here" and not config.light
-    with watch() as progress, worker_ahead() if ahead else nullcontext():
 
-        def load() -> Loaded:
-            from flows.preparation import prepared_ahead
+    def is_whole() -> bool:
+        from flows.terminal.dry_run import look
 
-            return Loaded(load_flow(config), prepared_ahead(config, progress))
+        return look(config).plan.published
 
-        state = run_flow(load, progress, listen)
+    with watch() as progress:
+        state = run_flow(lambda: load_flow(config), progress, listen, is_whole)
     storage = open_storage(config.output)
     report, manifest = progress.report, None
     cancelled = state is not None and (state.is_cancelled() or state.is_cancelling())

@@ -3,7 +3,7 @@
 from flows.console.consoles import err, out
 from flows.console.exit_codes import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
 from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
-from flows.console.quiet import quiet_prefect
+from flows.running import load_prefect
 from flows.terminal.visible import visible
 
 
@@ -17,9 +17,6 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
     settings
         Options that are to differ from the deployment's, as NAME=VALUE: output=s3://bucket/text.
     """
-    quiet_prefect()
-    from flows.prefect_api.loading import load_prefect
-
     load_prefect()
     from flows.dashboard.followed import FollowedRun
     from flows.submit import (

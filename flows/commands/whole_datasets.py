@@ -61,7 +61,7 @@ def copy(
 
             return lambda: copy_dataset(config, return_state=True)
 
-        report, whole = run_making(load, listen)
+        report, whole = run_making(load, listen, whole=plan.published)
         return _told(plan, config.output, report, whole=whole, printing=printing)
 
 
@@ -91,7 +91,7 @@ def merge(
 
             return lambda: merge_datasets(config, return_state=True)
 
-        report, whole = run_making(load, listen)
+        report, whole = run_making(load, listen, whole=plan.published)
         return _told(plan, config.output, report, whole=whole, printing=printing)
 
 
@@ -114,14 +114,14 @@ def subset(
         from tasks.core.subsets.plan import plan_subset
 
         storage = open_storage(config.output)
-        plan_subset(config, storage)
+        plan = plan_subset(config, storage)
 
         def load() -> "Callable[[], State]":
             from flows.making.subset_dataset import subset_dataset
 
             return lambda: subset_dataset(config, return_state=True)
 
-        report, whole = run_making(load, listen)
+        report, whole = run_making(load, listen, whole=plan.published)
         manifest = read_manifest(storage) if whole else None
         facts = {
             "output": str(storage),

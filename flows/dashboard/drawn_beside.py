@@ -3,20 +3,19 @@
 Drawing takes more than a second, and most of that is loading matplotlib.
 """
 
-import os
-import signal
+import json
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 
 from flows.dashboard.drawing import load_drawing
-from flows.forked import fork
 from streaming_ext.errors import ShardmillError
+from streaming_ext.own_module import start_module
 from tasks.core.reporting.figures import Figures
 
-_NICENESS = 5  # a picture may wait for tokens
 _MOST_SECONDS = 60.0  # for drawing; the dataset is done, and nobody waits for its report for ever
 
 
@@ -24,26 +23,25 @@ class DrawingError(ShardmillError):
     """The process that draws did not draw."""
 
 
-_beside: ContextVar[Connection | None] = ContextVar("drawn_beside", default=None)
+_beside: ContextVar["subprocess.Popen[bytes] | None"] = ContextVar("drawn_beside", default=None)
 
 
 @contextmanager
 def drawing_beside() -> Iterator[None]:
-    """Have the pictures of the block drawn by a fork, which ends with it.
-
-    To be entered before there are threads.
-    """
-    here, there = Pipe()
-    pid = fork(lambda: _draw(there), keep={there.fileno()})
-    there.close()
-    token = _beside.set(here)
-    try:
-        yield
-    finally:
-        _beside.reset(token)
-        here.close()
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+    """Have the pictures of the block, once, drawn by a process that ends with it."""
+    with start_module(
+        "flows.dashboard.drawn_beside",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # Ctrl+C is not for it
+    ) as process:
+        token = _beside.set(process)
+        try:
+            yield
+        finally:
+            _beside.reset(token)
+            process.kill()
 
 
 def drawn(figures: Figures) -> dict[str, str]:
@@ -58,28 +56,26 @@ def drawn(figures: Figures) -> dict[str, str]:
 
         return draw_charts(figures)
     try:
-        beside.send(figures)
-        if not beside.poll(_MOST_SECONDS):
-            raise DrawingError(f"its pictures are not drawn within {_MOST_SECONDS:.0f} s")
-        charts: dict[str, str] | str = beside.recv()
-    except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-        raise DrawingError("the process that draws its pictures ended") from error
-    if isinstance(charts, str):
-        raise DrawingError(f"its pictures cannot be drawn: {charts}")
-    return charts
+        charts, said = beside.communicate(pickle.dumps(figures), timeout=_MOST_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise DrawingError(f"its pictures are not drawn within {_MOST_SECONDS:.0f} s") from error
+    if beside.returncode:
+        words = said.decode(errors="replace").splitlines() or ["the process that draws was killed"]
+        raise DrawingError(f"its pictures cannot be drawn: {words[-1]}")
+    return dict(json.loads(charts))
 
 
-def _draw(pipe: Connection) -> None:
-    os.nice(_NICENESS)
+def main() -> None:
+    """Draw the figures that come through standard input."""
     load_drawing()
     from flows.dashboard.charts import draw_charts
 
     try:
-        while True:
-            figures = pipe.recv()
-            try:
-                pipe.send(draw_charts(figures))
-            except Exception as error:  # noqa: BLE001  it is told by who waits for it
-                pipe.send(f"{type(error).__name__}: {error}")
-    except (EOFError, ConnectionResetError, BrokenPipeError):
+        figures = pickle.load(sys.stdin.buffer)  # noqa: S301  (of the command itself)
+    except EOFError:
         return  # the command is over
+    json.dump(draw_charts(figures), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,12 +15,8 @@ from tasks.core.storage import Storage
 class Executor(Protocol):
     """Hosts that are ready for work."""
 
-    def prepare(self, plan: RunPlan, storage: Storage) -> bool:
-        """Have the hosts ready for the plan's first part, as far as that can be done before.
-
-        Returns:
-            Whether parts are worked on from here on.
-        """
+    def prepare(self, plan: RunPlan, storage: Storage) -> None:
+        """Have the hosts ready for a stage of the plan."""
         ...
 
     def finished(

@@ -39,21 +39,19 @@ class OnDask:
         self._refusals: dict[str | None, str] = {}  # by worker
         self._logger = get_run_logger()
 
-    def prepare(self, plan: RunPlan, storage: Storage) -> bool:
+    def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Put what the hosts need on the storage, and begin to give signs of life."""
         self._stack.close()  # of the stage before: nothing of it is left on any host
         self._futures.clear()
         self._parent = Parent(plan, storage, partitions=1)
         self._stack.enter_context(self._parent.living(storage))
         self._stack.callback(self._end)
-        return False
 
     def finished(
         self, plan: RunPlan, storage: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on the cluster; see `Executor`."""
         sizes = {part: plan.parts[part].size for part in plan.todo}
-        progress.task_runs = None
         progress.begin(parts=len(sizes), source_bytes=sum(sizes.values()))
         progress.enter("sharding on a Dask cluster")
         first = [self._submit(part, storage) for part in plan.todo]

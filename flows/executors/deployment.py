@@ -9,7 +9,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 
-from flows.prefect_api.server_url import may_pass
+from flows.prefect_api.connection import may_pass
 from streaming_ext.errors import UsageError
 
 PARAMETERS = {"output", "run", "partition", "attempt"}  # of the flow `shard-partition`

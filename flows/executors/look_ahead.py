@@ -50,7 +50,6 @@ def done_in_any_order(
 
     def submit(part: Part, index: int, *before: PrefectFuture[Any]) -> None:
         step = stage.steps[index]
-        run.progress.begin_task_run()
         run.progress.step(part.number, part.source, step.name, platform.node())
         # Prefect would look for futures in each of a part's pieces, perhaps thousands.
         future = step.submit(run, opaque(part), *before)

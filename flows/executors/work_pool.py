@@ -52,7 +52,7 @@ class OnWorkPool:
         self._refusals: list[str] = []
         self._since = time.monotonic()
 
-    def prepare(self, plan: RunPlan, storage: Storage) -> bool:
+    def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Put what the hosts need on the storage, and begin to give signs of life."""
         self._stack.close()  # of the stage before: nothing of it is left on any host
         self._storage = storage
@@ -63,14 +63,12 @@ class OnWorkPool:
         self._stack.enter_context(self._parent.living(storage))
         self._client = self._stack.enter_context(get_client(sync_client=True))
         self._stack.callback(self._end_all)
-        return False
 
     def finished(
         self, plan: RunPlan, storage: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on the hosts of the work pool; see `Executor`."""
         sizes = {part: plan.parts[part].size for part in plan.todo}
-        progress.task_runs = None
         progress.begin(parts=len(sizes), source_bytes=sum(sizes.values()))
         for partition in self._partitions:
             self._send(partition)

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 
 def run_making(
-    load: "Callable[[], Callable[[], State]]", listen: Callable[[], None]
+    load: "Callable[[], Callable[[], State]]", listen: Callable[[], None], *, whole: bool
 ) -> "tuple[RunReport | None, bool]":
     """Run a flow; what was done, where anything was, and whether the output is whole now.
 
     Args:
         load: imports the flow, and returns what runs it.
         listen: called once Prefect is loaded.
+        whole: whether nothing is left to do.
 
     Raises:
         Stopped: a signal ended it.
@@ -29,10 +30,10 @@ def run_making(
     from tasks.core.reporting.progress import watch
 
     with watch() as progress:
-        from flows.running import Loaded, run_flow
+        from flows.running import run_flow
         from flows.terminal.show_export import show_report
 
-        state = run_flow(lambda: Loaded(load()), progress, listen)
+        state = run_flow(load, progress, listen, lambda: whole)
     cancelled = state is not None and (state.is_cancelled() or state.is_cancelling())
     if cancelled and progress.stopped_by is not None:
         raise Stopped(progress.stopped_by)

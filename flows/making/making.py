@@ -141,7 +141,6 @@ class Making(Generic[Config, Plan]):
                 done.append(result)
         if not failed:
             progress.enter(STAGES[plan.stage].behind)
-            progress.begin_task_run()
             publish_made(run, self.publish)
         report = begun.report(
             workers=plan.config.workers,

@@ -13,7 +13,6 @@ from tasks.core.storage import Storage
 from tasks.core.workers.contract import Workers
 from tasks.core.workers.jobs import FetchedPart
 from tasks.core.workers.messages import JobProgress
-from tasks.running.ahead import Ahead
 from tasks.running.room import Room
 
 # Tokenizing takes most of a part's time, putting it in place the rest: for the progress bar.
@@ -73,8 +72,6 @@ class Run(Planned):
         pool: Workers,
         progress: RunProgress,
         movers: Workers | None = None,
-        *,
-        ahead: Ahead | None = None,
     ) -> None:
         """Put together the means of a run.
 
@@ -85,12 +82,10 @@ class Run(Planned):
             progress: what people watch.
             movers: workers that only fetch and upload, so that none of the others waits for the
                 network; the others unless given.
-            ahead: parts that were begun before.
         """
         super().__init__(plan, storage, progress.enter)
         self.pool = pool
         self.movers = movers or pool
-        self.ahead = ahead
         self.progress = progress
         self._fetched: dict[int, FetchedPart] = {}
         self.room = Room(LOOK_AHEAD_BYTES, lambda: pool.stopped)

@@ -12,19 +12,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from streaming_ext.own_module import own_module
+from streaming_ext.own_module import start_module
 from tasks.core.storage import Storage, open_storage
 
 
 @contextmanager
 def told_if_killed(storage: Storage, path: str) -> Iterator[None]:
     """Have the sign of life at `path` say that it was stopped, should this process be killed."""
-    with subprocess.Popen(
-        own_module("tasks.core.cluster.last_sign", str(storage), path),
+    with start_module(
+        *("tasks.core.cluster.last_sign", str(storage), path),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        process_group=0,  # Ctrl+C is not for it
+        start_new_session=True,  # Ctrl+C is not for it
     ) as process:
         try:
             yield

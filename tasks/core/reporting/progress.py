@@ -78,7 +78,6 @@ class RunProgress:
         self._phase = "starting"
         self._stopped = False
         self._began: float | None = None
-        self._began_ahead: float | None = None
         self._ended: float | None = None
         self._parts_total = self._parts_done = self._parts_failed = 0
         self._source_bytes_total = 0
@@ -90,39 +89,32 @@ class RunProgress:
         self.report: RunReport | None = None  # what came of it, once it has ended
         self.run: str | None = None  # id of the flow run, once there is one
         self.stopped_by: int | None = None  # the signal that ended it before its time
-        self.task_runs: int | None = 0  # begun so far; None where other hosts begin them
 
     def enter(self, phase: str) -> None:
         """Say in a few words what the run is doing now."""
         with self._lock:
             self._phase = phase
 
-    def begin_task_run(self) -> None:
-        """One more task run that there will be a record of."""
-        with self._lock:
-            if self.task_runs is not None:
-                self.task_runs += 1
-
-    def begin_ahead(self) -> None:
-        """Parts are worked on before `begin` tells how many there are; the clock starts."""
-        with self._lock:
-            self._began_ahead = time.monotonic()
-
     def begin(self, *, parts: int, source_bytes: int) -> None:
-        """The first part of a stage is about to be worked on; the clock starts, if it has not."""
+        """The first part of a stage is about to be worked on; the clock starts."""
         with self._lock:
             self._parts_total, self._source_bytes_total = parts, source_bytes
             self._parts_done = self._parts_failed = 0  # of the stage before, if there was one
             self._finished = (0.0, 0, 0)
             self._results.clear()
-            self._began = self._began_ahead or time.monotonic()
-            self._began_ahead = None  # of the stage after, there is none
+            self._began = time.monotonic()
 
     def end(self, done: str = "sharded") -> None:
         """All parts are done; the clock stands still."""
         with self._lock:
             self._phase = f"{done}; Prefect records the run"
             self._ended = time.monotonic()
+
+    @property
+    def ended(self) -> bool:
+        """Whether all parts are done, or the run was stopped."""
+        with self._lock:
+            return self._ended is not None
 
     def stop(self, phase: str) -> None:
         """The run ends before its time: nothing is in hand any more, and nothing is left to do."""

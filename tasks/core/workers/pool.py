@@ -14,7 +14,7 @@ from typing import IO, Any, Literal
 
 from streaming_ext import errors
 from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
-from streaming_ext.own_module import own_module
+from streaming_ext.own_module import start_module
 from tasks.core.workers.jobs import PrepareJob
 from tasks.core.workers.messages import HELD, Failure, Job, JobProgress, R
 
@@ -43,8 +43,8 @@ class Worker:
     def __init__(self, *, light: bool = False) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in kill)
         self._jobs, jobs = socket.socketpair()
-        self._process = subprocess.Popen(
-            own_module("tasks.core.workers.worker", *(["light"] if light else [])),
+        self._process = start_module(
+            *("tasks.core.workers.worker", *(["light"] if light else [])),
             stdin=jobs.fileno(),
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -123,17 +123,9 @@ class WorkerPool:
         size: number of processes, started at once: they take a second to get ready.
         light: for jobs that only move bytes; started as they are needed, without the tokenizers.
         inherited: file descriptors that the processes keep open until they end.
-        first: one of the processes, where it was started before.
     """
 
-    def __init__(
-        self,
-        size: int,
-        *,
-        inherited: Sequence[int] = (),
-        light: bool = False,
-        first: Worker | None = None,
-    ) -> None:
+    def __init__(self, size: int, *, inherited: Sequence[int] = (), light: bool = False) -> None:
         self._light = light
         self._inherited = tuple(inherited)
         self._size = size
@@ -143,8 +135,8 @@ class WorkerPool:
         self._alive: set[Worker] = set()
         self._stopped = False
         try:
-            for number in range(size):
-                self._slots.put(None if light else self._start(first if number == 0 else None))
+            for _ in range(size):
+                self._slots.put(None if light else self._start())
         except BaseException:
             self.stop()
             raise
@@ -232,11 +224,11 @@ class WorkerPool:
             raise as_error(result)
         return result
 
-    def _start(self, started: Worker | None = None) -> Worker:
+    def _start(self) -> Worker:
         with self._lock:
             if self._stopped:
                 raise StoppedError("the run was stopped")
-            worker = started or Worker(light=self._light)
+            worker = Worker(light=self._light)
             self._alive.add(worker)
         worker.hold(self._inherited)
         return worker

@@ -21,7 +21,7 @@ from streaming_ext.errors import (
 from tasks.core.storage import LocalStorage, disk_lock
 from tasks.core.workers.jobs import TokenizeJob
 from tasks.core.workers.messages import HELD
-from tasks.core.workers.pool import Worker, WorkerPool
+from tasks.core.workers.pool import WorkerPool
 from tests.command_line import PATIENCE_SECONDS, is_alive, wait_for
 from tests.tasks.core.doubles import (
     write_source,
@@ -175,21 +175,3 @@ def test_a_worker_that_nobody_sends_jobs_to_ends_at_once() -> None:
     )
     assert ended.returncode == 1
     assert b"not a socket" in ended.stderr or b"non-socket" in ended.stderr
-
-
-def test_a_worker_started_before_its_pool(
-    job: Callable[..., TokenizeJob], tmp_path: Path, threads: ThreadPoolExecutor
-) -> None:
-    """It holds what the pool opened later, and ends with the pool."""
-    worker = Worker()
-    storage = LocalStorage(tmp_path / "out")
-    storage.create()
-    with storage.exclusive() as lock:
-        pool = WorkerPool(2, inherited=[lock], first=worker)
-        source = write_source(tmp_path / "x.parquet", ["ab"])
-        assert worker.pid in pool.pids
-        assert len(pool.pids) == 2
-        for ended in [threads.submit(pool.run, job(source, name)) for name in "ab"]:
-            assert ended.result(PATIENCE_SECONDS).tokens == 3
-    pool.stop()
-    assert not psutil.pid_exists(worker.pid)
