@@ -1,0 +1,116 @@
+"""Prefect's API for a run without a server: Prefect's own server, in a process beside the command.
+
+Prefect's temporary server shares the command's process group, so Ctrl+C ends it before the run has
+reported how it ended, and it goes on when the command is killed. This one ends with its standard
+input, which the system closes when the command dies.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+
+from streaming_ext.errors import StorageError
+from streaming_ext.own_module import start_module
+
+END_SECONDS = 10  # to write down what it holds
+# It lives as long as one run: nobody looks at it, automates it or asks for its blocks meanwhile.
+_SETTINGS = {
+    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+    "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+}
+
+
+class OwnServer:
+    """The process, which takes some seconds to answer; it ends with the block."""
+
+    def __init__(self) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed in __exit__)
+        self._process = start_module(
+            "flows.prefect_api.own_server",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            start_new_session=True,  # Ctrl+C is not for it
+        )
+
+    def __enter__(self) -> "OwnServer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process, self._said:
+            assert self._process.stdin is not None  # noqa: S101  (it is a pipe)
+            self._process.stdin.close()
+            try:
+                self._process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+
+    def url(self) -> str:
+        """Of the API, which answers from here on.
+
+        Raises:
+            StorageError: the process ended, as where its database cannot be written.
+        """
+        from prefect.settings import get_current_settings
+
+        assert self._process.stdout is not None  # noqa: S101  (it is a pipe)
+        if url := self._process.stdout.readline().decode().strip():
+            return url
+        self._process.wait()
+        self._said.seek(0)
+        said = self._said.read().decode(errors="replace")
+        words = (
+            re.findall(r"^[\w.]+Error: .+", said, re.MULTILINE) or said.splitlines() or ["killed"]
+        )
+        raise StorageError(
+            f"Prefect's own server did not start: {words[-1]}. It keeps its database in "
+            f"{get_current_settings().home}: mend that, or set PREFECT_HOME to another folder."
+        )
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1):
+        pass
+    signal.alarm(END_SECONDS)  # which ends the process if its server does not
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def _serve() -> None:
+    """Print the URL of the API once it answers; return when the server has ended."""
+    import uvicorn
+    from prefect.server.api.server import create_app
+    from prefect.settings import get_current_settings
+
+    if get_current_settings().api.url:
+        return  # there is a server; the command finds that too
+    get_current_settings().home.mkdir(parents=True, exist_ok=True)  # Prefect makes none above it
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        create_app(ephemeral=True), log_level="error", lifespan="on", timeout_graceful_shutdown=2
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.02)
+    if server.started:
+        print(f"http://127.0.0.1:{listener.getsockname()[1]}/api", flush=True)
+    await serving
+
+
+def main() -> None:
+    """Serve until the command closes its end of the standard input, or dies."""
+    os.environ.update(_SETTINGS)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    asyncio.run(_serve())
+
+
+if __name__ == "__main__":
+    main()
