@@ -72,6 +72,7 @@ SERVED = (
     "tests/deployments/",
     "tests/test_readme.py",
     "tests/test_examples.py",
+    "tests/test_public_interfaces.py",
     "tests/test_coming_from.py",
     "tests/test_documents.py",
     "tests/tasks/core/estimate/test_estimate.py",

@@ -98,7 +98,7 @@ def api_in_use(own: OwnServer | None, progress: RunProgress) -> Iterator[None]:
 @contextmanager
 def _configured_in_use(url: str, progress: RunProgress) -> Iterator[None]:
     """Send the configured server all records in the end; the progress says where it is gone."""
-    over = threading.Event()
+    over, server = threading.Event(), httpx.URL(url).netloc
 
     def watch() -> None:
         while not over.wait(LOOK_SECONDS):
@@ -110,9 +110,9 @@ def _configured_in_use(url: str, progress: RunProgress) -> Iterator[None]:
         yield
     except (httpx.HTTPError, RuntimeError) as error:
         cause = error if isinstance(error, httpx.HTTPError) else error.__cause__
-        if not isinstance(cause, httpx.TransportError | httpx.HTTPStatusError):
-            raise
-        raise UnreachableError(url, cause) from error
+        if isinstance(cause, httpx.HTTPError) and cause.request.url.netloc == server:
+            raise UnreachableError(url, cause) from error
+        raise
     finally:
         drain(DRAIN_SECONDS if answers(url) else 0.0)
         over.set()
@@ -198,9 +198,9 @@ def _ask(url: str, *, seconds: float) -> httpx.Response:
         httpx.TransportError: nothing, in this time.
         UsageError: the URL is none, or a proxy that the environment names cannot be used.
     """
-    ask_without_proxy(url)
     headers = get_current_settings().client.custom_headers
     try:
+        ask_without_proxy(url)
         return httpx.get(f"{url}/health", timeout=seconds, headers=headers, follow_redirects=True)
     except (httpx.UnsupportedProtocol, httpx.InvalidURL, ImportError, ValueError) as error:
         raise UsageError(

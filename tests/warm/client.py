@@ -60,7 +60,6 @@ class _Server:
                        if not name.startswith("PREFECT_")},
                     "OPENBLAS_NUM_THREADS": "1",  # of its threads, a fork has none
                     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-                    "PY_KEY_VALUE_DISABLE_BEARTYPE": "true",  # as the embedded API has it
                 },
             )  # fmt: skip
         return ours

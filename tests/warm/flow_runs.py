@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from tests.warm.nursery import Nursery
-from tests.warm.worker import fork_workers
+from tests.warm.worker import fork_children
 
 PREPARATION, ENGINE = "prefect.runner._workspace_supervisor", "prefect.engine"
 
@@ -69,7 +69,7 @@ def _be_run(request: dict[str, Any], *, workers: bool) -> NoReturn:
     if words[2] == PREPARATION:
         words, folder, environment = _prepared(words, folder, environment)
     if workers:
-        fork_workers()
+        fork_children()
     _become(words, folder, environment)
 
 

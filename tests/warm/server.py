@@ -30,7 +30,7 @@ from botocore.session import Session
 from flows.console.quiet import quiet_prefect
 from streaming_ext.storage.dialects.s3_data import with_shared_data
 from tests.warm.flow_runs import fork_flow_runs
-from tests.warm.worker import fork_workers
+from tests.warm.worker import fork_children
 
 COMMANDS = "flows.cli"
 KEPT = ("streaming_ext", "tasks.core")
@@ -178,7 +178,7 @@ def _run(module: str, arguments: list[str], *, new_session: bool, **_: object) -
     if [module, *arguments[:2]] == ["prefect", "worker", "start"]:
         fork_flow_runs(workers=not new_session)
     elif module == COMMANDS and not new_session:
-        fork_workers()
+        fork_children()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -1,4 +1,4 @@
-"""A command's worker processes as forks, which have loaded what a worker loads.
+"""Child processes of a command as forks, which have loaded what these load.
 
 They read jobs, answer, and end as those that were started anew do, and are children of the command.
 """
@@ -10,31 +10,37 @@ import sys
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from tasks.core.workers import pool
+from streaming_ext import own_module
 from tests.warm.nursery import Nursery
 
 
-def fork_workers() -> None:
-    """Have workers that this process starts be forks; it has no thread yet."""
-    _ForkedWorker.nursery = Nursery(_be_worker)
-    vars(pool)["subprocess"] = SimpleNamespace(Popen=_ForkedWorker, PIPE=subprocess.PIPE)
+def fork_children() -> None:
+    """Have own modules that this process starts be forks; it has no thread yet."""
+    _ForkedModule.nursery = Nursery(_be_module)
+    vars(own_module)["subprocess"] = SimpleNamespace(Popen=_ForkedModule)
 
 
-class _ForkedWorker(subprocess.Popen[bytes]):
+class _ForkedModule(subprocess.Popen[bytes]):
     """A module of ours, forked from this process's nursery."""
 
     nursery: Nursery
 
     def _execute_child(self, *arguments: Any) -> None:
         """What `Popen` calls with the ends of its pipes among others; see CPython's source."""
-        request = {"words": arguments[0], "environment": dict(arguments[6])}
+        request = {
+            "words": arguments[0],
+            "environment": dict(arguments[6] or os.environ),
+            "new_session": arguments[21],
+        }
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = arguments[10:16]
         self.pid = self.nursery.fork(request, (p2cread, c2pwrite, errwrite))
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
         self._child_created = True
 
 
-def _be_worker(request: dict[str, Any]) -> NoReturn:
+def _be_module(request: dict[str, Any]) -> NoReturn:
+    if request["new_session"]:
+        os.setsid()
     os.environ.clear()
     os.environ.update(request["environment"])
     _, _, _, module, *rest = request["words"]

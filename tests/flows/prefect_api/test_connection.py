@@ -1,6 +1,7 @@
 """The API that a run talks to: its own behind a proxy, a server that is not there or goes away."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,12 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from prefect.client.orchestration import get_client
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.prefect_api import connection
-from flows.prefect_api.connection import PrefectApi, UnreachableError, ask_without_proxy
-from tasks.core.reporting.progress import RunProgress
+from flows.prefect_api.connection import ask_without_proxy, require_answer
 from tests.command_line import (
     PATIENCE_SECONDS,
     CommandLine,
@@ -26,20 +23,6 @@ from tests.command_line import (
 )
 from tests.flows.stops.test_stopping import flow_run
 from tests.servers.prefect.server import PrefectServer, free_port
-
-
-def test_a_proxy_is_not_asked_for_the_embedded_api(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "")  # put back in the end, whatever it is then
-    with socket.create_server(("127.0.0.1", 0)) as proxy:
-        for name in ("HTTP_PROXY", "http_proxy"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        with PrefectApi() as api, api.connected(RunProgress()), get_client(sync_client=True) as ask:
-            assert ask.hello().json() == "👋"
-        proxy.setblocking(False)
-        with pytest.raises(BlockingIOError):  # nobody came
-            proxy.accept()
 
 
 @pytest.mark.parametrize(
@@ -60,43 +43,41 @@ def test_only_loopback_is_asked_without_a_proxy(
     assert (os.environ["NO_PROXY"], os.environ["no_proxy"]) == (after, after)
 
 
-def test_a_server_that_is_not_there_is_one_line_with_a_way_out(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_server_that_is_not_there_is_told_before_anything_is_made(
+    embedded: CommandLine, dataset: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.5)
-    url = f"http://127.0.0.1:{free_port()}/api"
-    with (
-        temporary_settings({PREFECT_API_URL: url}),
-        PrefectApi() as api,
-        pytest.raises(UnreachableError) as raised,
-        api.connected(RunProgress()),
-    ):
-        raise AssertionError("nobody answered")
-    assert url in str(raised.value)
-    assert "prefect config unset PREFECT_API_URL" in str(raised.value)
-    assert "\n" not in str(raised.value)
+    nowhere = embedded.where(PREFECT_API_URL=f"http://127.0.0.1:{free_port()}/api")
+    output = tmp_path / "deep/out"
+    ended = nowhere.shard(output)
+    assert ended.returncode == 1
+    assert nowhere.env["PREFECT_API_URL"] in ended.stderr
+    assert "prefect config unset PREFECT_API_URL" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+    ended = nowhere.shard(dataset)
+    assert ended.returncode == 0, ended.stderr
+    assert "nothing is left to do" in ended.stderr
+    ended = nowhere.run("copy", dataset, shutil.copytree(dataset, tmp_path / "copy"))
+    assert ended.returncode == 0, ended.stderr
+    assert "nothing is left to do" in ended.stderr
 
 
-def test_a_server_under_load_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.0)
+def test_a_server_under_load_is_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:  # takes requests, answers late
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
 
         def answer_all_but_the_first() -> None:
             busy, _ = listening.accept()
-            for _ in range(2):  # before the run, and after it
-                answering, _ = listening.accept()
-                with answering:
-                    answering.recv(65_536)
-                    answering.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue")
-            busy.close()
+            answering, _ = listening.accept()
+            with answering, busy:
+                answering.recv(65_536)
+                answering.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue")
 
         thread = threading.Thread(target=answer_all_but_the_first)
         thread.start()
-        with temporary_settings({PREFECT_API_URL: url}), PrefectApi() as api:
-            began = time.monotonic()
-            with api.connected(RunProgress()):
-                assert time.monotonic() - began > 4
+        began = time.monotonic()
+        require_answer(url)
+        assert time.monotonic() - began > 4
         thread.join()
 
 
@@ -111,6 +92,7 @@ def test_a_server_that_goes_away_for_good(
         command = embedded.where(
             PREFECT_API_URL=server.url,
             PREFECT_CLIENT_MAX_RETRIES="1",  # 2 s a question to it in place of 14
+            SHARDMILL_LINE_SECONDS="0.5",
         )
         run = command.start(*command.shard_arguments(output))
         wait_for(lambda: workers_of(run.pid) or run.poll() is not None)
@@ -126,7 +108,8 @@ def test_a_server_that_goes_away_for_good(
     stdout, stderr = output_of(run, seconds=280)
     assert run.returncode == 0, stderr
     assert "Traceback" not in stderr
-    assert "went away" in stderr
+    assert f"done; the Prefect server at {server.url} does not answer" in stderr
+    assert "the work is done, but Prefect does not show how the run ended" in stderr
     assert "tokens" in stdout
     assert time.monotonic() - began < 240
     assert_same_dataset(dataset, output)

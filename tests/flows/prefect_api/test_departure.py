@@ -11,10 +11,10 @@ from tests.servers.scripted import Answer, scripted
 PROGRAM = """
 import sys, threading, time
 import prefect
-from flows.prefect_api import departure
-departure.GONE_SECONDS = 1.0
-departure._LOOK_SECONDS = 0.1
-departure.leave_if_gone(sys.argv[1])
+from flows.prefect_api import connection
+connection.GONE_SECONDS = 1.0
+connection.LOOK_SECONDS = 0.1
+connection.leave_if_gone(sys.argv[1])
 print("waits", flush=True)
 threading.Thread(target=time.sleep, args=(3600,)).start()
 """

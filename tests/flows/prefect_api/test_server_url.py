@@ -4,14 +4,17 @@ import httpx
 import prefect
 import pytest
 from prefect import flow
-from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from flows.prefect_api import connection
-from flows.prefect_api.connection import PrefectApi, UnreachableError, require_answer
-from flows.prefect_api.server_url import ask, require_url
-from flows.submit import open_client, start
-from streaming_ext.errors import ShardmillError, UsageError
+from flows.prefect_api.connection import (
+    UnreachableError,
+    api_in_use,
+    require_answer,
+    require_server,
+)
+from flows.submit import open_client
+from streaming_ext.errors import UsageError
 from tasks.core.reporting.progress import RunProgress
 from tests.servers.scripted import PAGE, Answer, scripted
 
@@ -20,44 +23,25 @@ MISSING = Answer(404, b'{"detail":"Not Found"}', {"Content-Type": "application/j
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:4200/api", "http://[::1", "http://127.0.0.1:99999/api", "http://no such/api"]
+    "url",
+    ["127.0.0.1:4200/api", "http://[::1", "ftp://me:secret@host/api"],
 )
-def test_what_is_no_url_is_told_at_once(url: str) -> None:
+def test_what_is_no_url_is_told_at_once_and_without_credentials(url: str) -> None:
     with pytest.raises(UsageError, match="PREFECT_API_URL") as raised:
-        require_url(url)
+        require_answer(url)
     assert "\n" not in str(raised.value)
-
-
-def test_what_is_no_url_is_told_without_its_credentials() -> None:
-    with pytest.raises(UsageError) as raised:
-        require_url("ftp://me:secret@host/api")
     assert "secret" not in str(raised.value)
-
-
-@pytest.mark.parametrize("elsewhere", [MISSING, PAGE], ids=["no pages", "pages"])
-def test_a_server_without_api_in_its_url(elsewhere: Answer) -> None:
-    def prefect(_: str, path: str, __: object) -> Answer:
-        return Answer(200, b"true") if path == "/api/health" else elsewhere
-
-    with scripted(prefect) as server, temporary_settings({PREFECT_API_URL: server.url}):
-        wanted = f"set PREFECT_API_URL={server.url}/api"
-        with (
-            PrefectApi() as api,
-            pytest.raises(UsageError, match=wanted),
-            api.connected(RunProgress()),
-        ):
-            raise AssertionError("it is no API")
-        with open_client() as client, pytest.raises(UsageError, match=wanted):
-            start(client, "demo", [])
 
 
 @pytest.mark.parametrize("answer", [MISSING, PAGE], ids=["missing", "page"])
 def test_another_server(answer: Answer) -> None:
     with (
         scripted(lambda *_: answer) as server,
-        pytest.raises(UsageError, match=r"is no API of Prefect .* PREFECT_API_URL"),
+        temporary_settings({PREFECT_API_URL: server.url}),
     ):
-        require_answer(f"{server.url}/api")
+        for ask in (require_server, open_client):
+            with pytest.raises(UsageError, match=r"is no API of Prefect .* PREFECT_API_URL"):
+                ask()
 
 
 def test_a_server_that_fails_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +51,7 @@ def test_a_server_that_fails_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.0)
     with (
         scripted(lambda *_: Answer(503)) as server,
-        pytest.raises(ShardmillError, match="refuses: 503"),
+        pytest.raises(UnreachableError, match="refuses: 503"),
     ):
         require_answer(f"{server.url}/api")
 
@@ -75,14 +59,16 @@ def test_a_server_that_fails_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
 def _run_on(url: str) -> None:
     """A flow on a server, as commands run them."""
     settings = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}
-    with temporary_settings(settings), PrefectApi() as api, api.connected(RunProgress()):
-        flow(lambda: None)()
+    with temporary_settings(settings):
+        require_server()
+        with api_in_use(None, RunProgress()):
+            flow(lambda: None)()
 
 
 def test_a_server_that_wants_other_credentials() -> None:
     with (
         scripted(lambda *_: Answer(401, headers=LAST)) as server,
-        pytest.raises(ShardmillError, match="refuses: 401 .* PREFECT_API_AUTH_STRING"),
+        pytest.raises(UnreachableError, match=r"refuses: 401 .* PREFECT_API_AUTH_STRING"),
     ):
         _run_on(f"{server.url}/api")
 
@@ -115,46 +101,24 @@ def test_a_refusal_of_somebody_else_is_not_the_server_s() -> None:
         scripted(lambda *_: Answer(503)) as other,
         temporary_settings({PREFECT_API_URL: f"{server.url}/api"}),
         pytest.raises(httpx.HTTPStatusError),
-        PrefectApi() as api,
-        api.connected(RunProgress()),
+        api_in_use(None, RunProgress()),
     ):
         httpx.get(other.url).raise_for_status()
 
 
-@pytest.mark.parametrize(
-    "proxy", ["socks5://127.0.0.1:9", "ftp://127.0.0.1:9", "http://[::1"], ids=str
-)
-class TestProxies:
-    """Of kinds that HTTP clients cannot use."""
-
-    def test_the_embedded_api_needs_none(self, monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
-        monkeypatch.delenv("PREFECT_API_URL", raising=False)
-        for name in ("ALL_PROXY", "HTTP_PROXY", "http_proxy"):
-            monkeypatch.setenv(name, proxy)
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.setenv(name, "")  # put back in the end
-        with PrefectApi() as api, api.connected(RunProgress()), get_client(sync_client=True) as ask:
-            assert ask.hello().json() == "👋"
-
-    def test_a_server_elsewhere_is_not_reached(
-        self, monkeypatch: pytest.MonkeyPatch, proxy: str
-    ) -> None:
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.setenv(name, "")
-        for name in ("ALL_PROXY", "http_proxy"):
-            monkeypatch.setenv(name, proxy)
-        with pytest.raises(UsageError, match=r"The proxy .* cannot be used") as raised:
-            ask("http://prefect.corp.example/api/health", seconds=1)
-        assert "\n" not in str(raised.value)
-        with (
-            temporary_settings({PREFECT_API_URL: "http://prefect.corp.example/api"}),
-            pytest.raises(UsageError, match="The proxy"),
-        ):
-            open_client()
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "ftp://127.0.0.1:9", "http://[::1"])
+def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "")
+    for name in ("ALL_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, proxy)
+    with pytest.raises(UsageError, match=r"proxy .* cannot be used") as raised:
+        require_answer("http://prefect.corp.example/api")
+    assert "\n" not in str(raised.value)
 
 
-def test_an_empty_url_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    with temporary_settings({PREFECT_API_URL: ""}), PrefectApi() as api:
-        assert api.url.startswith("http://127.0.0.1:")
+def test_an_empty_url_is_none() -> None:
+    with temporary_settings({PREFECT_API_URL: ""}):
+        require_server()
         with pytest.raises(UsageError, match="No Prefect server is configured"):
             open_client()

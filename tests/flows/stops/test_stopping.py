@@ -4,11 +4,13 @@ import os
 import pty
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -196,15 +198,22 @@ def test_a_cancel_that_comes_too_late_is_recorded(
     assert_same_dataset(dataset, output)
 
 
-def test_kill_9_of_the_parent_leaves_no_orphan(
-    embedded: CommandLine, slow: CommandLine, tmp_path: Path
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_with_a_server_of_its_own_leaves_no_process(
+    embedded: CommandLine, slow: CommandLine, tmp_path: Path, end: int
 ) -> None:
     alone = replace(slow, env=embedded.env)
-    run, processes = start_and_wait_for_work(alone, tmp_path / "out")
-    assert len(processes) >= 3  # two workers and Prefect's embedded API
-    os.kill(run.pid, signal.SIGKILL)
+    output = tmp_path / "out"
+    run, processes = start_and_wait_for_work(alone, output)
+    assert len(processes) >= 3  # two workers and the server
+    os.killpg(run.pid, end)
     run.communicate()
     wait_for(lambda: not [p for p in processes if is_alive(p)], seconds=END_SECONDS)
+    with closing(sqlite3.connect(Path(embedded.env["PREFECT_HOME"]) / "prefect.db")) as records:
+        ended = records.execute(
+            "SELECT state_type FROM flow_run WHERE name = ?", (f"shard {output}",)
+        ).fetchall()
+    assert ended == [("RUNNING" if end == signal.SIGKILL else "CANCELLED",)]
 
 
 def test_a_killed_worker_costs_one_retry_of_its_file(

@@ -75,22 +75,6 @@ def test_a_run_from_begin_to_end(clock: Clock) -> None:
     assert progress.snapshot().seconds == 20.0
 
 
-def test_the_clock_of_parts_that_were_begun_ahead_runs_from_there(clock: Clock) -> None:
-    progress = RunProgress()
-    progress.enter("sharding")
-    progress.begin_ahead()
-    clock.now += 6
-    progress.begin(parts=4, source_bytes=400)
-    clock.now += 4
-    progress.update(0, source_bytes=50.0, text_bytes=100, tokens=25)
-    assert progress.snapshot() == snapshot(
-        source_bytes=50.0, text_bytes=100, tokens=25, seconds=10.0
-    )
-    progress.begin(parts=4, source_bytes=400)  # the stage behind, which nobody began ahead
-    clock.now += 1
-    assert progress.snapshot().seconds == 1.0
-
-
 def test_a_part_that_is_tried_again_counts_once(clock: Clock) -> None:
     progress = RunProgress()
     progress.begin(parts=1, source_bytes=100)

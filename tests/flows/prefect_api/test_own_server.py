@@ -1,0 +1,62 @@
+"""The server that a run without one brings along."""
+
+import socket
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+from prefect import flow, task
+
+from flows.prefect_api.connection import api_in_use
+from flows.prefect_api.own_server import OwnServer
+from streaming_ext.errors import StorageError
+from tasks.core.reporting.progress import RunProgress
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Prefect's folder, which is not there yet, nor the one above it."""
+    made = tmp_path / "above/prefect"
+    monkeypatch.setenv("PREFECT_HOME", str(made))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    return made
+
+
+def test_it_records_all_asks_no_proxy_and_listens_on_loopback_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_SERVER_API_HOST", "0.0.0.0")  # noqa: S104  (of another server)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "")  # put back in the end
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        with OwnServer() as server, api_in_use(server, RunProgress()):
+            (process,) = [child for child in psutil.Process().children()
+                          if "flows.prefect_api.own_server" in child.cmdline()]  # fmt: skip
+            listening = [each.laddr.ip for each in process.net_connections(kind="inet")
+                         if each.status == psutil.CONN_LISTEN]  # fmt: skip
+            assert listening == ["127.0.0.1"]
+            work = task(lambda number: number)
+            flow(lambda: [each.result() for each in work.map(range(120))])()
+        proxy.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody came
+            proxy.accept()
+    assert not process.is_running()
+    with closing(sqlite3.connect(home / "prefect.db")) as records:
+        for table, count in (("flow_run", 1), ("task_run", 120)):
+            states = f"SELECT state_type, count(*) FROM {table} GROUP BY state_type"  # noqa: S608
+            assert records.execute(states).fetchall() == [("COMPLETED", count)]
+
+
+def test_a_damaged_database_is_told_in_a_line(home: Path) -> None:
+    home.mkdir(parents=True)
+    (home / "prefect.db").write_bytes(b"12:00:00.112 | ERROR | no database" * 200)
+    with (
+        OwnServer() as server,
+        pytest.raises(StorageError, match=r"file is not a database.*set PREFECT_HOME") as raised,
+    ):
+        server.url()
+    assert "\n" not in str(raised.value)

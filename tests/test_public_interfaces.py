@@ -1,0 +1,80 @@
+"""Other packages are used as they are: nothing of them is replaced, in source or at run time."""
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of
+from tests.warm import start_module
+
+ROOT = Path(__file__).parents[1]
+OWN = {"flows", "tasks", "streaming_ext", "shardmill"}
+FILES = [ROOT / "shardmill.py", *(file for name in sorted(OWN - {"shardmill"})
+                                  for file in sorted((ROOT / name).rglob("*.py")))]  # fmt: skip
+
+PROCESS = ("os.environ", "sys.argv", "sys.path[")  # of the process, and its own to set
+# It imports stock streaming without packages that it loads and does not use.
+STILL_REPLACES = {"streaming_ext/stock.py"}
+_SETTERS = {"setattr", "delattr", "vars"}
+
+
+def replaced_in(tree: ast.AST) -> Iterator[str]:
+    """What the code of a file sets or deletes of what it imported from other packages."""
+    foreign: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            foreign |= {(alias.asname or alias.name).split(".")[0] for alias in node.names
+                        if alias.name.split(".")[0] not in OWN}  # fmt: skip
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] not in OWN:
+            foreign |= {alias.asname or alias.name for alias in node.names}
+    for node in ast.walk(tree):
+        places: list[ast.expr] = []
+        if isinstance(node, ast.Assign | ast.Delete):
+            places = node.targets
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            places = [node.target]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in _SETTERS and node.args:
+            places = [ast.Attribute(node.args[0], "*", ast.Load())]
+        for place in places:
+            root: ast.expr = place
+            while isinstance(root, ast.Attribute | ast.Subscript):
+                root = root.value
+            mine = ast.unparse(place).startswith(PROCESS)
+            if root is not place and isinstance(root, ast.Name) and root.id in foreign and not mine:
+                yield f"{ast.unparse(place)} in line {getattr(node, 'lineno', 0)}"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import prefect.settings\nprefect.settings.Settings.hash_key = None",
+        "from prefect.server.api import server\nserver.API_ROUTERS = ()",
+        "import sys\nsys.modules['a'] = None",
+        "from httpx import Client as C\nsetattr(C, '__init__', None)",
+        "import asyncio\nvars(asyncio)['sleep'] = None",
+        "import builtins\ndel builtins.__import__",
+    ],
+)
+def test_the_check_sees_what_is_replaced(code: str) -> None:
+    assert list(replaced_in(ast.parse(code)))
+
+
+def test_no_source_replaces_anything_of_another_package() -> None:
+    found = {str(file.relative_to(ROOT)): [*replaced_in(ast.parse(file.read_text()))]
+             for file in FILES}  # fmt: skip
+    assert len(found) > 400
+    assert {file for file, places in found.items() if places} <= STILL_REPLACES, found
+
+
+def test_a_run_replaces_nothing(served: CommandLine, tmp_path: Path) -> None:
+    env = {**served.env, "PYTHONPATH": str(ROOT)}
+    words = [str(word) for word in served.shard_arguments(tmp_path / "out")]
+    with start_module("tests.unreplaced", words, env) as ran:
+        stdout, stderr = output_of(ran, seconds=PATIENCE_SECONDS)
+    assert ran.returncode == 0, stderr
+    told = json.loads(stdout.splitlines()[-1])
+    assert told["looked_at"] > 5_000
+    assert told["replaced"] == []
