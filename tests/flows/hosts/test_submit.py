@@ -18,7 +18,6 @@ from flows.submit import (
     cancel,
     ended_for_wrong_usage,
     follow,
-    open_client,
     start,
 )
 from flows.terminal.run_progress import describe
@@ -136,7 +135,7 @@ def test_a_server_that_refuses_is_not_asked_for_ever(status: int, words: str) ->
     with (
         scripted(lambda *_: answer) as server,
         temporary_settings({PREFECT_API_URL: f"{server.url}/api"}),
-        open_client() as client,
+        get_client(sync_client=True) as client,
     ):
         with pytest.raises(LostSightError, match=words):
             follow(client, submitted, FollowedRun(submitted.run))
@@ -153,7 +152,7 @@ def test_a_server_that_is_gone_is_told_and_given_up(monkeypatch: pytest.MonkeyPa
     url = f"http://127.0.0.1:{free_port()}/api"
     with (
         temporary_settings({PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}),
-        open_client() as client,
+        get_client(sync_client=True) as client,
         pytest.raises(LostSightError) as raised,
     ):
         follow(client, submitted, followed)
