@@ -1,6 +1,6 @@
 """The source formats that there are, chosen by a file's name."""
 
-from streaming_ext.text.documents.arrow.arrow import ArrowFormat
+from streaming_ext.text.documents.arrow_ipc import ArrowFormat
 from streaming_ext.text.documents.cbor_format import CborFormat
 from streaming_ext.text.documents.json_array import JsonFormat
 from streaming_ext.text.documents.json_lines import JsonLinesFormat

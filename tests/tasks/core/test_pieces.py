@@ -12,7 +12,7 @@ from streaming_ext.dataset.layout import SPLITS, Split
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import read_manifest, read_record
 from streaming_ext.errors import ConfigMismatchError, SourceError
-from streaming_ext.text.documents.arrow.arrow import ArrowFormat
+from streaming_ext.text.documents.arrow_ipc import ArrowFormat
 from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet.parquet import ParquetFormat

@@ -14,7 +14,7 @@ import pytest
 
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.arrow.arrow import ArrowFormat
+from streaming_ext.text.documents.arrow_ipc import ArrowFormat
 from streaming_ext.text.documents.compression import CODECS, pack
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.sources import list_sources

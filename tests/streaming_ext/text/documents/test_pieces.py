@@ -12,11 +12,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.arrow.messages import messages_of
 from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.lines import LinesOfPiece, bytes_of_lines
-from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import Span
 from streaming_ext.text.sources import SourceFile
@@ -25,7 +23,7 @@ from tests.streaming_ext.text.documents.test_contract import KINDS, Kind
 from tests.tasks.core.doubles import write_source
 
 TEXT = ReadOptions()
-CUTTABLE = {".parquet", ".jsonl", ".ndjson", ".lines.json", ".stream.arrow", ".file.arrow"}
+CUTTABLE = {".parquet", ".jsonl", ".ndjson", ".lines.json", ".file.arrow"}
 ALL = pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if kind.suffix in CUTTABLE], ids=lambda kind: kind.suffix
 )
@@ -141,7 +139,9 @@ def test_a_file_cut_anywhere(kind: Kind, tmp_path: Path, seed: int) -> None:
     assert joined == documents
 
 
-@pytest.mark.parametrize("suffix", [".jsonl.gz", ".json", ".json.gz", ".jsonl.bz2"])
+@pytest.mark.parametrize(
+    "suffix", [".jsonl.gz", ".json", ".json.gz", ".jsonl.bz2", ".stream.arrow"]
+)
 def test_what_cannot_be_entered_is_not_cut(suffix: str, tmp_path: Path) -> None:
     kind = next(kind for kind in KINDS if kind.suffix == suffix)
     path = tmp_path / f"x{suffix}"
@@ -172,16 +172,12 @@ def test_a_mark_in_the_middle_is_no_byte_order_mark(tmp_path: Path) -> None:
             documents_of(tmp_path / "x.jsonl", piece, 2**20)
 
 
-@pytest.mark.parametrize("as_file", [True, False])
-def test_arrow_dictionaries_go_with_each_piece(tmp_path: Path, as_file: bool) -> None:
+def test_arrow_dictionaries_go_with_each_piece(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     texts = [f"text {row % 3}" for row in range(30)]
     table = pa.table({"text": pa.array(texts).dictionary_encode(), "n": range(30)})
-    opened = pa.ipc.new_file if as_file else pa.ipc.new_stream
-    with pa.OSFile(str(path), "wb") as raw, opened(raw, table.schema) as writer:
+    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
         writer.write_table(table, max_chunksize=4)
-    with local_bytes(path, name="x") as file:
-        assert [m.has_rows for m in messages_of(file)[0]] == [False, False] + [True] * 8
     size = path.stat().st_size
     pieces = [documents_of(path, span, 2**20)[0] for span in pairwise([0, 500, size - 400, size])]
     assert [text for piece in pieces for text in piece] == texts
@@ -191,12 +187,17 @@ def test_arrow_dictionaries_go_with_each_piece(tmp_path: Path, as_file: bool) ->
 def test_a_damaged_arrow_piece_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     table = pa.table({"text": ["a" * 100] * 30})
-    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_stream(raw, table.schema) as writer:
+    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
         writer.write_table(table, max_chunksize=4)
     data = path.read_bytes()
+    for broken in (data[:900], data[:-400] + b"\xff" * 300 + data[-100:]):
+        path.write_bytes(broken)
+        for span in ((400, 900), (0, len(data))):
+            with pytest.raises(SourceError, match=r"no whole Arrow file or stream, or damaged"):
+                documents_of(path, span, 2**20)
     path.write_bytes(data[:900])
-    with pytest.raises(SourceError, match=r"x\.arrow: no whole Arrow file or stream, or damaged"):
-        documents_of(path, (400, 900), 2**20)
+    with pytest.raises(SourceError, match=r"no whole Arrow file or stream, or damaged"):
+        format_of(path.name).needed(looked_at(path), TEXT, (0, 900))
 
 
 @settings(

@@ -1,1 +1,0 @@
-"""Arrow IPC: files, and streams as Hugging Face `datasets` saves them."""
