@@ -8,7 +8,7 @@ from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet.parquet import ParquetFormat
 from streaming_ext.text.documents.plain_text import PlainTextFormat
 from streaming_ext.text.documents.source_format import SourceFormat
-from streaming_ext.text.documents.webdataset.webdataset import WebDatasetFormat
+from streaming_ext.text.documents.webdataset import WebDatasetFormat
 from streaming_ext.text.token_sets.formats import token_set_format
 
 FORMATS: list[SourceFormat] = [

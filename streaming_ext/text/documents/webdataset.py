@@ -40,7 +40,7 @@ from streaming_ext.text.documents.objects import (
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import DocumentBatch, FileLook, SourceBytes
 from streaming_ext.text.documents.streams import StreamFormat
-from streaming_ext.text.documents.webdataset.tar_members import Member, TarMembers
+from streaming_ext.text.documents.tar_members import Member, TarMembers
 
 _LOOK_SAMPLES = 20
 _LOOK_BYTES = 2**24  # images and the like among them

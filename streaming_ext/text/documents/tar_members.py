@@ -1,9 +1,11 @@
 """The files in a tar, one after another from a stream: read, never written anywhere.
 
-Python's own module follows negative sizes for ever in some versions, and takes headers of any size.
+`tarfile` reads the headers. Its own way through a file takes headers of any size, and ends without
+an error where a later header is damaged or the end is missing.
 """
 
 import codecs
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,11 +14,9 @@ from streaming_ext.text.documents.compression import Stream
 from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
 
 _MOST_DIGITS = 20  # of a size: 64 bits
-_BLOCK = 512
+_BLOCK = tarfile.BLOCKSIZE
 _READ_BYTES = 2**20
 _MOST_HEADER_BYTES = 2**20  # of a long name, or of the fields of the pax format
-_REGULAR, _LINKS = (b"0", b"\0", b"7"), (b"1", b"2")
-_LONG_NAME, _PAX, _SPARSE = b"L", b"x", b"S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,70 +62,58 @@ class TarMembers:
         ended = False
         long_name, fields = "", dict[str, str]()
         while header := self._take(_BLOCK, or_nothing=ended):
-            if not any(header):
-                ended = True
+            ended = not any(header)
+            if ended:
                 continue
-            ended = False
-            size, kind = self._size(header), header[156:157]
-            if kind in {_LONG_NAME, _PAX}:
-                data = self._take(self._bounded(size))
-                self._skip(-size % _BLOCK)
-                if kind == _LONG_NAME:
-                    long_name = data.rstrip(b"\0").decode(errors="replace")
-                else:
+            try:
+                info = tarfile.TarInfo.frombuf(header, "utf-8", "replace")
+            except tarfile.HeaderError as error:
+                raise self._damaged(f"no tar ({error})") from error
+            if info.type in {tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE}:
+                if info.size > _MOST_HEADER_BYTES:
+                    raise self._damaged(f"a header of {info.size} bytes")
+                data = self._take(self._sound(info.size))
+                self._skip(-info.size % _BLOCK)
+                if info.type == tarfile.XHDTYPE:
                     fields = self._fields(data)
+                else:
+                    long_name = data.rstrip(b"\0").decode(errors="replace")
                 continue
-            name = fields.get("path") or long_name or _name(header)
-            if (told := fields.get("size", "")).isdecimal():
-                if len(told) > _MOST_DIGITS:
-                    raise self._damaged(f"a size of {len(told)} digits")
-                size = int(told)
-            sparse = kind == _SPARSE or any(field.startswith("GNU.sparse.") for field in fields)
+            info.name = fields.get("path") or long_name or info.name
+            if (digits := fields.get("size", "")).isdecimal():
+                if len(digits) > _MOST_DIGITS:
+                    raise self._damaged(f"a size of {len(digits)} digits")
+                info.size = int(digits)
+            sparse = any(field.startswith("GNU.sparse.") for field in fields)
             long_name, fields = "", {}
-            yield from self._member(name, kind, size, sparse=sparse)
+            yield from self._member(info, sparse=sparse or info.type == tarfile.GNUTYPE_SPARSE)
         if not ended:
             raise self._damaged("cut short: the end of a tar is missing")
 
-    def _member(self, name: str, kind: bytes, size: int, *, sparse: bool) -> Iterator[Member]:
-        wanted = name.lower().endswith(self._wanted)
-        byte = self._byte
+    def _member(self, info: tarfile.TarInfo, *, sparse: bool) -> Iterator[Member]:
+        is_file = info.type in tarfile.REGULAR_TYPES
+        wanted = (is_file or info.islnk() or info.issym()) and info.name.lower().endswith(
+            self._wanted
+        )
+        byte, size = self._byte, self._sound(info.size)
         data, problem = None, ""
-        if kind in _LINKS:
+        if info.islnk() or info.issym():
             size, problem = 0, "a link, which is not followed"
         elif sparse:
             problem = "a sparse file, which is not read"
-        elif kind not in _REGULAR:
-            wanted = False
         elif size > MAX_TEXT_BYTES:
             problem = f"longer than {MAX_TEXT_BYTES} bytes"
-        elif wanted:
+        if wanted and not problem:
             data = self._take(size).removeprefix(codecs.BOM_UTF8)
-        if data is None:
+        else:
             self._skip(size)
         self._skip(-size % _BLOCK)
-        if kind in _REGULAR or (wanted and problem):
-            yield Member(name, byte, data, problem if wanted else "")
+        if is_file or wanted:
+            yield Member(info.name, byte, data, problem if wanted else "")
 
-    def _size(self, header: bytes) -> int:
-        """The size that a header tells, once its sum is right."""
-        expected = sum(header) - sum(header[148:156]) + 8 * ord(" ")
-        try:
-            if _octal(header[148:156]) != expected:
-                raise self._damaged("the sum of a header is wrong")
-            field = header[124:136]
-            if field[0] & 0x80:  # a number of 11 bytes; negative ones begin otherwise
-                size = int.from_bytes(field[1:]) if field[0] == 0x80 else -1
-            else:
-                size = _octal(field)
-        except ValueError as error:
-            raise self._damaged("no tar") from error
+    def _sound(self, size: int) -> int:
         if size < 0:
             raise self._damaged("a member of negative size")
-        return size
-
-    def _bounded(self, size: int) -> int:
-        if size > _MOST_HEADER_BYTES:
-            raise self._damaged(f"a header of {size} bytes")
         return size
 
     def _fields(self, data: bytes) -> dict[str, str]:
@@ -163,13 +151,3 @@ class TarMembers:
         return SourceError(
             f"{self._where}: byte {self._byte}: {problem}. Fetch the file again, or leave it out."
         )
-
-
-def _name(header: bytes) -> str:
-    name = header[:100].partition(b"\0")[0]
-    prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
-    return (prefix + b"/" + name if prefix else name).decode(errors="replace")
-
-
-def _octal(field: bytes) -> int:
-    return int(field.strip(b" \0") or b"0", 8)

@@ -1,1 +1,0 @@
-"""WebDataset: the members of a tar, and the samples that they are."""
