@@ -84,8 +84,7 @@ def summed(groups: Ints, rows: Ints, hashes: Keys | None = None) -> int:
 def check_copies(record: PartRecord, listed: pa.Table, dataset: Opened, out: Outcome) -> Copies:
     """Check the list of copies of a part against its record and its documents."""
     path, shuffled = record.lists[-1].path, record.spec.shuffle is not None
-    rows = listed["row"].to_numpy()
-    groups = listed["source"].to_numpy() if shuffled else np.full(len(rows), record.part)
+    groups, rows = listed["source"].to_numpy(), listed["row"].to_numpy()
     with out.about(path):
         found = duplicates_of(dataset.files, record)
         counts = len(found.rows), int((found.tokens + 1).sum())

@@ -182,8 +182,6 @@ def _listed(window: Sequence[Group], dataset: Opened) -> Iterator[tuple[Group, p
     tables = []
     for part in dataset.records.values() if record is None else [record]:
         listed, copies = documents_of(files, part, values=True), duplicates_of(files, part)
-        if record is not None:  # a part is its own source
-            listed = listed.set_column(3, "source", pa.array(np.full(len(listed), record.part)))
         firsts = codes(copies.first_groups, copies.first_rows)
         left_out = {"row": copies.rows, "tokens": copies.tokens, "source": copies.groups}
         both = [listed, pa.table({**left_out, "first": firsts})]

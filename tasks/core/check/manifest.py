@@ -20,9 +20,9 @@ from streaming_ext.dataset.layout import (
     index_path,
     record_path,
 )
-from streaming_ext.dataset.manifest import Manifest, SplitSummary
+from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.reading import manifest_of, record_of
-from streaming_ext.dataset.record import PartRecord, PartSummary
+from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import FileRecord, to_json
 from streaming_ext.dataset.shuffled.source_table import Source, sources_of
 from streaming_ext.errors import StorageError, TokenizerError
@@ -32,7 +32,12 @@ from tasks.core.check.findings import Outcome
 from tasks.core.extending.begun import is_of_extension, part_of
 from tasks.core.outputs.publish import filled_splits, merged_index, summarize_split
 from tasks.core.outputs.whole import beside_parts, tables_of
-from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles, open_tokenizer
+from tasks.core.reading.dataset_files import (
+    MAX_JSON_BYTES,
+    DatasetFiles,
+    open_tokenizer,
+    require_recorded,
+)
 from tasks.core.shuffle.gathering import identity_of_table
 
 _IO_THREADS = 8
@@ -75,9 +80,12 @@ def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
     records = _records(files, manifest, out)
     sources: Sequence[Source] = ()
     if manifest is not None:
+        made = manifest
         with out.about(MANIFEST):
-            _check_manifest(manifest, data, records, out)
-        _check_beside(manifest, records, files, out)
+            made = _made_again(manifest, records)
+            _check_manifest(manifest, made, data, out)
+            _check_specs(manifest, records, out)
+        _check_beside(made, files, out)
         sources = _sources(manifest, files, out)
     _find_extras(files, manifest, records, out)
     return Opened(
@@ -98,21 +106,17 @@ def differences(listed: BaseModel, made: BaseModel) -> str:
 
 def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> dict[int, PartRecord]:
     """The records that can be used, by part; without a manifest, all that there are."""
-    listed: dict[str, PartSummary | None] = {
-        path: None for path in files.sizes if path.startswith(f"{PARTS_FOLDER}/")
-    }
+    paths = [path for path in files.sizes if path.startswith(f"{PARTS_FOLDER}/")]
+    listed: dict[str, FileRecord] = {}
     if manifest is not None:
-        listed = {record_path(part.part): part for part in manifest.parts}
+        listed = {record_path(part.part): part.record for part in manifest.parts}
 
     def read(path: str) -> tuple[PartRecord | None, Outcome]:
         found = Outcome()
         with found.about(path):
-            summary = listed[path]
-            if summary is None:
-                data = files.read_small(path)
-            else:
-                wanted = summary.record.model_copy(update={"path": path})
-                data = files.read(wanted, limit=MAX_JSON_BYTES)
+            data = files.read_small(path)
+            if path in listed:
+                require_recorded(listed[path], len(data), content_hash(data))
             found.count(files=1, bytes=len(data))
             record = record_of(data, where=path)
             record.files()  # sizes and hashes of its shards
@@ -125,59 +129,60 @@ def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> di
 
     records: dict[int, PartRecord] = {}
     with ThreadPoolExecutor(_IO_THREADS) as threads:
-        for record, found in threads.map(read, listed):
+        for record, found in threads.map(read, listed or paths):
             out.take(found)
             if record is not None:
                 records[record.part] = record
     return dict(sorted(records.items()))
 
 
-def _check_manifest(
-    manifest: Manifest, data: bytes, records: Mapping[int, PartRecord], out: Outcome
-) -> None:
-    """Make the manifest again of the records, and compare; what they do not tell is looked at."""
-    specs = {
-        part: words
-        for part, record in records.items()
-        if (words := differences(manifest.spec_of(part), record.spec))
-    }
-    if len(specs) == len(records) and len({*specs.values()}) == 1 and not manifest.merged:
-        out.found(MANIFEST, f"all records disagree: {specs.popitem()[1]}")
-    for number in specs if len(specs) < len(records) or manifest.merged else ():
-        out.found(record_path(number), f"made with another configuration: {specs[number]}")
-    for number, part in enumerate(manifest.parts):
-        made = records[number].summary() if number in records else part
-        if part.part != number or part.record.path != record_path(number):
-            out.found(MANIFEST, f"part {number} is numbered {part.part}, at {part.record.path!r}")
-        elif words := differences(part, made):
-            out.found(MANIFEST, f"part {number}: {words}")
-    splits = _splits(manifest, records)
-    for split in {**manifest.splits, **splits}:
-        if split not in splits or split not in manifest.splits:
-            out.found(MANIFEST, f"has the splits {[*manifest.splits]}, expected {[*splits]}")
-        elif words := differences(manifest.splits[split], splits[split]):
-            out.found(MANIFEST, f"{split}: {words}")
+def _made_again(manifest: Manifest, records: Mapping[int, PartRecord]) -> Manifest:
+    """The manifest of the records; what a record that is not to be had would tell is as listed."""
+    parts, spec, splits = [*records.values()], manifest.spec, manifest.splits
+    if len(parts) == len(manifest.parts) and all({*p.splits} == {*spec.splits} for p in parts):
+        splits = {
+            split: summarize_split(
+                split, parts, FileRecord.of(index_path(split), merged_index(split, parts, spec))
+            )
+            for split in filled_splits(spec, parts)
+        }
+    summaries = [
+        records[number].summary() if number in records else part
+        for number, part in enumerate(manifest.parts)
+    ]
+    return manifest.model_copy(update={"parts": tuple(summaries), "splits": splits})
+
+
+def _check_manifest(manifest: Manifest, made: Manifest, data: bytes, out: Outcome) -> None:
+    """Compare with what was made again of the records, and look at what they do not tell."""
+    for listed, part in zip(manifest.parts, made.parts, strict=True):
+        if words := differences(listed, part):
+            out.found(MANIFEST, f"part {part.part}: {words}")
+    for split in {**manifest.splits, **made.splits}:
+        if (summary := manifest.splits.get(split)) != made.splits.get(split):
+            words = f"{split} is {summary}, made again {made.splits.get(split)}"
+            out.found(MANIFEST, words)
     names = sorted(TOKENIZER_FILES[manifest.spec.tokenizer.kind])
-    expected = [f"{TOKENIZER_FOLDER}/{name}" for name in names]
-    if [file.path for file in manifest.tokenizer_files] != expected:
-        out.found(MANIFEST, f"the tokenizer's files are not {', '.join(expected)}")
+    if [file.path for file in manifest.tokenizer_files] != [
+        f"{TOKENIZER_FOLDER}/{n}" for n in names
+    ]:
+        out.found(MANIFEST, f"the tokenizer's files are not {', '.join(names)}")
     if to_json(manifest) != data:
         out.found(MANIFEST, "not in the form in which it is written")
     for words in _problems_of_sources(manifest):
         out.found(MANIFEST, words)
 
 
-def _splits(manifest: Manifest, records: Mapping[int, PartRecord]) -> dict[Split, SplitSummary]:
-    """The splits as the records make them; as they are listed where a record is not to be had."""
-    parts, spec = [*records.values()], manifest.spec
-    if len(parts) < len(manifest.parts) or any({*p.splits} != {*spec.splits} for p in parts):
-        return manifest.splits
-    return {
-        split: summarize_split(
-            split, parts, FileRecord.of(index_path(split), merged_index(split, parts, spec))
-        )
-        for split in filled_splits(spec, parts)
+def _check_specs(manifest: Manifest, records: Mapping[int, PartRecord], out: Outcome) -> None:
+    """Compare specifications; where all records agree with each other, the manifest is wrong."""
+    specs = {
+        part: words
+        for part, record in records.items()
+        if (words := differences(manifest.spec_of(part), record.spec))
     }
+    all_alike = len(specs) == len(records) and len({*specs.values()}) == 1 and not manifest.merged
+    for part, words in specs.items():
+        out.found(MANIFEST if all_alike else record_path(part), f"another specification: {words}")
 
 
 def _problems_of_sources(manifest: Manifest) -> Iterator[str]:
@@ -203,17 +208,13 @@ def _problems_of_sources(manifest: Manifest) -> Iterator[str]:
         yield f"{found.rows} rows of all sources, but {kept} documents and {left_out} left out"
 
 
-def _check_beside(
-    manifest: Manifest, records: Mapping[int, PartRecord], files: DatasetFiles, out: Outcome
-) -> None:
-    """Read all files that belong to no part; indexes are those that the records make."""
-    splits = _splits(manifest, records)
-    indexes = [
-        _where_it_lies(split, splits.get(split, summary).index, manifest, files)
-        for split, summary in manifest.splits.items()
-    ]
-    for file in [*indexes, *beside_parts(manifest)[len(indexes) :]]:
+def _check_beside(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None:
+    """Read all files that belong to no part."""
+    indexes = [*manifest.splits]
+    for number, file in enumerate(beside_parts(manifest)):
         with out.about(file.path):
+            if number < len(indexes):
+                file = _where_it_lies(indexes[number], file, manifest, files)  # noqa: PLW2901
             out.count(files=1, bytes=len(files.read(file, limit=MAX_JSON_BYTES)))
 
 

@@ -65,7 +65,7 @@ def check_part(
             listed = None
     report(record.documents.size)
     out.count(bad_documents=record.bad_documents)
-    if listed is not None:
+    if listed is not None and (dataset.sources or record.spec.shuffle is None):
         found.sampled = choose(record, listed, sample, seed)
         found.copies = check_copies(record, listed, dataset, out)
         if dataset.sources:

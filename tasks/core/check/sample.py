@@ -85,7 +85,7 @@ def choose(record: PartRecord, listed: pa.Table, count: int, seed: int) -> list[
         Sampled(
             part=record.part,
             split=SPLITS[one["split"]],
-            group=record.part if record.spec.shuffle is None else one["source"],
+            group=one["source"],
             row=one["row"],
             start=one["start"],
             tokens=one["tokens"],

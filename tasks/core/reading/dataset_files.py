@@ -65,7 +65,7 @@ class DatasetFiles:
         """
         self.check_size(file, limit=limit)
         data = self.read_small(file.path, limit=limit)
-        _require_recorded(file, len(data), content_hash(data))
+        require_recorded(file, len(data), content_hash(data))
         return data
 
     def read_into(self, file: FileRecord, room: memoryview) -> None:
@@ -83,7 +83,7 @@ class DatasetFiles:
         found = self._read(
             file.path, lambda: self.storage.read_into(file.path, room, digest.update)
         )
-        _require_recorded(file, found, digest.hexdigest())
+        require_recorded(file, found, digest.hexdigest())
 
     def check_size(self, file: FileRecord, *, limit: int) -> None:
         """Look at the size alone.
@@ -165,7 +165,12 @@ class DatasetFiles:
         )
 
 
-def _require_recorded(file: FileRecord, size: int, xxh128: str) -> None:
+def require_recorded(file: FileRecord, size: int, xxh128: str) -> None:
+    """Compare what was read with the record of the file.
+
+    Raises:
+        CorruptDatasetError: it is something else.
+    """
     if size < file.size:
         raise CorruptDatasetError(f"{size} bytes, expected {file.size}")
     if size > file.size:

@@ -27,7 +27,7 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
     """All documents of a part, some 40 bytes of memory each.
 
     Columns: `row`, `split` (its place in `SPLITS`), `tokens` without the end-of-text id, `source`
-    and `place`, which are 0 and the row where nothing is shuffled; see `DocumentRows`.
+    and `place`, which are the part and the row where nothing is shuffled; see `DocumentRows`.
 
     Args:
         files: of the dataset.
@@ -43,7 +43,7 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
     if (found := count_documents(data)) > record.rows:
         raise CorruptDatasetError(f"lists {found} documents of {record.rows} rows")
     none = np.empty(0, np.int64)
-    tables = [_table_of(DocumentRows(none, none.astype(np.int8), none), {})]
+    tables = [_table_of(record, DocumentRows(none, none.astype(np.int8), none), {})]
     for batch in read_provenance(data):
         if tuple(batch.values) != kept:
             raise CorruptDatasetError(
@@ -52,16 +52,17 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
             )
         if (batch.sources is None) != (record.spec.shuffle is None):
             raise CorruptDatasetError("names sources where nothing is shuffled, or names none")
-        tables.append(_table_of(batch, batch.values if values else {}))
+        tables.append(_table_of(record, batch, batch.values if values else {}))
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
-def _table_of(batch: DocumentRows, values: Mapping[str, pa.Array]) -> pa.Table:
+def _table_of(record: PartRecord, batch: DocumentRows, values: Mapping[str, pa.Array]) -> pa.Table:
+    own = np.full(len(batch.rows), record.part)
     columns = {
         "row": batch.rows,
         "split": batch.splits,
         "tokens": batch.tokens,
-        "source": np.zeros_like(batch.rows) if batch.sources is None else batch.sources,
+        "source": own if batch.sources is None else batch.sources,
         "place": batch.rows if batch.places is None else batch.places,
     }
     kept = {f"{KEPT_PREFIX}{name}": nothing_less(column) for name, column in values.items()}

@@ -9,6 +9,7 @@ import pytest
 
 from streaming_ext.dataset.deduplicated.duplicates import duplicates_path, duplicates_schema
 from streaming_ext.dataset.schema import FileRecord
+from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH
 from tasks.core.check.verify import verify
 from tasks.core.storage import LocalStorage
 from tests.tasks.core.build_dataset import Forger, build_from
@@ -101,3 +102,31 @@ def test_no_copy_by_the_texts(forger: CopiesForger) -> None:
     assert not problems(forger)
     found = problems(forger, deep=True)
     assert f"row {table['row'][0]} is no copy of row" in found
+
+
+def test_a_damaged_table_of_sources_is_the_only_finding(
+    tmp_path: Path, lines: Path, vocabulary: Path
+) -> None:
+    settings: dict[str, Any] = {"deduplicate": "exact", "shuffle": "documents"}
+    root = build_from(lines, tmp_path / "out", tokenizer=str(vocabulary), **settings)
+    assert verify(LocalStorage(root), deep=True).findings == ()
+    (root / SOURCES_PATH).write_bytes((root / SOURCES_PATH).read_bytes()[:-1])
+    (finding,) = verify(LocalStorage(root), deep=True).findings
+    assert finding.file == SOURCES_PATH
+
+
+@pytest.mark.parametrize("change", ["another document", "another order"])
+def test_hashes_of_other_documents(forger: CopiesForger, change: str) -> None:
+    (kept,) = forger.manifest.digests
+    path = kept.files[0].path
+    table = pq.read_table(forger.root / path)
+    if change == "another order":
+        table = table.take([1, 0, *range(2, len(table))])
+    else:
+        rows = table["row"].to_pylist()
+        table = table.set_column(3, "row", pa.array([rows[0] + 1000, *rows[1:]]))
+    pq.write_table(table, forger.root / path)
+    file = FileRecord.of(path, (forger.root / path).read_bytes()).model_dump()
+    forger.seal(lambda manifest: manifest["digests"][0].update(files=[file]))
+    (finding,) = verify(LocalStorage(forger.root)).findings
+    assert finding.file == (path if change == "another order" else "digests")
