@@ -166,11 +166,12 @@ def check_digests(
             words = f"{count} hashes of texts, {kept.documents} in the manifest"
             out.found(path, f"{words}, of {total - before} documents of that generation")
         before = total
-    if not stayed.all() and out.is_sound(DIGESTS_FOLDER):
+    if (documents - sum(part.documents for part in parts)) & ALL_BITS:
+        if out.is_sound(DIGESTS_FOLDER):
+            out.found(DIGESTS_FOLDER, "the hashes are of other documents than the parts list")
+    elif not stayed.all():
         gone = shown(int(firsts[~stayed][0]))
         out.found(DUPLICATES_FOLDER, f"a list names {gone} as a first copy, which is no document")
-    elif out.is_sound(DIGESTS_FOLDER) and (documents - sum(p.documents for p in parts)) & ALL_BITS:
-        out.found(DIGESTS_FOLDER, "the hashes are of other documents than the parts list")
     if not out.is_sound(DIGESTS_FOLDER, DUPLICATES_FOLDER):
         return None
     return FirstCopies(codes=firsts, hashes=of_firsts, all_hashes=int(hashes & ALL_BITS))
