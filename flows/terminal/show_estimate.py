@@ -8,13 +8,12 @@ from flows.terminal.columns import show_facts
 from flows.terminal.visible import bytes_text, counted
 from tasks.core.estimate.cost import Resource
 from tasks.core.estimate.estimate import Estimate
-from tasks.core.estimate.sampling import Quantity
+from tasks.core.estimate.ratio import Quantity
 
 _RESOURCES: dict[Resource, str] = {
     "network": "network",
-    "cpu": "workers (CPU)",
+    "workers": "workers (CPU)",
     "disk": "disk",
-    "requests": "object store requests",
 }
 
 
@@ -38,9 +37,7 @@ def show_estimate(found: Estimate, console: Console) -> None:
         ("on", f"{counted(found.hosts, 'host')} of {counted(found.workers, 'worker')}", "")
     )
     rate = f"{found.worker_rate / 1e6:.0f} MB/s"
-    timed = f"timed here, {counted(found.timed_workers, 'worker')} at once"
-    timed += f", ±{found.worker_spread:.0%} between rounds"
-    taken.append(("a worker does", rate, f"of text; {timed}"))
+    taken.append(("a worker does", rate, "of text, timed here"))
     taken.append(("time", _duration(cost.seconds), f"{cost.text_rate / 1e6:,.0f} MB/s of text"))
     taken.append(("decided by", _RESOURCES[cost.bottleneck], ""))
     for name, seconds in sorted(cost.busy.items(), key=lambda item: -item[1]):
@@ -49,23 +46,19 @@ def show_estimate(found: Estimate, console: Console) -> None:
     if cost.fetched or cost.uploaded:
         moved = f"fetched, {bytes_text(cost.uploaded)} uploaded"
         taken.append(("network", bytes_text(cost.fetched), moved))
-        taken.append(("requests", f"{cost.gets + cost.puts:,}", f"{cost.puts:,} of them PUT"))
     share = f", {bytes_text(cost.output / found.hosts)} a host" if found.hosts > 1 else ""
     taken.append(("disk: output", bytes_text(cost.output), f"in all{share}"))
     if cost.runs:
         taken.append(("disk: runs", bytes_text(cost.runs), "on the output, until it is published"))
     taken.append(("disk: scratch", bytes_text(cost.scratch), "on each host, at most"))
     show_facts(taken, console)
-    sample = found.sample
     console.print(
-        f"From a look into {counted(sample.footers, 'file')} and "
-        f"{bytes_text(sample.text_bytes)} of text in {counted(sample.row_groups, 'block')} of "
-        f"{counted(sample.files, 'file')}. "
+        f"From {bytes_text(found.sample_bytes)} of text of {counted(found.sample_files, 'file')}. "
         "± is the 95% interval of the sampling; it knows nothing of other machines.",
         soft_wrap=True,
     )
-    if sample.unreadable:
-        console.print(f"{counted(sample.unreadable, 'file')} could not be read.", style="red")
+    if found.unreadable:
+        console.print(f"{counted(found.unreadable, 'file')} could not be read.", style="red")
 
 
 def _reason(name: Resource, found: Estimate) -> str:
@@ -78,7 +71,7 @@ def _reason(name: Resource, found: Estimate) -> str:
 
 def _sure(quantity: Quantity) -> str:
     if quantity.error is None:
-        return "no interval from a single file"
+        return "no interval: too small a sample"
     if quantity.error == 0:
         return "counted"
     return f"±{quantity.error:.2%}"

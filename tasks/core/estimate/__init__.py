@@ -1,1 +1,1 @@
-"""What a run would take, told before it runs: a sample of the sources, timed, and arithmetic."""
+"""What a run would make and take, before it runs: a sample of the sources, worked on and scaled."""

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ByteSize, Field, ValidationInfo, field_val
 from streaming_ext.text.options import Options
 from tasks.core.config import ShardConfig
 
-MOST_PARTS = 10_000_000  # that are reckoned one by one
+MOST_PARTS = 10_000_000  # that `plan` takes
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b|)(?:/s)?", re.IGNORECASE)
 
@@ -49,10 +49,6 @@ class Machines(Options):
         bool | None,
         Field(description="Whether the sources come over the link; default: as SOURCE does."),
     ] = None
-    request_rate: Annotated[
-        float,
-        Field(gt=0, description="Requests a second that an object store takes; S3: 3,500 PUT."),
-    ] = 3500.0
 
 
 class Sampling(Options):
@@ -92,8 +88,6 @@ class Sampling(Options):
         size = info.data["total_size"]
         if size is None:
             raise ValueError("goes with --total-size")
-        if files > size:
-            raise ValueError(f"must be at most --total-size, {int(size):,} bytes")
         return files
 
 

@@ -8,8 +8,8 @@ from streaming_ext.dataset.layout import EXTENDING, MANIFEST, PARTS_FOLDER, SHUF
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
-from tasks.core.estimate.room import require_room
 from tasks.core.planning.plan import compare_with_output, prepare
+from tasks.core.planning.room import require_room
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.storage import Storage
 

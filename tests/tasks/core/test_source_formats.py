@@ -168,7 +168,7 @@ def test_the_estimate_is_what_a_run_makes(
     assert found.tokens.value == pytest.approx(manifest.tokens, abs=0.5)
     assert found.text_bytes.value == pytest.approx(manifest.text_bytes, abs=0.5)
     assert found.documents.value == pytest.approx(len(DOCUMENTS))
-    assert found.sample.files == 3
+    assert found.sample_files == 3
 
 
 def test_json_arrays(as_parquet: Path, tmp_path: Path, vocabulary: Path) -> None:

@@ -2,7 +2,6 @@
 
 import resource
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.text.memory import limit_memory
-from tasks.core.estimate.shuffling import second_stage
 from tasks.core.outputs.publish import publish
 from tasks.core.shuffle.arrange import arrange
 from tasks.core.storage import LocalStorage
@@ -96,9 +94,7 @@ def test_a_store_is_asked_once_for_each_part_of_each_stage(
     assert len(runs) == FILES
     second = arrange(plan, storage)
     gather_all(second, storage)
-    told = second_stage([1000] * FILES, 1.0, 1.0, plan.spec, remote=True)
-    assert told is not None
-    assert storage.asked == replace(told, parts=len(second.parts)).ranges_of_runs
+    assert storage.asked == FILES * len(second.parts)  # a range of each run for each part
     publish(second, storage)
     storage.close()
     assert hash_of(tmp_path / "many") == whole

@@ -3,11 +3,12 @@
 import numpy as np
 
 from streaming_ext.errors import SourceError, StorageError, UsageError
-from tasks.core.estimate.looking import look
+from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.storage import Storage
 
-_LOOKED_AT = 4  # source files
+_SOURCES = 4  # looked into
 _MOST_BYTES_A_TOKEN = 6.0  # of text: few tokenizers reach it, so what is refused is sure not to fit
 _PACKED = 0.5  # shards beside runs, at their least
 
@@ -33,22 +34,23 @@ def require_room(plan: RunPlan, storage: Storage) -> None:
 
 def least_bytes(plan: RunPlan) -> float:
     """What the parts that are left to tokenize take at least, as runs and as shards."""
-    sources = {
-        piece.source.url: piece.source for part in plan.todo for piece in plan.parts[part].pieces
+    if plan.spec.filters.given():
+        return 0.0  # who knows how many documents stay
+    pieces = {
+        piece.source.url: piece.source for part in plan.todo for piece in plan.part(part).pieces
     }
-    step = max(1, len(sources) // _LOOKED_AT)
-    try:
-        footers, _ = look(
-            list(sources.values())[::step][:_LOOKED_AT], plan.spec.read_options, seed=0, least=1
-        )
-    except (SourceError, UsageError):  # said when its turn comes
-        return 0.0
-    # of a file without documents nothing is told
-    text_a_byte = sum(sum(footer.column_bytes) for footer in footers) / max(
-        1, sum(footer.source.size for footer in footers)
-    )
-    size = sum(plan.parts[part].size for part in plan.todo)
-    kept = 1.0 if not plan.spec.filters.given() else 0.0  # who knows how many documents stay
-    ids = kept * size * text_a_byte / _MOST_BYTES_A_TOKEN * np.dtype(plan.spec.dtype).itemsize
+    sources = list(pieces.values())
+    text_bytes = source_bytes = 0
+    for source in sources[:: max(1, len(sources) // _SOURCES)][:_SOURCES]:
+        try:
+            look = format_of(source.url, plan.spec.read_options).look(
+                SourceFileBytes(source), plan.spec.read_options
+            )
+        except (SourceError, UsageError):  # its own part reports it
+            return 0.0
+        text_bytes += sum(block.size for block in look.blocks) if look else 0
+        source_bytes += source.size
+    size = sum(plan.part(part).size for part in plan.todo)
+    tokens = size * text_bytes / max(source_bytes, 1) / _MOST_BYTES_A_TOKEN
     packed = _PACKED if plan.spec.deduplicate is None else 0.0  # who knows how much is copies
-    return float(ids) * (1 + packed)
+    return tokens * np.dtype(plan.spec.dtype).itemsize * (1 + packed)
