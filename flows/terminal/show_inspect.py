@@ -36,10 +36,10 @@ def show_dataset(dataset: DatasetDescription, console: Console) -> None:
     if any(part.bad_documents for part in dataset.parts):
         _heading(console, "left out, for they cannot be read")
         _show_bad(dataset, console)
-    if given := dataset.spec.filters.given():
+    if given := dataset.manifest.spec.filters.given():
         _heading(console, "dropped by filters")
         for name, wanted in given.items():
-            dropped = dataset.dropped(name)
+            dropped = sum(each.dropped_documents.get(name, 0) for each in dataset.counted)
             by = f"{counted(dropped, 'document')} by {option(name)} {visible(str(wanted))}"
             console.print(Text(f"  {by}"), soft_wrap=True)
     if dataset.runs:
@@ -85,7 +85,7 @@ def _heading(console: Console, words: str) -> None:
 
 
 def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
-    spec, tokenizer = dataset.spec, dataset.spec.tokenizer
+    spec, tokenizer = dataset.manifest.spec, dataset.manifest.spec.tokenizer
     ids = f"{tokenizer.vocab_size:,} ids, {visible(tokenizer.eot_token)} is {tokenizer.eot_id}"
     by = "" if spec.imported is None else ", by the hash of their ids"
     holdout = f"{spec.holdout_fraction:.4%} of the documents{by}, seed {spec.holdout_seed}"
@@ -94,7 +94,7 @@ def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
             "documents",
             f"{dataset.documents:,} of {counted(dataset.files, 'source file')}",
         ),
-        ("tokens", f"{dataset.tokens:,}, one end-of-text id a document among them"),
+        ("tokens", f"{dataset.manifest.tokens:,}, one end-of-text id a document among them"),
         *_text_facts(dataset),
         ("tokenizer", f"{visible(tokenizer.name)} ({tokenizer.kind}), {ids}"),
         ("fingerprint", visible(tokenizer.fingerprint)),
@@ -102,7 +102,11 @@ def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
         ("shards", f"up to {size_text(spec.shard_size)}, compression {visible(spec.compression)}"),
         ("holdout", holdout if spec.holdout_fraction else "none"),
         *_subset_facts(spec),
-        *([("merged", f"of {counted(dataset.merged, 'dataset')}")] if dataset.merged else []),
+        *(
+            [("merged", f"of {counted(len(dataset.manifest.merged), 'dataset')}")]
+            if dataset.manifest.merged
+            else []
+        ),
         *_generation_facts(dataset),
         *_shuffle_facts(dataset),
         *_duplicate_facts(dataset),
@@ -110,13 +114,13 @@ def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
 
 
 def _text_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
-    imported = dataset.spec.imported
+    imported = dataset.manifest.spec.imported
     if imported is not None:
         return [("imported", f"ids of {imported.set_format}, as they were")]
-    if dataset.spec.subset is not None:
-        return [("text", f"of {_columns(dataset.spec)}; nothing tells how many bytes")]
+    if dataset.manifest.spec.subset is not None:
+        return [("text", f"of {_columns(dataset.manifest.spec)}; nothing tells how many bytes")]
     return [
-        ("text", f"{bytes_text(dataset.text_bytes)} in {_columns(dataset.spec)}"),
+        ("text", f"{bytes_text(dataset.manifest.text_bytes)} in {_columns(dataset.manifest.spec)}"),
         ("bytes a token", f"{dataset.bytes_per_token:.3f} of text, end-of-text ids left out"),
     ]
 
@@ -131,13 +135,13 @@ def _subset_facts(spec: DatasetSpec) -> list[tuple[str, str]]:
 
 def _generation_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
     """Each generation of an extended dataset, the oldest first."""
-    if not dataset.generations:
+    if not dataset.manifest.generations:
         return []
     older = [
         (each.manifest.xxh128, each.parts, sum(s.tokens for s in each.splits.values()))
-        for each in dataset.generations
+        for each in dataset.manifest.generations
     ]
-    all_of_them = [*older, (dataset.manifest, len(dataset.parts), dataset.tokens)]
+    all_of_them = [*older, (dataset.generation, len(dataset.parts), dataset.manifest.tokens)]
     return [
         (f"generation {number}", f"{content}: {counted(parts, 'part')}, {tokens:,} tokens")
         for number, (content, parts, tokens) in enumerate(all_of_them)
@@ -145,10 +149,10 @@ def _generation_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
 
 
 def _shuffle_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
-    found, spec = dataset.shuffled, dataset.spec
+    found, spec = dataset.manifest.shuffled, dataset.manifest.spec
     if found is None:
         return []
-    over = "all parts of each generation" if dataset.generations else "all parts"
+    over = "all parts of each generation" if dataset.manifest.generations else "all parts"
     dropped = sum(found.dropped_documents.values())
     left_out = (
         f"{found.null_documents:,} null, {found.empty_documents:,} empty, "
@@ -161,13 +165,13 @@ def _shuffle_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
 
 
 def _duplicate_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
-    if dataset.spec.deduplicate is None:
+    if dataset.manifest.spec.deduplicate is None:
         return []
-    documents, tokens = dataset.duplicate_documents, dataset.duplicate_tokens
+    documents, tokens = dataset.manifest.duplicate_documents, dataset.manifest.duplicate_tokens
     before = dataset.documents + documents
     told = (
         f"{documents:,} of {before:,} documents ({documents / max(before, 1):.2%}), {tokens:,} "
-        f"tokens, left out ({dataset.spec.deduplicate}); {DUPLICATES_FOLDER}/ lists them"
+        f"tokens, left out ({dataset.manifest.spec.deduplicate}); {DUPLICATES_FOLDER}/ lists them"
     )
     return [("copies", told)]
 
@@ -237,7 +241,7 @@ def _show_parts(dataset: DatasetDescription, console: Console) -> None:
                 f"{part.empty_documents:,}",
                 bytes_text(part.text_bytes),
                 f"{sum(split.tokens for split in splits):,}",
-                visible("all sources" if dataset.shuffled else part.made_of_text),
+                visible("all sources" if dataset.manifest.shuffled else part.made_of_text),
             )
         )
     columns = ("part", "documents", "null", "empty", "text", "tokens", "source")
@@ -245,8 +249,8 @@ def _show_parts(dataset: DatasetDescription, console: Console) -> None:
 
 
 def _show_bad(dataset: DatasetDescription, console: Console) -> None:
-    total = dataset.bad_documents
-    for bad in dataset.bad_listed[:_MOST_BAD]:
+    total = dataset.manifest.bad_documents
+    for bad in [bad for each in dataset.counted for bad in each.bad_listed][:_MOST_BAD]:
         console.print(Text(f"  {visible(str(bad))}"), soft_wrap=True)
     if total > _MOST_BAD:
         rest = f"{total - _MOST_BAD:,} more; parts/*.json list the first of each part"

@@ -33,9 +33,8 @@ from streaming_ext.text.token_sets.id_documents import IdsReference
 from streaming_ext.text.tokenizer.engine import Encoded
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.check.copies import ALL_BITS, FirstCopies, codes, shown, summed
-from tasks.core.check.findings import Outcome
+from tasks.core.check.findings import Outcome, Progress
 from tasks.core.check.manifest import Opened, differences
-from tasks.core.check.progress import Progress
 from tasks.core.check.sample import Sampled
 from tasks.core.imports.sources import list_token_files
 from tasks.core.reading.lists import documents_of, duplicates_of

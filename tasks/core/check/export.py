@@ -21,8 +21,7 @@ from streaming_ext.errors import (
     StorageError,
     UsageError,
 )
-from tasks.core.check.findings import Finding, Outcome
-from tasks.core.check.progress import Progress
+from tasks.core.check.findings import Finding, Outcome, Progress
 from tasks.core.exports.files import HashedOut
 from tasks.core.exports.formats import FORMATS, made_with
 from tasks.core.exports.job import ExportJob

@@ -1,7 +1,7 @@
 """What a dataset is: its configuration, counts, document lengths and runs."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +10,9 @@ from pydantic import ValidationError
 
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.layout import RUNS_FOLDER, Split
-from streaming_ext.dataset.manifest import Generation, ShuffleSummary, SplitSummary
-from streaming_ext.dataset.record import BadDocument, PartRecord
+from streaming_ext.dataset.manifest import Manifest, ShuffleSummary, SplitSummary
+from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.schema import to_json
-from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.text.filters.filters import FilterName
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.reading.lists import documents_of
 from tasks.core.reading.opened import naming, open_dataset, read_record
@@ -42,92 +40,70 @@ class DatasetDescription:
     """What `inspect` tells.
 
     Attributes:
-        text_bytes: UTF-8 bytes of all texts.
         lengths: tokens a document, of all splits.
         parts: records of all parts, in order.
         runs: the latest runs, the last one first.
-        shuffled: what a shuffled dataset was made of.
-        merged: datasets that it was merged of; 0 where it was made of sources.
-        manifest: content hash of the manifest.
-        generations: what it was before it was extended, the oldest first.
     """
 
     dataset: str
-    spec: DatasetSpec
-    splits: dict[Split, SplitDescription]
-    text_bytes: int
+    manifest: Manifest
     lengths: Lengths
     parts: tuple[PartRecord, ...]
     runs: tuple[RunReport, ...]
-    shuffled: ShuffleSummary | None = None
-    merged: int = 0
-    manifest: str = ""
-    generations: tuple[Generation, ...] = ()
+
+    @property
+    def generation(self) -> str:
+        """Content hash of the manifest."""
+        return content_hash(to_json(self.manifest))
+
+    @property
+    def splits(self) -> dict[Split, SplitDescription]:
+        """Each split."""
+        described = {}
+        for split, summary in self.manifest.splits.items():
+            held = [part.splits[split] for part in self.parts if split in part.splits]
+            shards = [shard for each in held for shard in each.shards]
+            described[split] = SplitDescription(
+                summary=summary,
+                raw_bytes=sum(shard.raw_bytes for shard in shards),
+                stored_bytes=sum(shard.size for shard in shards),
+            )
+        return described
+
+    @property
+    def counted(self) -> Sequence[ShuffleSummary | PartRecord]:
+        """What counts the rows that are left out: the summary of all sources, or each part."""
+        return self.parts if self.manifest.shuffled is None else [self.manifest.shuffled]
 
     @property
     def files(self) -> int:
         """Source files: a part may be a piece of one, or several."""
-        if self.shuffled is not None:
-            return self.shuffled.files
+        if self.manifest.shuffled is not None:
+            return self.manifest.shuffled.files
         return len({piece.source.url for part in self.parts for piece in part.made_of})
-
-    @property
-    def bad_documents(self) -> int:
-        """Rows that could not be read."""
-        if self.shuffled is not None:
-            return self.shuffled.bad_documents
-        return sum(part.bad_documents for part in self.parts)
-
-    def dropped(self, name: FilterName) -> int:
-        """Rows that a filter dropped."""
-        if self.shuffled is not None:
-            return self.shuffled.dropped_documents.get(name, 0)
-        return sum(part.dropped_documents.get(name, 0) for part in self.parts)
-
-    @property
-    def bad_listed(self) -> list[BadDocument]:
-        """The first of these."""
-        if self.shuffled is not None:
-            return list(self.shuffled.bad_listed)
-        return [bad for part in self.parts for bad in part.bad_listed]
-
-    @property
-    def duplicate_documents(self) -> int:
-        """Documents that were left out as copies of earlier ones."""
-        return sum(part.duplicate_documents for part in self.parts)
-
-    @property
-    def duplicate_tokens(self) -> int:
-        """Their tokens, with one end-of-text id each."""
-        return sum(part.duplicate_tokens for part in self.parts)
 
     @property
     def documents(self) -> int:
         """Documents of all splits."""
-        return sum(split.summary.documents for split in self.splits.values())
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all splits, padding left out."""
-        return sum(split.summary.tokens for split in self.splits.values())
+        return sum(split.documents for split in self.manifest.splits.values())
 
     @property
     def bytes_per_token(self) -> float:
         """Bytes of text a token, end-of-text ids left out."""
-        return self.text_bytes / self.lengths.tokens if self.lengths.tokens else 0.0
+        return self.manifest.text_bytes / self.lengths.tokens if self.lengths.tokens else 0.0
 
     def facts(self) -> dict[str, Any]:
         """All of it as plain values, for JSON."""
-        lengths = self.lengths
+        lengths, manifest = self.lengths, self.manifest
         quantiles = {f"p{share}": lengths.quantile(share / 100) for share in (50, 90, 99)}
-        return {
+        facts = {
             "dataset": self.dataset,
-            "spec": self.spec.model_dump(mode="json"),
+            "spec": manifest.spec.model_dump(mode="json"),
             "documents": self.documents,
-            "tokens": self.tokens,
-            "duplicate_documents": self.duplicate_documents,
-            "duplicate_tokens": self.duplicate_tokens,
-            "text_bytes": self.text_bytes,
+            "tokens": manifest.tokens,
+            "duplicate_documents": manifest.duplicate_documents,
+            "duplicate_tokens": manifest.duplicate_tokens,
+            "text_bytes": manifest.text_bytes,
             "bytes_per_token": self.bytes_per_token,
             "lengths": {"mean": lengths.mean, **quantiles, "longest": lengths.longest},
             "splits": {
@@ -140,27 +116,23 @@ class DatasetDescription:
             },
             "parts": [part.model_dump(mode="json") for part in self.parts],
             "runs": [run.model_dump(mode="json") for run in self.runs],
-            **self._shuffled_facts(),
-            **({"merged": self.merged} if self.merged else {}),
-            "manifest": self.manifest,
-            **self._grown_facts(),
+            "manifest": self.generation,
         }
-
-    def _grown_facts(self) -> dict[str, Any]:
-        older = [
-            {
-                "manifest": each.manifest.xxh128,
-                "parts": each.parts,
-                "documents": sum(split.documents for split in each.splits.values()),
-                "tokens": sum(split.tokens for split in each.splits.values()),
-            }
-            for each in self.generations
-        ]
-        return {"generations": older} if older else {}
-
-    def _shuffled_facts(self) -> dict[str, Any]:
-        found = self.shuffled
-        return {} if found is None else {"shuffled": found.model_dump(mode="json")}
+        if manifest.shuffled is not None:
+            facts["shuffled"] = manifest.shuffled.model_dump(mode="json")
+        if manifest.merged:
+            facts["merged"] = len(manifest.merged)
+        if manifest.generations:
+            facts["generations"] = [
+                {
+                    "manifest": each.manifest.xxh128,
+                    "parts": each.parts,
+                    "documents": sum(split.documents for split in each.splits.values()),
+                    "tokens": sum(split.tokens for split in each.splits.values()),
+                }
+                for each in manifest.generations
+            ]
+        return facts
 
 
 def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescription:
@@ -191,32 +163,10 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
             lengths.include(of_part)
     return DatasetDescription(
         dataset=str(storage),
-        spec=manifest.spec,
-        splits={
-            split: SplitDescription(
-                summary=summary,
-                raw_bytes=_sum(records, split, "raw_bytes"),
-                stored_bytes=_sum(records, split, "size"),
-            )
-            for split, summary in manifest.splits.items()
-        },
-        text_bytes=manifest.text_bytes,
+        manifest=manifest,
         lengths=lengths,
         parts=tuple(records),
         runs=tuple(_read_runs(files)),
-        shuffled=manifest.shuffled,
-        merged=len(manifest.merged),
-        manifest=content_hash(to_json(manifest)),
-        generations=manifest.generations,
-    )
-
-
-def _sum(records: Iterable[PartRecord], split: Split, field: str) -> int:
-    return sum(
-        getattr(shard, field)
-        for record in records
-        if split in record.splits
-        for shard in record.splits[split].shards
     )
 
 

@@ -19,10 +19,9 @@ from streaming_ext.dataset.record import PartRecord
 from streaming_ext.errors import NotADatasetError
 from tasks.core.check.copies import FirstCopies, check_digests
 from tasks.core.check.deep import compare_with_sources
-from tasks.core.check.findings import Outcome, Report
+from tasks.core.check.findings import Outcome, Progress, Report
 from tasks.core.check.manifest import Opened, open_checked
 from tasks.core.check.part import PartFound, check_part
-from tasks.core.check.progress import Progress
 from tasks.core.check.sample import DEFAULT_SAMPLE, choose_parts
 from tasks.core.reading.dataset_files import DatasetFiles
 from tasks.core.storage import Storage

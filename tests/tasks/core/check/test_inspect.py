@@ -63,9 +63,9 @@ def test_counts_are_those_of_the_texts(
     kept = [text for file in texts for text in file if text]
     lengths = [len(tokenizer.encode(text)) for text in kept]
     assert description.documents == len(kept)
-    assert description.tokens == sum(lengths) + len(kept)
-    assert description.text_bytes == sum(len(text.encode()) for text in kept)
-    assert description.bytes_per_token == description.text_bytes / sum(lengths)
+    assert description.manifest.tokens == sum(lengths) + len(kept)
+    assert description.manifest.text_bytes == sum(len(text.encode()) for text in kept)
+    assert description.bytes_per_token == description.manifest.text_bytes / sum(lengths)
     assert description.lengths.mean == pytest.approx(np.mean(lengths))
     assert description.lengths.longest == max(lengths)
     assert [part.empty_documents for part in description.parts] == [1, 0]
@@ -247,7 +247,7 @@ def test_it_can_be_shown(
         show_samples(all_samples(dataset, description), console)
         show_report(verify(dataset, deep=True), console)
         text = console.export_text()
-    assert f"{description.tokens:,}" in text
+    assert f"{description.manifest.tokens:,}" in text
     assert "001.parquet" in text
     assert "end of text" in text
     assert "ids of padding" in text

@@ -63,7 +63,7 @@ def test_it_is_sound_and_compared_with_all_sources(both: Path) -> None:
     assert report.findings == ()
     assert report.checked.sources == 5
     assert report.checked.retokenized == report.checked.documents
-    assert describe(open_storage(str(both))).merged == 2
+    assert describe(open_storage(str(both))).facts()["merged"] == 2
 
 
 def test_its_files_are_those_of_the_datasets(first: Path, second: Path, both: Path) -> None:
