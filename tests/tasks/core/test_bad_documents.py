@@ -10,7 +10,7 @@ from rich.console import Console
 from flows.terminal.show_inspect import show_dataset
 from flows.terminal.show_verify import show_report
 from streaming_ext.dataset.layout import record_path
-from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.reading import record_of
 from streaming_ext.errors import ConfigMismatchError, SourceError
 from tasks.core.check.inspect import describe
 from tasks.core.check.verify import verify
@@ -48,7 +48,7 @@ def test_skipped_ones_are_counted_listed_and_shown(tmp_path: Path, vocabulary: P
     root = build_from(
         sources, tmp_path / "dataset", tokenizer=str(vocabulary), on_bad_document="skip"
     )
-    record = PartRecord.model_validate_json((root / record_path(0)).read_bytes())
+    record = record_of((root / record_path(0)).read_bytes(), where="record")
     assert (record.rows, record.bad_documents, record.null_documents) == (260, 3, 0)
     assert [bad.row for bad in record.bad_listed] == [3, 9, 17]
     assert str(record.bad_listed[0]).startswith(f"{sources}/a.jsonl: line 4, byte ")
@@ -76,7 +76,7 @@ def test_the_list_is_bounded_the_count_exact(tmp_path: Path, vocabulary: Path) -
     root = build_from(
         sources, tmp_path / "dataset", tokenizer=str(vocabulary), on_bad_document="skip"
     )
-    record = PartRecord.model_validate_json((root / record_path(0)).read_bytes())
+    record = record_of((root / record_path(0)).read_bytes(), where="record")
     assert (record.bad_documents, len(record.bad_listed)) == (230, 100)
     assert verify(LocalStorage(root), deep=True).findings == ()
 
