@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.compression import Stream, open_anywhere, pack, packed_suffixes
-from streaming_ext.text.documents.json_lines import DECODER, JsonLinesFormat, is_too_deep
+from streaming_ext.text.documents.json_lines import JsonLinesFormat, decoded
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.objects import TOO_DEEP, BadValueError, Value
 from streaming_ext.text.documents.options import ReadOptions
@@ -28,8 +28,10 @@ from streaming_ext.text.documents.streams import ObjectFormat
 
 _HEAD_BYTES = 2**12  # in which the first character stands
 _CHUNK_BYTES = 2**20
-_MOST_CHARACTERS = 2 * MAX_TEXT_BYTES  # of one value
+_MOST_BYTES = 2 * MAX_TEXT_BYTES  # of one value
 _SPACE = re.compile(r"[ \t\r\n]*")
+_MARK = codecs.BOM_UTF8.decode("latin-1")
+_DECODER = json.JSONDecoder(parse_int=float)  # an int of 5,000 digits would be an error
 _LONGEST_WORD = 16  # characters that an error may lie before the end of a text that is cut
 
 
@@ -119,14 +121,16 @@ class JsonFormat(SourceFormat):
 
 
 class _Array:
-    """The values of the one array that a stream is, decoded one by one."""
+    """The values of the one array that a stream is.
+
+    Where each ends is found in the file as Latin-1, in which a byte is a character. Then each is
+    decoded alone: bytes that are no UTF-8 and too deep a nesting cost no other value.
+    """
 
     def __init__(self, stream: Stream, where: str) -> None:
         self._stream, self._where = stream, where
-        # Bytes that are no UTF-8 cost the value in which they stand.
-        self._decode = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode
         self._text, self._at = "", 0
-        self._byte = 0  # of the file that `_at` is at, a byte order mark left out
+        self._before = 0  # bytes before `_text`, a byte order mark left out
         self._number = 1
 
     def __iter__(self) -> Iterator[Value]:
@@ -135,6 +139,10 @@ class _Array:
         Raises:
             SourceError: the file is no array, damaged or cut short; names document and byte.
         """
+        while len(self._text) < len(_MARK) and self._more():
+            pass
+        if self._text.startswith(_MARK):
+            self._text = self._text[len(_MARK) :]
         found = self._take("[")
         if self._peek() == "]":
             found = self._take("]")
@@ -147,25 +155,21 @@ class _Array:
 
     def _value(self) -> Value:
         self._peek()
-        value, end = self._decoded()
-        spelled = self._text[self._at : end]
-        place, byte = f"document {self._number}, byte ", self._byte
+        end = self._end()
+        start, data = self._before + self._at, self._text[self._at : end].encode("latin-1")
+        self._at = end
+        value: object
         try:
-            data = spelled.encode()
-            if is_too_deep(data):
-                value = BadValueError(TOO_DEEP)
-        except UnicodeEncodeError as error:
-            value = BadValueError("no valid UTF-8")
-            data = spelled.encode(errors="surrogateescape")
-            byte += _num_bytes(spelled[: error.start])
-        self._at, self._byte = end, self._byte + len(data)
-        return Value(f"{place}{byte}", value, len(data))
+            value = decoded(data)
+        except BadValueError as error:
+            value, start = error, start + error.byte
+        return Value(f"document {self._number}, byte {start}", value, len(data))
 
-    def _decoded(self) -> tuple[object, int]:
-        """The value that begins here, and where it ends in the text."""
+    def _end(self) -> int:
+        """Where the value ends that begins here."""
         while True:
             try:
-                value, end = DECODER.raw_decode(self._text, self._at)
+                end = _DECODER.raw_decode(self._text, self._at)[1]
             except json.JSONDecodeError as error:
                 cut = error.pos > len(self._text) - _LONGEST_WORD or "Unterminated" in error.msg
                 at = error.pos - self._at
@@ -176,14 +180,12 @@ class _Array:
             else:
                 length = end - self._at
                 if end < len(self._text) or not self._more():  # else a number may go on
-                    return value, self._at + length
+                    return self._at + length
 
     def _peek(self) -> str:
         """The next character that is no white space; none at the end."""
         while True:
-            begin = self._at
-            self._at = _SPACE.match(self._text, begin).end()  # type: ignore[union-attr]
-            self._byte += self._at - begin
+            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._text) or not self._more():
                 return self._text[self._at : self._at + 1]
 
@@ -192,25 +194,21 @@ class _Array:
         if found not in expected:
             words = " or ".join(map(repr, expected))
             raise self._refused(f"expected {words}, got {found or 'the end of the file'!r}")
-        self._at, self._byte = self._at + 1, self._byte + 1
+        self._at += 1
         return found
 
     def _more(self) -> bool:
         """Read at least as much again as is left, and drop what is used."""
-        self._text, self._at = self._text[self._at :], 0
-        if len(self._text) > _MOST_CHARACTERS:
-            raise self._refused(f"longer than {_MOST_CHARACTERS} characters")
+        self._text, self._before, self._at = self._text[self._at :], self._before + self._at, 0
+        if len(self._text) > _MOST_BYTES:
+            raise self._refused(f"longer than {_MOST_BYTES} bytes")
         data = self._stream.read(max(_CHUNK_BYTES, len(self._text)))
-        self._text += self._decode(data, final=not data)
+        self._text += data.decode("latin-1")
         return bool(data)
 
     def _refused(self, problem: str, behind: int = 0) -> SourceError:
-        byte = self._byte + _num_bytes(self._text[self._at : self._at + behind])
+        byte = self._before + self._at + behind
         return SourceError(
             f"{self._where}: document {self._number}, byte {byte}: {problem}. Mend it, or leave "
             "the file out."
         )
-
-
-def _num_bytes(text: str) -> int:
-    return len(text.encode(errors="surrogateescape"))

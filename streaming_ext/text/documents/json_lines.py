@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -193,11 +194,19 @@ def decoded(data: bytes) -> object:
     if is_too_deep(data):
         raise BadValueError(TOO_DEEP)
     try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return _decoded_by_python(data)
+
+
+def _decoded_by_python(data: bytes) -> object:
+    """What orjson refuses: NaN, halves of surrogate pairs, or no JSON; with the place of that."""
+    try:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise BadValueError("no valid UTF-8", error.start) from error
     try:
-        return DECODER.decode(text)
+        return _DECODER.decode(text)
     except json.JSONDecodeError as error:
         at = len(text[: error.pos].encode())
         raise BadValueError(f"no valid JSON ({error.msg})", at) from error
@@ -209,7 +218,7 @@ def _whole_number(digits: str) -> float:
     return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
-DECODER = json.JSONDecoder(parse_int=_whole_number)
+_DECODER = json.JSONDecoder(parse_int=_whole_number)
 
 
 def is_too_deep(data: bytes) -> bool:

@@ -19,7 +19,6 @@ from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.parquet.chosen_columns import ChosenColumns
 from streaming_ext.text.documents.parquet.footer import groups_of, needed_ranges, text_chunks
-from streaming_ext.text.documents.parquet.large_texts import batches_of
 from streaming_ext.text.documents.parquet.pages import text_is_checked
 from streaming_ext.text.documents.parquet.repeated_texts import ReadColumns, read_repeated
 from streaming_ext.text.documents.parquet.statistics import groups_that_may_stay
@@ -254,9 +253,7 @@ def _read_columns(
     rows, first_row = _rows_a_batch(file, columns.text_names, batch_bytes, groups), row
     try:
         try:
-            for batch in batches_of(
-                file, groups, rows=rows, names=columns.names, texts=columns.texts
-            ):
+            for batch in file.iter_batches(rows, groups, columns.names, use_threads=False):
                 yield texts_at(batch, columns.texts), compared_at(batch, columns.compared)
                 row += batch.num_rows
                 del batch

@@ -114,6 +114,6 @@ def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]  # fmt: skip
     with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: a text of 1500 bytes"):
         list(JsonFormat().read(path, ReadOptions()))
-    monkeypatch.setattr(json_array, "_MOST_CHARACTERS", 1000)
+    monkeypatch.setattr(json_array, "_MOST_BYTES", 1000)
     with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: longer than 1000"):
         list(JsonFormat().read(path, ReadOptions(on_bad_document="skip")))
