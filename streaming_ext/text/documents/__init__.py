@@ -1,1 +1,1 @@
-"""Documents in source files: one file a format, behind one protocol."""
+"""What readers of source files share: documents in batches, columns, lines, objects, packing."""

@@ -9,10 +9,10 @@ from typing import Protocol
 from streaming_ext.dataset.record import NOT_CHECKED, SourceIdentity
 from streaming_ext.errors import ScratchError, SourceError, UsageError
 from streaming_ext.storage.digests import Digest
-from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import Span
+from streaming_ext.text.readers.formats import format_of
 from streaming_ext.text.sources.local import identify
 from streaming_ext.text.sources.ranges import (
     SMALLEST_FILE,

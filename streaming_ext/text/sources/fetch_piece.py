@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 
 from streaming_ext.errors import ScratchError, SourceError
-from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import Span
+from streaming_ext.text.readers.formats import format_of
 from streaming_ext.text.sources.fetch import (
     CountedBytes,
     DamagedSourceError,

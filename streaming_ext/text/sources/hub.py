@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from streaming_ext.errors import SourceError, StorageError, UsageError
-from streaming_ext.text.documents.formats import has_known_suffix
+from streaming_ext.text.readers.formats import has_known_suffix
 from streaming_ext.text.sources.patterns import Takes, alternatives, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
 from streaming_ext.text.sources.web import WebReader, client, json_of, patiently, require_ok

@@ -11,7 +11,7 @@ from pathlib import Path
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
 from streaming_ext.storage.local_paths import is_utf8
-from streaming_ext.text.documents.formats import (
+from streaming_ext.text.readers.formats import (
     format_of,
     has_known_suffix,
     known_suffixes,

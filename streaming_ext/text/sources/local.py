@@ -14,10 +14,10 @@ from streaming_ext.dataset.layout import SCRATCH_MARK
 from streaming_ext.dataset.record import LOCAL_VERSION, SourceIdentity
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.storage.local_paths import local_path
-from streaming_ext.text.documents.formats import format_of, has_known_suffix, known_suffixes
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import Span
+from streaming_ext.text.readers.formats import format_of, has_known_suffix, known_suffixes
 from streaming_ext.text.sources.patterns import (
     Takes,
     alternatives,

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
 from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.storage.digests import Digest
-from streaming_ext.text.documents.formats import has_known_suffix
+from streaming_ext.text.readers.formats import has_known_suffix
 from streaming_ext.text.sources.patterns import Takes, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
 

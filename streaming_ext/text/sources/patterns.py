@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import bracex
 
 from streaming_ext.errors import UsageError
-from streaming_ext.text.documents.formats import has_known_suffix
+from streaming_ext.text.readers.formats import has_known_suffix
 
 MOST_NAMES = 100_000  # that the braces of one pattern may spell out
 _GLOB = re.compile(r"[*?\[{]")

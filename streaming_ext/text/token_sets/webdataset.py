@@ -12,7 +12,7 @@ import numpy as np
 from streaming_ext.errors import SourceError, UsageError, one_line
 from streaming_ext.text.documents.compression import open_anywhere, packed_suffixes
 from streaming_ext.text.documents.options import IdOptions
-from streaming_ext.text.documents.tar_members import Member, TarMembers
+from streaming_ext.text.readers.tar_members import Member, TarMembers
 from streaming_ext.text.token_sets.files.ids_of_file import (
     Ids,
     IdsOfFile,

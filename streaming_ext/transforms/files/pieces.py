@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import SourceFormat, Span
 from streaming_ext.text.parts.cutting import cut_evenly
 from streaming_ext.text.parts.looking import can_be_cut
+from streaming_ext.text.readers.formats import format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.sources.fetch_piece import fetch_piece

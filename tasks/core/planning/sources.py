@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.formats import format_of
+from streaming_ext.text.readers.formats import format_of
 from streaming_ext.text.sources import SourceFile, list_sources
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.config import ShardConfig

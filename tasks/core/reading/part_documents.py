@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.dataset.record import BadDocument
-from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.kept_values import joined
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import (
@@ -22,6 +21,7 @@ from streaming_ext.text.documents.source_format import (
     Span,
 )
 from streaming_ext.text.filters.filters import FilterName
+from streaming_ext.text.readers.formats import format_of
 
 
 @dataclass(frozen=True, slots=True)

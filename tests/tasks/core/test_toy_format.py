@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents import formats
 from streaming_ext.text.documents.source_format import (
     DocumentBatch,
     FileLook,
     SourceBytes,
     SourceFormat,
 )
+from streaming_ext.text.readers import formats
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.planning.sources import check_sources
@@ -137,7 +137,13 @@ def test_no_other_room_knows_parquet() -> None:
         module
         for module in modules
         # Datasets may be exported as Parquet too.
-        if not module.startswith(("streaming_ext.text.documents", "tasks.core.exports.formats"))
+        if not module.startswith(
+            (
+                "streaming_ext.text.documents.options",
+                "streaming_ext.text.readers",
+                "tasks.core.exports.formats",
+            )
+        )
         and any("parquet" in word.lower() for word in words_in(module))
     }
     assert knowing == PROVENANCE

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents import ahead
-from streaming_ext.text.documents.ahead import ReadAhead
-from streaming_ext.text.documents.compression import open_here, pack
+from streaming_ext.text.documents import compression
+from streaming_ext.text.documents.compression import ReadAhead, open_here, pack
 
 DATA = bytes(range(256)) * 40
 
@@ -29,7 +28,7 @@ class Source:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(compression, "_CHUNK_BYTES", 100)
 
 
 @pytest.mark.parametrize("size", [1, 99, 100, 101, 1000, 10**6])

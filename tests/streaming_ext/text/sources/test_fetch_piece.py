@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.errors import SourceError, TransientStorageError
-from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.readers.formats import format_of
 from streaming_ext.text.sources import SourceFile, list_sources, ranges
 from streaming_ext.text.sources import fetch_piece as module
 from streaming_ext.text.sources.fetch import Reader, came_unchecked, open_reader, remove_fetched

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.readers.formats import format_of
 from streaming_ext.text.sources import list_sources
 from streaming_ext.text.sources.fetch import fetch
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.storage.azurite import container_client, make_container
 from tests.servers.storage.swift import make_bucket, s3_client
-from tests.streaming_ext.text.documents.test_contract import DOCUMENTS, KINDS
+from tests.streaming_ext.text.readers.test_contract import DOCUMENTS, KINDS
 
 Put = Callable[[pytest.FixtureRequest, pytest.MonkeyPatch, Mapping[str, bytes]], Iterator[str]]
 OPTIONS = ReadOptions()

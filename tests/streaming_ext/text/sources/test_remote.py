@@ -18,11 +18,11 @@ from streaming_ext.errors import (
     UsageError,
 )
 from streaming_ext.storage.patience import Retry
-from streaming_ext.text.documents import json_lines
 from streaming_ext.text.documents.compression import CODECS, pack
-from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet.parquet import ParquetFormat, read_documents
+from streaming_ext.text.readers import json_lines
+from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.readers.parquet import ParquetFormat, read_documents
 from streaming_ext.text.sources import SourceFile, list_sources, objects, ranges, web
 from streaming_ext.text.sources import fetch as fetch_module
 from streaming_ext.text.sources.fetch import fetch, identity_of

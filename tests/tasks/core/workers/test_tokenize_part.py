@@ -18,8 +18,8 @@ from streaming_ext.errors import (
     StorageError,
     TokenizerError,
 )
-from streaming_ext.text.documents.parquet import parquet as documents
 from streaming_ext.text.holdout import document_hashes, held_out
+from streaming_ext.text.readers import parquet as documents
 from streaming_ext.text.sources import SourceFile, hash_file
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
 from tasks.core.outputs.part_files import DOCUMENTS_SCHEMA

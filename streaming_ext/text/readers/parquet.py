@@ -5,23 +5,20 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError, one_line
 from streaming_ext.text.documents.columns import (
     check_schema,
+    column_at,
     compared_at,
     table_of,
     texts_at,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet.chosen_columns import ChosenColumns
-from streaming_ext.text.documents.parquet.footer import groups_of, needed_ranges, text_chunks
-from streaming_ext.text.documents.parquet.pages import text_is_checked
-from streaming_ext.text.documents.parquet.repeated_texts import ReadColumns, read_repeated
-from streaming_ext.text.documents.parquet.statistics import groups_that_may_stay
 from streaming_ext.text.documents.source_format import (
     BATCH_BYTES,
     MAX_BATCH_ROWS,
@@ -35,9 +32,19 @@ from streaming_ext.text.documents.source_format import (
     SourceFormat,
     Span,
 )
+from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.text.memory import memory_limit
+from streaming_ext.text.readers.parquet_footer import (
+    ChosenColumns,
+    groups_of,
+    groups_that_may_stay,
+    needed_ranges,
+    text_chunks,
+)
+from streaming_ext.text.readers.parquet_pages import text_is_checked
 
+ReadColumns = tuple[list[pa.LargeStringArray], list[pa.Array]]  # texts, and what is compared
 _READ_BYTES = 2**18
 _ROWS_A_GROUP = 1000  # of a file that is written for a sample
 _CODECS = {"snappy", "gzip", "brotli", "zstd"}  # of those that read back what was written
@@ -258,7 +265,7 @@ def _read_columns(
                 row += batch.num_rows
                 del batch
         except MemoryError:
-            for texts, compared in read_repeated(
+            for texts, compared in _read_repeated(
                 path, columns, groups=groups, rows=rows, batch_bytes=batch_bytes,
                 skip=row - first_row,
             ):  # fmt: skip
@@ -275,6 +282,56 @@ def _read_columns(
             f"{where}: damaged from row {row} on ({one_line(error)}). "
             "Fetch it again, or leave it out."
         ) from error
+
+
+def _read_repeated(
+    path: Path,
+    columns: ChosenColumns,
+    *,
+    groups: list[int],
+    rows: int,
+    batch_bytes: int,
+    skip: int,
+) -> Iterator[ReadColumns]:
+    """The columns as the file stores them, each repeated text once, and spelled out bit by bit.
+
+    A page of some bytes may stand for a million copies of a large text. Slower where texts differ.
+
+    Args:
+        path: the file.
+        columns: to read.
+        groups: row groups to read.
+        rows: to read at once.
+        batch_bytes: of text to spell out at once.
+        skip: rows to leave out at the beginning.
+    """
+    with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False,
+                        read_dictionary=columns.text_names) as file:  # fmt: skip
+        for batch in file.iter_batches(rows, groups, columns.names, use_threads=False):
+            skipped = min(skip, len(batch))
+            skip -= skipped
+            stored = [column_at(batch, column).slice(skipped) for column in columns.texts]
+            compared = [column.slice(skipped) for column in compared_at(batch, columns.compared)]
+            # ends: (rows + 1,), of all columns
+            ends = np.concatenate([[0], np.cumsum(sum(map(_sizes, stored)))])
+            start, length = 0, len(batch) - skipped
+            while start < length:
+                beyond = np.searchsorted(ends, ends[start] + batch_bytes, side="right")
+                end = max(start + 1, int(beyond) - 1)
+                yield (
+                    [c.slice(start, end - start).cast(pa.large_string()) for c in stored],
+                    [c.slice(start, end - start) for c in compared],
+                )
+                start = end
+
+
+def _sizes(stored: pa.DictionaryArray) -> npt.NDArray[np.int64]:
+    """Bytes of each text, 0 where it is null."""
+    words = np.diff(text_buffers(stored.dictionary.cast(pa.large_string()))[1])
+    if not len(words):
+        return np.zeros(len(stored), np.int64)
+    sizes = words[np.asarray(stored.indices.fill_null(0))]
+    return np.where(np.asarray(stored.is_valid()), sizes, 0)
 
 
 def _rows_a_batch(

@@ -8,12 +8,12 @@ import cbor2
 import pytest
 
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents import cbor_items
-from streaming_ext.text.documents.cbor_format import CborFormat
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.readers import cbor as cbor_items
+from streaming_ext.text.readers.cbor import CborFormat
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from tests.streaming_ext.text.documents.test_bad_documents import SKIP, places, read
+from tests.streaming_ext.text.readers.test_bad_documents import SKIP, places, read
 
 A, B = cbor2.dumps({"text": "a", "n": [1, {"x": None}]}), cbor2.dumps({"text": "b"})
 

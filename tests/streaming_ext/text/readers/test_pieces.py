@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.formats import format_of
-from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.lines import LinesOfPiece, bytes_of_lines
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import Span
+from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from tests.streaming_ext.text.documents.test_contract import KINDS, Kind
+from tests.streaming_ext.text.readers.test_contract import KINDS, Kind
 from tests.tasks.core.doubles import write_source
 
 TEXT = ReadOptions()

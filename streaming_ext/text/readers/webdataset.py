@@ -24,7 +24,6 @@ from streaming_ext.text.documents.compression import (
     whole_in_head,
 )
 from streaming_ext.text.documents.document_rows import DocumentRows
-from streaming_ext.text.documents.json_lines import decoded
 from streaming_ext.text.documents.kept_values import option_of
 from streaming_ext.text.documents.objects import (
     BadValueError,
@@ -39,8 +38,9 @@ from streaming_ext.text.documents.objects import (
 )
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import DocumentBatch, FileLook, SourceBytes
-from streaming_ext.text.documents.streams import StreamFormat
-from streaming_ext.text.documents.tar_members import Member, TarMembers
+from streaming_ext.text.readers.json_lines import decoded
+from streaming_ext.text.readers.streams import StreamFormat
+from streaming_ext.text.readers.tar_members import Member, TarMembers
 
 _LOOK_SAMPLES = 20
 _LOOK_BYTES = 2**24  # images and the like among them

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents import compression, json_lines, lines
-from streaming_ext.text.documents.json_lines import JsonLinesFormat
+from streaming_ext.text.documents import compression, lines
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.readers import json_lines
+from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streaming_ext.text.documents import json_lines
+from streaming_ext.text.readers import json_lines
 
 
 @pytest.fixture(autouse=True)

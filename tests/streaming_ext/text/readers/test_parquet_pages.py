@@ -11,8 +11,8 @@ import pytest
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet.footer import span_of, text_chunks
-from streaming_ext.text.documents.parquet.pages import text_is_checked
+from streaming_ext.text.readers.parquet_footer import span_of, text_chunks
+from streaming_ext.text.readers.parquet_pages import text_is_checked
 
 TEXT = ReadOptions()
 WAYS: list[dict[str, Any]] = [

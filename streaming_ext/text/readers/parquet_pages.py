@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet.footer import groups_of, span_of, text_chunks
 from streaming_ext.text.documents.source_format import SeekableBytes, SourceBytes, Span
+from streaming_ext.text.readers.parquet_footer import groups_of, span_of, text_chunks
 
 _PACKED_SIZE, _CRC = 3, 4  # fields of a header
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY = 0, 1, 2, 3, 7, 8  # kinds of fields

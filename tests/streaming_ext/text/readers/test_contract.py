@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.formats import FORMATS, format_of
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.readers.formats import FORMATS, format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 

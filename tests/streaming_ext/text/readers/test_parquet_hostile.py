@@ -116,7 +116,7 @@ def test_is_refused_and_the_worker_lives(
         code = f"""
 from pathlib import Path
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet.parquet import read_documents
+from streaming_ext.text.readers.parquet import read_documents
 from streaming_ext.text.memory import limit_memory
 limit_memory()
 for batch in read_documents(Path({str(file)!r}), ReadOptions()):
@@ -146,7 +146,7 @@ def test_repeated_texts_are_read_where_memory_is_short(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet import parquet as documents
+from streaming_ext.text.readers import parquet as documents
 from streaming_ext.text.memory import limit_memory
 documents.read_documents  # loaded before the limit
 limit_memory()

@@ -1,14 +1,14 @@
 """The source formats that there are, chosen by a file's name."""
 
-from streaming_ext.text.documents.arrow_ipc import ArrowFormat
-from streaming_ext.text.documents.cbor_format import CborFormat
-from streaming_ext.text.documents.json_array import JsonFormat
-from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet.parquet import ParquetFormat
-from streaming_ext.text.documents.plain_text import PlainTextFormat
 from streaming_ext.text.documents.source_format import SourceFormat
-from streaming_ext.text.documents.webdataset import WebDatasetFormat
+from streaming_ext.text.readers.arrow import ArrowFormat
+from streaming_ext.text.readers.cbor import CborFormat
+from streaming_ext.text.readers.json_array import JsonFormat
+from streaming_ext.text.readers.json_lines import JsonLinesFormat
+from streaming_ext.text.readers.parquet import ParquetFormat
+from streaming_ext.text.readers.plain_text import PlainTextFormat
+from streaming_ext.text.readers.webdataset import WebDatasetFormat
 from streaming_ext.text.token_sets.formats import token_set_format
 
 FORMATS: list[SourceFormat] = [

@@ -48,8 +48,8 @@ from streaming_ext.text.documents.source_format import (
     SourceBytes,
     Span,
 )
-from streaming_ext.text.documents.streams import ObjectFormat
 from streaming_ext.text.filters.condition import Kind
+from streaming_ext.text.readers.streams import ObjectFormat
 
 _BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a piece for a sample
 _READ_BYTES = 2**20  # of lines that are read one by one

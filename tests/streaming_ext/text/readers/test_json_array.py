@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.documents import json_array, objects
-from streaming_ext.text.documents.json_array import JsonFormat
+from streaming_ext.text.documents import objects
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.readers import json_array
+from streaming_ext.text.readers.json_array import JsonFormat
 from streaming_ext.text.sources import list_sources
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents import compression, document_rows, lines, objects
-from streaming_ext.text.documents.formats import format_of
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import BadDocument
+from streaming_ext.text.readers.formats import format_of
 
 SKIP = ReadOptions(on_bad_document="skip")
 GOOD = b'{"text": "good"}\n'
@@ -86,7 +86,7 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("chunk", [1, 7, 2**20])
 def test_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    from streaming_ext.text.documents import json_array
+    from streaming_ext.text.readers import json_array
 
     monkeypatch.setattr(json_array, "_CHUNK_BYTES", chunk)
     path = tmp_path / "x.json"

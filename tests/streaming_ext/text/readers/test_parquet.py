@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.columns import find_column
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.parquet import parquet as documents
-from streaming_ext.text.documents.parquet.footer import groups_of
-from streaming_ext.text.documents.parquet.parquet import (
+from streaming_ext.text.documents.source_format import DocumentBatch
+from streaming_ext.text.readers import parquet as documents
+from streaming_ext.text.readers.parquet import (
     open_parquet,
     read_documents,
 )
-from streaming_ext.text.documents.source_format import DocumentBatch
+from streaming_ext.text.readers.parquet_footer import groups_of
 from tests.tasks.core.doubles import write_source
 
 MIXED = ["one", None, "", "zwei\n", None, "\U0001f600 \x00", "one"]

@@ -9,7 +9,6 @@ import pyarrow as pa
 from streaming_ext.errors import UsageError
 from streaming_ext.text.documents.compression import PlainStream, packed_suffixes
 from streaming_ext.text.documents.document_rows import DocumentRows
-from streaming_ext.text.documents.json_lines import JsonLinesFormat
 from streaming_ext.text.documents.kept_values import option_of
 from streaming_ext.text.documents.objects import TOO_LONG
 from streaming_ext.text.documents.options import ReadOptions
@@ -21,8 +20,9 @@ from streaming_ext.text.documents.source_format import (
     FileLook,
     SourceBytes,
 )
-from streaming_ext.text.documents.streams import StreamFormat
 from streaming_ext.text.documents.text_array import text_of_bytes
+from streaming_ext.text.readers.json_lines import JsonLinesFormat
+from streaming_ext.text.readers.streams import StreamFormat
 
 _READ_BYTES = 2**24
 

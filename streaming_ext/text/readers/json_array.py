@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.compression import Stream, open_anywhere, pack, packed_suffixes
-from streaming_ext.text.documents.json_lines import JsonLinesFormat, decoded
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.objects import TOO_DEEP, BadValueError, Value
 from streaming_ext.text.documents.options import ReadOptions
@@ -24,7 +23,8 @@ from streaming_ext.text.documents.source_format import (
     SourceFormat,
     Span,
 )
-from streaming_ext.text.documents.streams import ObjectFormat
+from streaming_ext.text.readers.json_lines import JsonLinesFormat, decoded
+from streaming_ext.text.readers.streams import ObjectFormat
 
 _HEAD_BYTES = 2**12  # in which the first character stands
 _CHUNK_BYTES = 2**20

@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file tells: row groups, where their text lies, where each begins.
+"""What the footer of a Parquet file tells: its columns and row groups, and where their text lies.
 
 A row group begins, for a span, where it would if the file were plain: at `size * before // total`
 of uncompressed bytes. So pieces are even, and the footer alone tells them.
@@ -8,14 +8,20 @@ of uncompressed bytes. So pieces are even, and the footer alone tells them.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain
+from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+import pyarrow.fs
 import pyarrow.parquet as pq
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.columns import Path as ColumnPath
-from streaming_ext.text.documents.columns import find_columns, find_compared
+from streaming_ext.text.documents.columns import find_columns, find_compared, kind_at
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import SourceBytes, Span
 
@@ -108,3 +114,65 @@ def groups_of(
     first = bisect_left(starts, span[0])
     end = max(first, bisect_left(starts, span[1]))
     return list(range(first, end)), rows[first], rows[end]
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenColumns:
+    """The columns that are read: those of the text, and those of a condition."""
+
+    texts: Sequence[ColumnPath]
+    compared: Sequence[ColumnPath]
+
+    @classmethod
+    def of(cls, schema: pa.Schema, options: ReadOptions, *, where: str) -> Self:
+        """Those that the options name."""
+        return cls(
+            find_columns(schema, options.columns, where=where),
+            find_compared(schema, options.compared, where=where),
+        )
+
+    @property
+    def text_names(self) -> list[str]:
+        """What columns are called by those who read them."""
+        return [".".join(path) for path in self.texts]
+
+    @property
+    def names(self) -> list[str]:
+        """The same, with those of the condition."""
+        return list(dict.fromkeys(self.text_names + [".".join(path) for path in self.compared]))
+
+
+def groups_that_may_stay(
+    path: Path, metadata: pq.FileMetaData, options: ReadOptions
+) -> frozenset[int]:
+    """The row groups of a file of which a row may stay, by the least and largest of each column.
+
+    Where statistics are missing, or cannot be compared with what the condition asks for, a group
+    may stay: its rows are looked at one by one. Statistics of floating numbers leave NaN out, of
+    which `!=`, `not in` and what stands behind `not` are true: where the condition asks for such
+    of a floating column, all groups may stay.
+    """
+    every = frozenset(range(metadata.num_row_groups))
+    condition = options.filters.condition
+    if condition is None:
+        return every
+    schema = metadata.schema.to_arrow_schema()
+    where = dict(
+        zip(options.compared, find_compared(schema, options.compared, where=str(path)), strict=True)
+    )
+    if any(_floating(kind_at(schema, where[column])) for column in condition.columns_of_not):
+        return every
+    fragment = pa.dataset.ParquetFileFormat().make_fragment(str(path), pa.fs.LocalFileSystem())
+    try:
+        chosen = fragment.subset(
+            filter=condition.apply(lambda column: pc.field(*where[column])), schema=schema
+        )
+    except pa.ArrowException:
+        return every
+    return frozenset(group.id for group in chosen.row_groups)
+
+
+def _floating(kind: pa.DataType | None) -> bool:
+    if kind is not None and pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return kind is None or bool(pa.types.is_floating(kind))

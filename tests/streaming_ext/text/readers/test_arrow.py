@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.arrow_ipc import ArrowFormat
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.readers.arrow import ArrowFormat
 from streaming_ext.text.sources import list_sources
 
 TEXT = ReadOptions()

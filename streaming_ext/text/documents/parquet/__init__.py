@@ -1,1 +1,0 @@
-"""Parquet: rows, row groups, and the pages that checksums are of."""
