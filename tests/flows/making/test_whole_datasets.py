@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -28,7 +29,22 @@ def files_of(root: Path) -> dict[str, bytes]:
     return {path: data for path, data in content(root).items() if not path.startswith("runs/")}
 
 
-def test_copy_with_two_workers(
+def assert_summarized(said: str, output: Path, *datasets: Path) -> None:
+    """The closing summary of a command that made one dataset of others, as they lie there."""
+    manifests = [json.loads((each / "manifest.json").read_text()) for each in datasets]
+    splits = [split for manifest in manifests for split in manifest["splits"].values()]
+    facts = dict(re.findall(r"^(\w+) +(\S.*)$", said, re.MULTILINE))
+    assert re.fullmatch(r"[1-9]\d* done, 0 done before", facts["parts"])
+    assert facts["tokens"] == f"{sum(split['tokens'] for split in splits):,}"
+    assert re.fullmatch(r"[\d.]+ [kM]?B", facts["written"])
+    assert re.fullmatch(r"0:\d\d:\d\d \([\d.,]+ MB/s\)", facts["time"])
+    files = len(files_of(output)) - 1  # but for the manifest
+    assert re.fullmatch(
+        rf"{re.escape(str(output))}: {files:,} files of [\d.]+ .B", said.splitlines()[-1]
+    )
+
+
+def test_copy_and_merge(
     served: CommandLine,
     dataset: Path,
     tmp_path: Path,
@@ -37,8 +53,12 @@ def test_copy_with_two_workers(
     output = tmp_path / "copy"
     ended = served.run("copy", dataset, output, "--workers", 2)
     assert ended.returncode == 0, ended.stderr
-    assert f"{output}: " in ended.stdout
+    assert_summarized(ended.stdout, output, dataset)
     assert files_of(output) == files_of(dataset)
+    both = tmp_path / "both"
+    ended = served.run("merge", dataset, output, "--output", both, "--repeats")
+    assert ended.returncode == 0, ended.stderr
+    assert_summarized(ended.stdout, both, dataset, output)
     compared = shardmill("copy", dataset, output, "--verify-only", "--json")
     assert compared.returncode == 0
     assert json.loads(compared.stdout)["sound"]

@@ -1,6 +1,9 @@
 """Storage that fails in the middle of an epoch: no trace, or one error that names the file."""
 
+import multiprocessing
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,3 +133,40 @@ def test_a_file_that_is_gone_from_the_hub(
             loader, SourceError, r"/2\.jsonl",
             lambda: made.commits[commit].update({"2.jsonl": data}), expected,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("renames", [1, 4, 9])
+def test_what_a_killed_count_leaves_is_gone_when_the_next_has_ended(
+    open_text: Open, tmp_path: Path, renames: int
+) -> None:
+    """Killed when it puts a file in its place, with all of the file beside that."""
+
+    def count() -> None:
+        replaced, left = Path.replace, iter(range(renames))
+
+        def replace(path: Path, target: Path) -> Path:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return replaced(path, target)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "replace", replace)
+            open_text(local=tmp_path / "cache")
+
+    killed = multiprocessing.get_context("fork").Process(target=count)
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    assert files_of(tmp_path / "cache") != files_of(tmp_path / "undisturbed")
+    for name in ("undisturbed", "cache"):
+        open_text(local=tmp_path / name).close()
+    assert files_of(tmp_path / "cache") == files_of(tmp_path / "undisturbed")
+
+
+def files_of(cache: Path) -> dict[str, bytes]:
+    """All files of a cache but locks."""
+    return {
+        file.relative_to(cache).as_posix(): file.read_bytes()
+        for file in cache.rglob("*")
+        if file.is_file() and file.stat().st_size
+    }

