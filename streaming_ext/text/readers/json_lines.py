@@ -241,12 +241,10 @@ def _at_once(block: LineBlock, options: ReadOptions) -> Columns | None:
     lasts = lasts - (data[lasts] == _RETURN)
     if not ((data[block.starts] == _OPEN) & (data[lasts] == _CLOSE)).all():
         return None  # else no line could hold two objects, and none could go on in the next
-    opens = (data | 0x20) == _OPEN  # `[` and `{` are one bit apart
     for line in np.flatnonzero(block.ends - block.starts > 2 * MAX_DEPTH).tolist():
-        start, end = block.starts[line], block.ends[line]
-        if np.count_nonzero(opens[start:end]) > MAX_DEPTH and is_too_deep(
-            bytes(block.data[start:end])
-        ):
+        one = data[block.starts[line] : block.ends[line]]
+        opens = np.count_nonzero((one | 0x20) == _OPEN)  # `[` and `{` are one bit apart
+        if opens > MAX_DEPTH and is_too_deep(one.tobytes()):
             return None
     buffer = pa.py_buffer(block.data)
     whole = pa.py_buffer(np.array([0, len(data)], np.int64))
