@@ -5,8 +5,6 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from streaming_ext.units import size_text
-
 _MAX_FAULTS = 3  # of one value
 _MAX_SHOWN = 60  # characters of what came
 
@@ -51,18 +49,15 @@ def plain_faults(error: ValidationError) -> str:
     return f"{told}; and {more} more" if more > 0 else told
 
 
-def in_words(fault: ErrorDetails, *, name: str | None = None, is_size: bool = False) -> str:
+def in_words(fault: ErrorDetails, *, name: str | None = None) -> str:
     """One fault with the field that it is in.
 
     Args:
         fault: as pydantic tells it.
         name: of the field, where its user calls it something else.
-        is_size: the value is a number of bytes.
     """
     field = "" if not fault["loc"] else name or ".".join(str(step) for step in fault["loc"])
     kind, context = fault["type"], fault.get("ctx", {})
-    if is_size:
-        context = {k: size_text(v) if isinstance(v, int) else v for k, v in context.items()}
     if kind in _MISSING:
         return f"{field} is missing"
     if kind in _UNKNOWN:

@@ -19,8 +19,6 @@ def size_text(num_bytes: int) -> str:
     for unit, size in _UNITS:
         if num_bytes and num_bytes % size == 0:
             return f"{num_bytes // size}{unit}"
-        if num_bytes > size and (num_bytes + 1) % size == 0:
-            return f"{(num_bytes + 1) // size}{unit} - 1B"
     return f"{num_bytes}B"
 
 

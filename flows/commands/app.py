@@ -16,13 +16,13 @@ from flows.commands.submit import submit
 from flows.commands.trace import trace
 from flows.commands.verify import verify
 from flows.commands.whole_datasets import copy, extend, merge, subset
-from flows.console.config_file import ConfigFile
-from flows.console.consoles import err, out, tell, write_anything
+from flows.console.config_file import config_file
+from flows.console.consoles import err, out, tell
 from flows.console.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from flows.console.explain import explain
 from flows.console.help import GroupedHelp, default_text
 from flows.stops import Stopped, leave, stop_by_signals, stop_within, taken
-from streaming_ext.errors import ShardmillError, UsageError
+from streaming_ext.errors import ShardmillError, UsageError, one_line
 from streaming_ext.storage.secrets import require_no_secret
 
 
@@ -32,7 +32,6 @@ def _version() -> str:
     return version("shardmill")
 
 
-config_file = ConfigFile()
 _ALL = Group("Options")  # one list, which `GroupedHelp` cuts up
 app = App(
     name="shardmill",
@@ -116,13 +115,11 @@ for command, (usage, *examples) in _USAGE.items():
         + "\n".join(f"    shardmill {name} {example}".rstrip() for example in examples),
     )
 app.register_install_completion_command()
-config_file.commands = frozenset(name for name in app if not name.startswith("-"))
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit; with arguments, as a part of another program."""
     given = sys.argv[1:] if arguments is None else arguments
-    write_anything()
 
     def command() -> Any:
         _require_no_secrets(given)
@@ -168,9 +165,12 @@ def _told(error: BaseException) -> int | None:
         err.print("shardmill: stopped. Run the same command again to go on.")
         return stop.exit_code if isinstance(stop, Stopped) else EXIT_INTERRUPTED
     if isinstance(error, CycloptsError):
-        tell(explain(error, config_file.origins))
+        tell(explain(error))
         return EXIT_USAGE
     if isinstance(error, ShardmillError):
         tell(str(error))
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    if isinstance(error, OSError):
+        tell(f"{one_line(error)}.")
+        return EXIT_FAILED
     return None

@@ -12,9 +12,7 @@ _HEAD = """# Options
 Made from the code by `python -m flows.commands.reference > docs/options.md`; a test compares both.
 In files of `--config`, names may be written with `_`. Exit codes: 0 all is well; 1 files failed, or
 a dataset is not sound; 2 wrong usage; 129 the terminal closed; 130 stopped by Ctrl+C; 143 stopped
-by SIGTERM, or cancelled in Prefect. They tell of the work: where nobody reads standard output any
-more, as behind `| head`, it goes on, and ends as it would have; where it cannot be written, as on a
-full disk, the exit code is 1.
+by SIGTERM, or cancelled in Prefect.
 """
 _OF_THE_HOST = "--workers"  # as many as it has cores
 

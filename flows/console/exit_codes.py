@@ -1,9 +1,7 @@
 """What a command's exit code tells.
 
 0 all is well; 1 files failed, or a dataset is not sound; 2 wrong usage; 129 the terminal closed;
-130 stopped by Ctrl+C; 143 stopped by SIGTERM, or cancelled in Prefect. They tell of
-the work: where nobody reads standard output any more (`| head`), they are what they would have
-been; where it cannot be written, 1.
+130 stopped by Ctrl+C; 143 stopped by SIGTERM, or cancelled in Prefect.
 """
 
 import signal

@@ -2,7 +2,6 @@
 
 import json as to_json
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 
 from cyclopts import Parameter
 
-from flows.console.consoles import err, log, out, tell, write_result
+from flows.console.consoles import err, log, out, tell
 from streaming_ext.errors import UsageError, reason_of
 from streaming_ext.storage.local_paths import local_path
 
@@ -35,30 +34,6 @@ class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print it; the progress bar moves below it."""
         tell(f"warning: {record.getMessage()}")
-
-
-class _LogFile(logging.FileHandler):
-    """A log that cannot be written any more, as on a full disk, is told once; the work goes on."""
-
-    _given_up = False
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
-        error = sys.exc_info()[1]
-        if isinstance(error, OSError):
-            self._give_up(error)
-        else:
-            super().handleError(record)
-
-    def close(self) -> None:
-        try:
-            super().close()
-        except OSError as error:  # what it had not written yet
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        if not self._given_up:
-            self._given_up = True
-            tell(f"warning: the log {self.baseFilename} is not whole: {reason_of(error)}.")
 
 
 @Parameter(name="*")
@@ -94,22 +69,18 @@ class OutputOptions:
         Raises:
             UsageError: the log file cannot be written.
         """
-        root = logging.getLogger()
+        root, handlers = logging.getLogger(), self._opened()
+        loggers = [root, log, *map(logging.getLogger, _OF_PREFECT)]
         was = out.quiet, err.quiet, root.level
-        handlers = self._opened()
-        listened = [root, log, *(logging.getLogger(name) for name in _OF_PREFECT)]
-        out.quiet = self.quiet or self.json
-        err.quiet = self.quiet
+        out.quiet, err.quiet = self.quiet or self.json, self.quiet
         log.setLevel(logging.INFO)
         if self.verbose:
             root.setLevel(logging.INFO)
 
         def listen() -> None:
-            for logger in listened:
-                if logger is not root and logger.propagate:
-                    continue  # its parent has it
-                for handler in handlers:
-                    logger.addHandler(handler)
+            for logger in loggers:
+                if logger is root or not logger.propagate:  # else its parent has it
+                    logger.handlers.extend(set(handlers) - set(logger.handlers))
 
         listen()
         try:
@@ -119,7 +90,7 @@ class OutputOptions:
             raise
         finally:
             for handler in handlers:
-                for logger in listened:
+                for logger in loggers:
                     logger.removeHandler(handler)
                 handler.close()
             out.quiet, err.quiet = was[:2]
@@ -128,7 +99,7 @@ class OutputOptions:
     def result(self, found: Any) -> None:
         """Print the result as JSON, where that is asked for."""
         if self.json:
-            write_result(to_json.dumps(found, indent=1, default=str) + "\n")
+            print(to_json.dumps(found, indent=1, default=str))
 
     def _opened(self) -> list[logging.Handler]:
         handlers: list[logging.Handler] = []
@@ -136,10 +107,10 @@ class OutputOptions:
             try:
                 file = local_path(self.log_file)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                handlers.append(_LogFile(file, encoding="utf-8"))
+                handlers.append(logging.FileHandler(file, encoding="utf-8"))
             except OSError as error:
                 raise UsageError(
-                    f"--log-file {self.log_file}: cannot be written: {error.strerror}."
+                    f"--log-file {self.log_file}: cannot be written: {reason_of(error)}."
                 ) from error
         if self.verbose:
             handlers.append(logging.StreamHandler())

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from flows.commands.app import app
 from flows.commands.demo import demo
 from flows.commands.inspect import inspect
 from flows.commands.verify import verify
-from flows.console.config_file import read_config
 from flows.console.output_options import OutputOptions
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.local_paths import local_path, require_writable_name
@@ -28,7 +28,7 @@ BYTES = os.fsdecode(b"a\xff")
         inspect,
         verify,
         lambda path: demo(Path(path)),
-        lambda path: read_config(Path(path), command="copy", others=()),
+        lambda path: app(["copy", "--config", path], exit_on_error=False, print_error=False),
         load_tokenizer,
         lambda path: list_sources([path]),
         lambda path: OutputOptions(log_file=Path(path)).applied().__enter__(),

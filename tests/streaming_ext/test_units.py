@@ -29,9 +29,6 @@ def test_nonsense_is_refused_by_name(text) -> None:
         parse_bytes(text, name="cache_limit")
 
 
-@pytest.mark.parametrize(
-    "text", ["64MiB", "64MB", "1500KB", "1536KiB", "1TB", "1TiB", "1000001B", "4GiB - 1B"]
-)
+@pytest.mark.parametrize("text", ["64MiB", "64MB", "1500KB", "1536KiB", "1TB", "1TiB", "1000001B"])
 def test_a_size_is_shown_as_it_was_given(text: str) -> None:
-    size = TypeAdapter(ByteSize).validate_python(text.removesuffix(" - 1B"))
-    assert size_text(size - text.endswith(" - 1B")) == text
+    assert size_text(TypeAdapter(ByteSize).validate_python(text)) == text
