@@ -28,6 +28,7 @@ _EXPECTED = {
     "dataclass_exact_type": "a table of fields",
     "model_attributes_type": "a table of fields",
     "literal_error": "{expected}",
+    "string_pattern_mismatch": "a text like {pattern}",
     "greater_than": "more than {gt}",
     "greater_than_equal": "{ge} or more",
     "less_than": "less than {lt}",

@@ -69,10 +69,8 @@ def run_shard(
         printing: what is told.
         load_flow: imports it; returns what runs it. That is `shard-dataset` unless given.
     """
-    from flows.dashboard.drawn_beside import drawing_beside
-
     require_linux()
-    with printing.applied() as listen, drawing_beside():
+    with printing.applied() as listen:
         ended = _run(config, listen, load_flow or _shard_dataset)
         printing.result(ended.facts())
     if ended.cancelled:

@@ -29,7 +29,18 @@ _VALUES = {
     "PATH": "FILE",
     "STR": "TEXT",
 }
-_ORDER = ("Input", "Filters", "Output", "Machines", "Sample", "Options", "Execution", "Printing")
+_ORDER = (
+    "Input",
+    "Filters",
+    "Output",
+    "Machines",
+    "Sample",
+    "Options",
+    "Mixture",
+    "Order",
+    "Execution",
+    "Printing",
+)
 _NO_DEFAULT = (None, False, (), inspect.Parameter.empty)
 
 

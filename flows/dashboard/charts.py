@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_BARS = 16
 _MOST_LETTERS = 32
 _LENGTH_STEPS = 2  # classes to each doubling
 
@@ -25,11 +24,9 @@ def draw_charts(figures: Figures) -> dict[str, str]:
     charts: dict[str, str] = {}
     if figures.lengths.documents:
         charts["Document lengths"] = svg(2.6, lambda figure: _lengths(figure, figures.lengths))
-    if 1 < len(figures.groups) <= _MOST_BARS:
+    if figures.groups:
         height = 0.75 + 0.3 * len(figures.groups)
         charts["Tokens by source"] = svg(height, lambda figure: _bars(figure, figures.groups))
-    elif figures.groups:
-        charts["Tokens by source"] = svg(3.4, lambda figure: _columns(figure, figures.groups))
     over_time = figures.throughput
     if over_time is not None:
         charts["Throughput over time"] = svg(2.6, lambda figure: _rates(figure, over_time))
@@ -91,29 +88,6 @@ def _bars(figure: "Figure", groups: tuple[Group, ...]) -> None:
     right.tick_params(labelleft=False)
     _bare(right)
     right.grid(visible=True, axis="y")
-
-
-def _columns(figure: "Figure", groups: tuple[Group, ...]) -> None:
-    """Many sources: one column each, or a few neighbours a column, in the order of their names."""
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    numbers = np.arange(len(groups))
-    parts = np.array([group.parts for group in groups])
-    whole = len(set(parts.tolist())) == 1  # else a column with more parts is higher for that alone
-    tokens = np.array([group.tokens for group in groups]) / (1 if whole else parts)
-    upper.bar(numbers, tokens, 0.86, color=COLOURS[0])
-    upper.yaxis.set_major_formatter(lambda value, _: count_text(value))
-    upper.set_title("tokens" if whole else "tokens a part")
-    lower.plot(
-        numbers,
-        [group.bytes_per_token for group in groups],
-        color=COLOURS[1],
-        marker="o" if len(groups) == 1 else None,
-    )
-    lower.set_title("bytes of text a token")
-    lower.set_xticks([])
-    first, last = _short(groups[0].name.split(" … ")[0]), _short(groups[-1].name.split(" … ")[-1])
-    lower.set_xlabel(f"{first}  …  {last}" if len(groups) > 1 else first)
-    lower.margins(x=0.01)
 
 
 def _rates(figure: "Figure", over_time: Throughput) -> None:

@@ -58,22 +58,18 @@ def describe_hosts(rows: Rows) -> str:
 
 
 def _host(host: str, working: Sequence[WorkingFile], results: Sequence[Result]) -> dict[str, str]:
-    done = [part for part in results if isinstance(part, PartTimes) and part.host == host]
-    failed = sum(isinstance(result, FailedFile) and result.host == host for result in results)
+    ended = [result for result in results if result.host == host]
+    done = [part for part in ended if isinstance(part, PartTimes)]
     in_hand = [file for file in working if file.host == host]
     counted: list[PartTimes | WorkingFile] = [*done, *in_hand]
+    now, clock = time.time(), time.monotonic()
+    ago = [now - part.began_at for part in done if part.tokenized_at]
+    seconds = max([*ago, *(clock - file.since for file in in_hand)], default=0.0)
     text = sum(item.text_bytes for item in counted)
-    now = time.monotonic()
-    ago = [
-        time.time() - part.tokenized_at + part.tokenize_seconds
-        for part in done
-        if part.tokenized_at
-    ]
-    seconds = max([*ago, *(now - file.since for file in in_hand)], default=0.0)
     return {
         "host": plain(host),
         "parts done": f"{len(done):,}",
-        "failed": f"{failed:,}",
+        "failed": f"{len(ended) - len(done):,}",
         "in hand": f"{len(in_hand):,}",
         "tokens": count_text(sum(item.tokens for item in counted)),
         "MB/s": _rate(text / seconds if seconds > 0 else 0.0),
@@ -81,40 +77,33 @@ def _host(host: str, working: Sequence[WorkingFile], results: Sequence[Result]) 
 
 
 def _working(file: WorkingFile, now: float) -> dict[str, str]:
-    waiting = file.step == "tokenize" and not file.text_bytes
-    rate = file.bytes_per_second(now) if file.step == "tokenize" else 0.0
-    return {
-        "part": _name(file.source),
-        "state": "waiting" if waiting else file.step,
-        "tokens": count_text(file.tokens) if file.tokens else "",
-        "MB/s": _rate(rate),
-        "host": plain(file.host),
-        "seconds": f"{now - file.since:,.0f}",
-        "reason": "",
-    }
+    tokenizes = file.step == "tokenize"
+    state = "waiting" if tokenizes and not file.text_bytes else file.step
+    rate = file.bytes_per_second(now) if tokenizes else 0.0
+    tokens = count_text(file.tokens) if file.tokens else ""
+    return _row(file, state, tokens, rate, f"{now - file.since:,.0f}")
 
 
 def _done(part: PartTimes, state: str) -> dict[str, str]:
-    return {
-        "part": _name(part.source),
-        "state": state,
-        "tokens": count_text(part.tokens),
-        "MB/s": _rate(part.text_bytes / part.seconds if part.seconds else 0.0),
-        "host": plain(part.host),
-        "seconds": f"{part.seconds:,.1f}",
-        "reason": "",
-    }
+    rate = part.text_bytes / part.seconds if part.seconds else 0.0
+    return _row(part, state, count_text(part.tokens), rate, f"{part.seconds:,.1f}")
 
 
 def _failed(file: FailedFile) -> dict[str, str]:
+    return _row(file, f"failed: {file.step}") | {"reason": plain(file.reason_alone)[:_MOST_REASON]}
+
+
+def _row(
+    part: WorkingFile | Result, state: str, tokens: str = "", rate: float = 0.0, seconds: str = ""
+) -> dict[str, str]:
     return {
-        "part": _name(file.source),
-        "state": f"failed: {file.step}",
-        "tokens": "",
-        "MB/s": "",
-        "host": plain(file.host),
-        "seconds": "",
-        "reason": plain(file.reason.removeprefix(f"{file.source}: "))[:_MOST_REASON],
+        "part": _name(part.source),
+        "state": state,
+        "tokens": tokens,
+        "MB/s": _rate(rate),
+        "host": plain(part.host),
+        "seconds": seconds,
+        "reason": "",
     }
 
 

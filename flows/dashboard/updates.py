@@ -9,33 +9,34 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-import httpx
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State
-from prefect.exceptions import Pause, PrefectHTTPStatusError
+from prefect.exceptions import Pause
 from prefect.flows import Flow
 from prefect.runtime import flow_run
 
+from flows.dashboard.drawing import load_drawing
 from flows.dashboard.followed import PROGRESS, to_metadata
 from flows.dashboard.report_page import ReportPage
 from flows.dashboard.tables import describe_hosts, describe_parts, hosts_table, parts_table
 from flows.prefect_api.suspension import is_suspended
-from flows.terminal.visible import count_text, duration_text, visible
+from flows.terminal.run_progress import describe
+from flows.terminal.visible import visible
 from streaming_ext.errors import ShardmillError, StoppedError
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.lengths import sample_lengths
-from tasks.core.reporting.progress import RunProgress, Snapshot
-from tasks.core.reporting.report import PartCounts, RunReport, report_path
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.report import RunReport, report_path
 from tasks.core.storage import Storage
 from tasks.core.workers.pool import InternalError
 
@@ -84,6 +85,7 @@ class _Updates:
 
     def keep(self) -> None:
         """Show what there is, every few seconds, until the end; then once more if it was shown."""
+        load_drawing()  # for the report, in the shadow of other work
         if self.ended.wait(FIRST_SECONDS):
             return
         try:
@@ -101,14 +103,12 @@ class _Updates:
         working, results = self._progress.files()
         total = now.source_bytes_total
         done = round(min(100 * now.source_bytes / total, 100), 1) if total else 0.0
+        at = (
+            "" if now.stopped else f", at {datetime.now(UTC):%H:%M} UTC"
+        )  # who is killed says no more
         try:
             artifacts.put(
-                PROGRESS,
-                "progress",
-                done,
-                _describe(now),
-                metadata=to_metadata(now),
-                as_of=_as_of(now, datetime.now(UTC)),
+                PROGRESS, "progress", done, describe(now) + at, metadata_=to_metadata(now)
             )
             if working or results:
                 parts = json.dumps(parts_table(working, results))
@@ -116,6 +116,7 @@ class _Updates:
                 hosts = hosts_table(working, results)
                 artifacts.put(HOSTS, "table", json.dumps(hosts), describe_hosts(hosts))
         except Exception as error:  # noqa: BLE001  the next update tries again
+            artifacts.shown.clear()  # somebody may have deleted them
             self._tell(error)
 
     def _tell(self, error: Exception) -> None:
@@ -124,97 +125,31 @@ class _Updates:
             self._logger.warning("The dashboard is behind: %s: %s", type(error).__name__, error)
 
 
-def _as_of(now: Snapshot, at: datetime) -> str:
-    """When it was so, unless that is the end: nobody takes it back where a run is killed."""
-    return "" if now.stopped else f", at {at:%H:%M} UTC"
-
-
-def _describe(now: Snapshot) -> str:
-    """What a card has room for, the most wanted first."""
-    left = now.seconds_left
-    ended = now.stopped or now.parts_done + now.parts_failed == now.parts_total
-    if ended or not now.parts_total:
-        first = now.phase
-    else:
-        first = "time left unknown" if left is None else f"{duration_text(left)} left"
-    failed = f", {now.parts_failed:,} failed" if now.parts_failed else ""
-    return (
-        f"{first}: {now.parts_done:,}/{now.parts_total:,} parts{failed}, "
-        f"{now.bytes_per_second / 1e6:.1f} MB/s, {count_text(now.tokens)} tokens"
-    )
-
-
 class _Artifacts:
-    """The artifacts of one run: each is made once, and changed in place from then on."""
+    """The artifacts of one run: each is made once, and changed in place from then on.
+
+    Attributes:
+        shown: by key, the artifact and what it shows.
+    """
 
     def __init__(self, client: SyncPrefectClient, run: UUID) -> None:
-        self._client = client
-        self._run = run
-        self._known: dict[str, tuple[UUID, tuple[Any, str]]] = {}
+        self._client, self._run = client, run
+        self.shown: dict[str, tuple[str, dict[str, Any]]] = {}
 
-    def put(
-        self,
-        key: str,
-        kind: str,
-        data: Any,
-        description: str,
-        *,
-        metadata: dict[str, str] | None = None,
-        as_of: str = "",
-    ) -> None:
-        """Make sure that the server shows this; nothing is sent where it does already.
+    def put(self, key: str, kind: str, data: Any, description: str, **more: Any) -> None:
+        """Have the server show this; nothing is sent where it does already.
 
-        Args:
-            key: of the artifact.
-            kind: of the artifact.
-            data: of that kind.
-            description: a line.
-            metadata: for programs.
-            as_of: ends the line, and is nothing new by itself.
+        Not by the client's own `create_artifact` and `update_artifact`: they also send an event
+        with all the data, of which the server would keep every version for a week.
         """
-        new = (data, description)
-        description += as_of
-        known = self._known.get(key)
-        if known is not None and known[1] == new:
-            return
-        if known is not None:
-            try:
-                self._change(known[0], data, description, metadata)
-            except PrefectHTTPStatusError as error:
-                if error.response.status_code != httpx.codes.NOT_FOUND:
-                    raise
-                known = None  # somebody deleted it
-            else:
-                self._known[key] = (known[0], new)
-        if known is None:
-            self._known[key] = (self._make(key, kind, data, description, metadata), new)
-
-    # Not the client's own `create_artifact` and `update_artifact`: they also send an event that
-    # holds all the data (the server would keep every version of a table for a week), by a thread
-    # that stays in this process for good.
-
-    def _make(
-        self, key: str, kind: str, data: Any, description: str, metadata: dict[str, str] | None
-    ) -> UUID:
-        made = self._client.request(
-            "POST",
-            "/artifacts/",
-            json={
-                "key": key, "type": kind, "data": data, "description": description,
-                "metadata_": metadata, "flow_run_id": str(self._run),
-            },
-        )  # fmt: skip
-        return UUID(made.json()["id"])
-
-    def _change(
-        self, artifact: UUID, data: Any, description: str, metadata: dict[str, str] | None
-    ) -> None:
-        self._client.request(
-            "PATCH",
-            "/artifacts/{id}",
-            json={"data": data, "description": description, "metadata_": metadata},
-            path_params={"id": artifact},
-        )
+        new = {"data": data, "description": description, **more}
+        artifact, old = self.shown.get(key, (None, None))
+        if artifact is None:
+            fields = new | {"key": key, "type": kind, "flow_run_id": str(self._run)}
+            artifact = self._client.request("POST", "/artifacts/", json=fields).json()["id"]
+        elif new != old:
+            self._client.request("PATCH", "/artifacts/{id}", json=new, path_params={"id": artifact})
+        self.shown[key] = artifact, new
 
 
 def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: RunProgress) -> None:
@@ -223,24 +158,14 @@ def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: R
     where = f"{report.output}/{path}"
     parts = sorted([*plan.earlier, *report.parts], key=lambda part: part.part)
     try:
-        lengths = sample_lengths(storage, listed_parts(report, plan, parts))
+        listed = report.gathered if plan.spec.two_stages else parts
+        lengths = sample_lengths(storage, listed)
         page = ReportPage(make_figures(report, plan.earlier, plan.spec, lengths), plan.spec)
         storage.put(path, page.html().encode())
         progress.page = where
-        create_markdown_artifact(page.markdown(where), key=REPORT, description=page.headline())
+        create_markdown_artifact(page.markdown, key=REPORT, description=page.headline)
     except Exception as error:  # noqa: BLE001  the dataset is what it is without it
         get_run_logger().warning("There is no report: %s: %s", type(error).__name__, error)
-
-
-def listed_parts(report: RunReport, plan: RunPlan, parts: list[PartCounts]) -> Sequence[PartCounts]:
-    """The parts whose documents are listed: of two stages those of this run's second one.
-
-    Args:
-        report: of the run.
-        plan: of its first stage, or of the only one.
-        parts: of that stage that are done.
-    """
-    return report.gathered if plan.spec.two_stages else parts
 
 
 def name_the_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:

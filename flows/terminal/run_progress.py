@@ -83,8 +83,10 @@ def describe(now: Snapshot, *, width: int | None = None) -> str:
     tokens = f"{count_text(now.tokens)} tokens"
     rate = f"{now.bytes_per_second / 1e6:.1f} MB/s"
     seconds = now.seconds_left
+    ended = now.stopped or now.parts_done + now.parts_failed == now.parts_total
     left = "time left unknown" if seconds is None else f"{duration_text(seconds)} left"
-    choices = ([parts, tokens, rate, left], [parts, tokens, left], [parts, left], [parts])
+    last = [] if ended else [left]
+    choices = ([parts, tokens, rate, *last], [parts, tokens, *last], [parts, *last], [parts])
     lines = [", ".join(choice) for choice in choices]
     return next((line for line in lines if width is None or len(line) <= width), parts)
 

@@ -1,6 +1,6 @@
 """What `shardmill inspect` tells, on the terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rich.console import Console
 from rich.rule import Rule
@@ -9,42 +9,51 @@ from rich.text import Text
 from flows.terminal.columns import show_facts, show_table
 from flows.terminal.visible import bytes_text, counted, visible
 from streaming_ext.dataset.layout import DUPLICATES_FOLDER
+from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.filters.filters import option
 from streaming_ext.units import size_text
 from tasks.core.check.decode import DecodedSample, Piece
-from tasks.core.check.inspect import DatasetDescription
+from tasks.core.check.inspect import DatasetDescription, SplitDescription
 from tasks.core.reporting.length_classes import Lengths
+from tasks.core.reporting.report import RunReport
 
 _FIRST_PARTS, _LAST_PARTS = 5, 3
 _MOST_BAD = 20
 _BAR = 40  # characters of the longest bar
-_PARTS_OF_A_BLOCK = " ▏▎▍▌▋▊▉█"
 
 
 def show_dataset(dataset: DatasetDescription, console: Console) -> None:
     """Configuration, counts, document lengths, parts and runs."""
     _heading(console, visible(dataset.dataset))
-    show_facts(_facts(dataset), console, indent="  ")
+    show_facts(((name, visible(value)) for name, value in _facts(dataset)), console)
     _heading(console, "splits")
-    _show_splits(dataset, console)
+    show_table([_split(*each) for each in sorted(dataset.splits.items(), reverse=True)], console)
     _heading(console, "tokens a document")
-    for line in _lengths(dataset.lengths, console.width if console.is_terminal else None):
-        console.print(line, soft_wrap=not console.is_terminal)
+    _show_lengths(dataset.lengths, console)
     _heading(console, "parts")
-    _show_parts(dataset, console)
-    if any(part.bad_documents for part in dataset.parts):
+    parts = [_part(part, shuffled=dataset.manifest.shuffled is not None) for part in dataset.parts]
+    if (more := len(parts) - _FIRST_PARTS - _LAST_PARTS) > 1:
+        rest = dict.fromkeys(parts[0], "") | {"part": "…", "source": f"{more:,} more"}
+        parts[_FIRST_PARTS:-_LAST_PARTS] = [rest]
+    show_table(parts, console, left=("source",))
+    if bad := dataset.manifest.bad_documents:
         _heading(console, "left out, for they cannot be read")
-        _show_bad(dataset, console)
+        listed = [str(one) for each in dataset.counted for one in each.bad_listed]
+        lines = listed[:_MOST_BAD]
+        if bad > _MOST_BAD:
+            rest_of_them = f"and {bad - _MOST_BAD:,} more; parts/*.json list the first of each part"
+            lines.append(rest_of_them)
+        _show_lines(lines, console)
     if given := dataset.manifest.spec.filters.given():
         _heading(console, "dropped by filters")
         for name, wanted in given.items():
             dropped = sum(each.dropped_documents.get(name, 0) for each in dataset.counted)
-            by = f"{counted(dropped, 'document')} by {option(name)} {visible(str(wanted))}"
-            console.print(Text(f"  {by}"), soft_wrap=True)
+            words = f"{counted(dropped, 'document')} by {option(name)} {wanted}"
+            _show_lines([words], console)
     if dataset.runs:
         _heading(console, "latest runs")
-        _show_runs(dataset, console)
+        show_table([_run(run) for run in dataset.runs], console, left=("host",))
 
 
 def show_samples(samples: Iterable[DecodedSample], console: Console) -> None:
@@ -84,195 +93,120 @@ def _heading(console: Console, words: str) -> None:
     console.print(Text(words, style="bold"), soft_wrap=True)
 
 
-def _facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
-    spec, tokenizer = dataset.manifest.spec, dataset.manifest.spec.tokenizer
-    ids = f"{tokenizer.vocab_size:,} ids, {visible(tokenizer.eot_token)} is {tokenizer.eot_id}"
+def _facts(dataset: DatasetDescription) -> Iterator[tuple[str, str]]:
+    manifest = dataset.manifest
+    spec, tokenizer = manifest.spec, manifest.spec.tokenizer
+    files = counted(dataset.files, "source file")
+    yield "documents", f"{dataset.documents:,} of {files}"
+    yield "tokens", f"{manifest.tokens:,}, one end-of-text id a document among them"
+    if spec.imported is not None:
+        yield "imported", f"ids of {spec.imported.set_format}, as they were"
+    elif spec.subset is not None:
+        yield "text", f"of {_columns(spec)}; nothing tells how many bytes"
+    else:
+        yield "text", f"{bytes_text(manifest.text_bytes)} in {_columns(spec)}"
+        per_token = f"{dataset.bytes_per_token:.3f}"
+        yield "bytes a token", f"{per_token} of text, end-of-text ids left out"
+    ids = f"{tokenizer.vocab_size:,} ids, {tokenizer.eot_token} is {tokenizer.eot_id}"
+    yield "tokenizer", f"{tokenizer.name} ({tokenizer.kind}), {ids}"
+    yield "fingerprint", tokenizer.fingerprint
+    yield "samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"
+    yield "shards", f"up to {size_text(spec.shard_size)}, compression {spec.compression}"
     by = "" if spec.imported is None else ", by the hash of their ids"
     holdout = f"{spec.holdout_fraction:.4%} of the documents{by}, seed {spec.holdout_seed}"
-    return [
-        (
-            "documents",
-            f"{dataset.documents:,} of {counted(dataset.files, 'source file')}",
-        ),
-        ("tokens", f"{dataset.manifest.tokens:,}, one end-of-text id a document among them"),
-        *_text_facts(dataset),
-        ("tokenizer", f"{visible(tokenizer.name)} ({tokenizer.kind}), {ids}"),
-        ("fingerprint", visible(tokenizer.fingerprint)),
-        ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
-        ("shards", f"up to {size_text(spec.shard_size)}, compression {visible(spec.compression)}"),
-        ("holdout", holdout if spec.holdout_fraction else "none"),
-        *_subset_facts(spec),
-        *(
-            [("merged", f"of {counted(len(dataset.manifest.merged), 'dataset')}")]
-            if dataset.manifest.merged
-            else []
-        ),
-        *_generation_facts(dataset),
-        *_shuffle_facts(dataset),
-        *_duplicate_facts(dataset),
-    ]
-
-
-def _text_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
-    imported = dataset.manifest.spec.imported
-    if imported is not None:
-        return [("imported", f"ids of {imported.set_format}, as they were")]
-    if dataset.manifest.spec.subset is not None:
-        return [("text", f"of {_columns(dataset.manifest.spec)}; nothing tells how many bytes")]
-    return [
-        ("text", f"{bytes_text(dataset.manifest.text_bytes)} in {_columns(dataset.manifest.spec)}"),
-        ("bytes a token", f"{dataset.bytes_per_token:.3f} of text, end-of-text ids left out"),
-    ]
-
-
-def _subset_facts(spec: DatasetSpec) -> list[tuple[str, str]]:
-    if spec.subset is None:
-        return []
-    how = "the first ones" if spec.subset.seed is None else f"drawn with seed {spec.subset.seed}"
-    whole = f"of the dataset whose manifest has the hash {spec.subset.of}"
-    return [("subset", f"{counted(spec.subset.documents, 'document')}, {how}, {whole}")]
-
-
-def _generation_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
-    """Each generation of an extended dataset, the oldest first."""
-    if not dataset.manifest.generations:
-        return []
-    older = [
-        (each.manifest.xxh128, each.parts, sum(s.tokens for s in each.splits.values()))
-        for each in dataset.manifest.generations
-    ]
-    all_of_them = [*older, (dataset.generation, len(dataset.parts), dataset.manifest.tokens)]
-    return [
-        (f"generation {number}", f"{content}: {counted(parts, 'part')}, {tokens:,} tokens")
-        for number, (content, parts, tokens) in enumerate(all_of_them)
-    ]
-
-
-def _shuffle_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
-    found, spec = dataset.manifest.shuffled, dataset.manifest.spec
-    if found is None:
-        return []
-    over = "all parts of each generation" if dataset.manifest.generations else "all parts"
-    dropped = sum(found.dropped_documents.values())
-    left_out = (
-        f"{found.null_documents:,} null, {found.empty_documents:,} empty, "
-        f"{found.bad_documents:,} unreadable, {dropped:,} dropped of {found.rows:,} rows"
-    )
-    return [
-        ("order", f"{spec.shuffle} shuffled over {over}, seed {spec.shuffle_seed}"),
-        ("left out", left_out),
-    ]
-
-
-def _duplicate_facts(dataset: DatasetDescription) -> list[tuple[str, str]]:
-    if dataset.manifest.spec.deduplicate is None:
-        return []
-    documents, tokens = dataset.manifest.duplicate_documents, dataset.manifest.duplicate_tokens
-    before = dataset.documents + documents
-    told = (
-        f"{documents:,} of {before:,} documents ({documents / max(before, 1):.2%}), {tokens:,} "
-        f"tokens, left out ({dataset.manifest.spec.deduplicate}); {DUPLICATES_FOLDER}/ lists them"
-    )
-    return [("copies", told)]
+    yield "holdout", holdout if spec.holdout_fraction else "none"
+    if (rule := spec.subset) is not None:
+        how = "the first ones" if rule.seed is None else f"drawn with seed {rule.seed}"
+        of = f"of the dataset whose manifest has the hash {rule.of}"
+        yield "subset", f"{counted(rule.documents, 'document')}, {how}, {of}"
+    if manifest.merged:
+        yield "merged", f"of {counted(len(manifest.merged), 'dataset')}"
+    if manifest.generations:
+        older = [
+            (each.manifest.xxh128, each.parts, sum(s.tokens for s in each.splits.values()))
+            for each in manifest.generations
+        ]
+        newest = (dataset.generation, len(dataset.parts), manifest.tokens)
+        for number, (content, parts, tokens) in enumerate([*older, newest]):
+            yield f"generation {number}", f"{content}: {counted(parts, 'part')}, {tokens:,} tokens"
+    if (found := manifest.shuffled) is not None:
+        over = "all parts of each generation" if manifest.generations else "all parts"
+        yield "order", f"{spec.shuffle} shuffled over {over}, seed {spec.shuffle_seed}"
+        dropped = sum(found.dropped_documents.values())
+        lost = f"{found.null_documents:,} null, {found.empty_documents:,} empty"
+        bad = f"{found.bad_documents:,} unreadable, {dropped:,} dropped"
+        yield "left out", f"{lost}, {bad} of {found.rows:,} rows"
+    if spec.deduplicate is not None:
+        documents, tokens = manifest.duplicate_documents, manifest.duplicate_tokens
+        before = dataset.documents + documents
+        part = f"{documents:,} of {before:,} documents ({documents / max(before, 1):.2%})"
+        by = f"({spec.deduplicate}); {DUPLICATES_FOLDER}/ lists them"
+        yield "copies", f"{part}, {tokens:,} tokens, left out {by}"
 
 
 def _columns(spec: DatasetSpec) -> str:
-    names = [repr(visible(name)) for name in spec.read_options.columns]
+    names = [repr(name) for name in spec.read_options.columns]
     if len(names) == 1:
         return f"column {names[0]}"
-    return f"columns {', '.join(names)}, with {visible(spec.text_separator)!r} between them"
+    return f"columns {', '.join(names)}, with {spec.text_separator!r} between them"
 
 
-def _show_splits(dataset: DatasetDescription, console: Console) -> None:
-    rows = []
-    for name, split in sorted(dataset.splits.items(), reverse=True):
-        summary = split.summary
-        counts = (summary.documents, summary.tokens, summary.samples, summary.shards)
-        sizes = (bytes_text(split.raw_bytes), bytes_text(split.stored_bytes))
-        rows.append((name, *(f"{n:,}" for n in counts), *sizes))
-    columns = ("split", "documents", "tokens", "samples", "shards", "raw", "stored")
-    show_table(columns, rows, console)
-
-
-def _lengths(lengths: Lengths, columns: int | None) -> Iterable[Text]:
-    figures = {
-        "mean": lengths.mean,
-        "median": lengths.quantile(0.5),
-        "p90": lengths.quantile(0.9),
-        "p99": lengths.quantile(0.99),
-        "longest": lengths.longest,
+def _split(name: str, split: SplitDescription) -> dict[str, str]:
+    summary = split.summary
+    return {
+        "split": name,
+        "documents": f"{summary.documents:,}",
+        "tokens": f"{summary.tokens:,}",
+        "samples": f"{summary.samples:,}",
+        "shards": f"{summary.shards:,}",
+        "raw": bytes_text(split.raw_bytes),
+        "stored": bytes_text(split.stored_bytes),
     }
-    yield Text("  " + "   ".join(f"{name} {value:,.0f}" for name, value in figures.items()))
+
+
+def _part(part: PartRecord, *, shuffled: bool) -> dict[str, str]:
+    splits = part.splits.values()
+    return {
+        "part": f"{part.part:05}",
+        "documents": f"{sum(split.documents for split in splits):,}",
+        "null": f"{part.null_documents:,}",
+        "empty": f"{part.empty_documents:,}",
+        "text": bytes_text(part.text_bytes),
+        "tokens": f"{sum(split.tokens for split in splits):,}",
+        "source": visible("all sources" if shuffled else part.made_of_text),
+    }
+
+
+def _run(run: RunReport) -> dict[str, str]:
+    return {
+        "began (UTC)": f"{run.began:%Y-%m-%d %H:%M}",
+        "parts": f"{run.files_done:,}",
+        "2nd stage": f"{len(run.gathered):,}",
+        "failed": f"{len(run.failed):,}",
+        "text": bytes_text(run.text_bytes),
+        "seconds": f"{run.seconds:,.1f}",
+        "MB/s": f"{run.megabytes_per_second:,.1f}",
+        "workers": f"{run.workers:,}",
+        "host": visible(run.host),
+    }
+
+
+def _show_lengths(lengths: Lengths, console: Console) -> None:
+    quantiles = {"median": 0.5, "p90": 0.9, "p99": 0.99}
+    figures = {name: lengths.quantile(share) for name, share in quantiles.items()}
+    figures = {"mean": round(lengths.mean), **figures, "longest": lengths.longest}
+    _show_lines(["   ".join(f"{name} {value:,}" for name, value in figures.items())], console)
     bars = lengths.doublings()
     most = max((count for _, count in bars), default=1)
-    width = len(f"{2 * bars[-1][0] - 1:,}") if bars else 0
-    beside = 2 * width + len(f"{most:,}") + 9  # label, count, and what is between
-    longest = _BAR if columns is None else max(min(_BAR, columns - beside), 0)
-    for start, count in bars:
-        label = f"{start:>{width},} to {2 * start - 1:>{width},}"
-        yield Text.assemble(
-            (f"  {label}  ", "dim"),
-            (_bar(count / most * longest), "cyan"),
-            f" {count:,}",
-            no_wrap=True,
-        )
-
-
-def _bar(characters: float) -> str:
-    whole, rest = divmod(round(characters * 8), 8)
-    return "█" * whole + (_PARTS_OF_A_BLOCK[rest] if rest else "")
-
-
-def _show_parts(dataset: DatasetDescription, console: Console) -> None:
-    rows = []
-    parts = dataset.parts
-    shown = _FIRST_PARTS + _LAST_PARTS
-    few = len(parts) <= shown + 1
-    for part in parts if few else (*parts[:_FIRST_PARTS], None, *parts[-_LAST_PARTS:]):
-        if part is None:
-            rows.append(("…", *[""] * 5, f"{len(parts) - shown:,} more"))
-            continue
-        splits = part.splits.values()
-        rows.append(
-            (
-                f"{part.part:05}",
-                f"{sum(split.documents for split in splits):,}",
-                f"{part.null_documents:,}",
-                f"{part.empty_documents:,}",
-                bytes_text(part.text_bytes),
-                f"{sum(split.tokens for split in splits):,}",
-                visible("all sources" if dataset.manifest.shuffled else part.made_of_text),
-            )
-        )
-    columns = ("part", "documents", "null", "empty", "text", "tokens", "source")
-    show_table(columns, rows, console, left=("source",))
-
-
-def _show_bad(dataset: DatasetDescription, console: Console) -> None:
-    total = dataset.manifest.bad_documents
-    for bad in [bad for each in dataset.counted for bad in each.bad_listed][:_MOST_BAD]:
-        console.print(Text(f"  {visible(str(bad))}"), soft_wrap=True)
-    if total > _MOST_BAD:
-        rest = f"{total - _MOST_BAD:,} more; parts/*.json list the first of each part"
-        console.print(Text(f"  and {rest}", style="dim"), soft_wrap=True)
-
-
-def _show_runs(dataset: DatasetDescription, console: Console) -> None:
-    two_stages = any(run.gathered for run in dataset.runs)
-    rows = [
+    show_facts(
         (
-            f"{run.began:%Y-%m-%d %H:%M}",
-            f"{run.files_done:,}",
-            *([f"{len(run.gathered):,}"] if two_stages else []),
-            f"{len(run.failed):,}",
-            bytes_text(run.text_bytes),
-            f"{run.seconds:,.1f}",
-            f"{run.megabytes_per_second:,.1f}",
-            f"{run.workers:,}",
-            visible(run.host),
-        )
-        for run in dataset.runs
-    ]
-    stages = ("parts", "2nd stage") if two_stages else ("parts",)
-    columns = ("began (UTC)", *stages, "failed", "text", "seconds", "MB/s", "workers", "host")
-    show_table(columns, rows, console, left=("host",))
+            (f"{start:,} to {2 * start - 1:,}", "█" * round(count / most * _BAR), f"{count:,}")
+            for start, count in bars
+        ),
+        console,
+    )
+
+
+def _show_lines(lines: Iterable[str], console: Console) -> None:
+    for line in lines:
+        console.print(Text(visible(line)), soft_wrap=True)

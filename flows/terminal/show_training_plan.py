@@ -20,7 +20,7 @@ _PANEL = 1.7  # inches
 def show_training_plan(plan: TrainingPlan, console: Console) -> None:
     """A row a stage, and their sum."""
     columns, *rows = plan.rows()
-    show_table(columns, rows, console)
+    show_table([dict(zip(columns, row, strict=True)) for row in rows], console)
 
 
 def draw_training_plan(plan: TrainingPlan) -> str:

@@ -16,7 +16,7 @@ from tasks.core.reporting.report import PartCounts, PartTimes, RunReport
 _MOST_BAD = 5  # documents that are named
 _MOST_BINS = 60
 _MOST_HOSTS = 6  # that a picture tells apart
-_MOST_GROUPS = 96
+_MOST_GROUPS = 16
 _MOST_SLOWEST = 10
 
 

@@ -27,9 +27,13 @@ class FailedFile(BaseModel):
     reason: str
     host: str = ""
 
+    @property
+    def reason_alone(self) -> str:
+        """The reason without the source that it may begin with."""
+        return self.reason.removeprefix(f"{self.source}: ")
+
     def __str__(self) -> str:
-        reason = self.reason.removeprefix(f"{self.source}: ")
-        return f"{self.source}: {self.step}: {reason}"
+        return f"{self.source}: {self.step}: {self.reason_alone}"
 
 
 class PartCounts(BaseModel):

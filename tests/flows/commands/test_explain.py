@@ -37,8 +37,8 @@ OF_THE_LIBRARIES = re.compile(r"Field required|Input should|String should|Value 
             ["--workers specified multiple times"],
         ),
         (("verify",), ["PATH needs a value. `shardmill verify --help`"]),
-        (("trace", "x"), ["Give one of `--step`, `--document`, `--text`, `--grep` and `--plan`"]),
-        (("trace", "x", "--step", "0"), ["Give `--batch-size`", "or `--global-batch`"]),
+        (("trace", "x"), ["give one of --step, --document, --text, --grep, --plan"]),
+        (("trace", "x", "--step", "0"), ["give --batch-size", "or --global-batch"]),
     ],
 )
 def test_wrong_values_in_plain_words(

@@ -6,10 +6,11 @@ import math
 import pyarrow.parquet as pq
 import pytest
 
-from flows.commands.trace import trace
+from flows.commands.trace import TraceConfig
 from streaming_ext import StreamingTokenDataset, TokenStream
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.errors import StorageError, UsageError
+from tests.flows.commands.tracing import trace
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.extending.extended import extended, write_source
@@ -48,7 +49,7 @@ def test_steps_that_are_none(root, step) -> None:
 
 
 def test_a_folder_that_is_missing(root, tmp_path) -> None:
-    with pytest.raises(UsageError, match="there is no such folder"):
+    with pytest.raises(UsageError, match="no file in a folder"):
         trace(root, step="1", batch_size=2, output=str(tmp_path / "a/b.parquet"))
 
 
@@ -63,12 +64,12 @@ def test_a_file_that_cannot_be_written(root, tmp_path, asked, name) -> None:
     assert not (tmp_path / "x.svg.tmp").is_symlink()
     path.unlink(missing_ok=True)
     path.mkdir()
-    with pytest.raises(UsageError, match="is a folder"):
+    with pytest.raises(UsageError, match="no file in a folder"):
         trace(root, **asked, batch_size=2, output=str(path))
 
 
 def test_more_epochs_than_anybody_would_read(root) -> None:
-    with pytest.raises(UsageError, match=r"`--epochs` must be from 1 to 10,000, got 999999999999"):
+    with pytest.raises(UsageError, match="--epochs: expected 10000 or less, got 999999999999"):
         trace(root, plan=True, batch_size=2, epochs=999_999_999_999)
 
 
@@ -84,10 +85,13 @@ def test_where_a_document_comes(root, capsys) -> None:
 
 @pytest.mark.parametrize("document", ["a", "a:", ":3", "a:b"])
 def test_a_document_that_is_none(root, document) -> None:
-    with pytest.raises(UsageError, match="SOURCE:ROW"):
+    with pytest.raises(UsageError, match="--document: expected a text like"):
         trace(root, document=document, batch_size=2)
-    with pytest.raises(UsageError, match="Give one of"):
-        trace(root, document=document, step="1", batch_size=2)
+
+
+def test_a_document_and_a_step(root) -> None:
+    with pytest.raises(UsageError, match="give one of"):
+        trace(root, document="a:1", step="1", batch_size=2)
 
 
 def test_a_step_of_a_schedule(root, capsys) -> None:
@@ -96,9 +100,9 @@ def test_a_step_of_a_schedule(root, capsys) -> None:
     told = capsys.readouterr().out
     steps = [part.count("rank ") for part in told.split("step ")[1:]]
     assert steps == [4, 4, 4, 8]  # of 16, 16, 16 and 64 tokens
-    with pytest.raises(UsageError, match="Give `--batch-size`.*or `--global-batch`"):
+    with pytest.raises(UsageError, match="give --batch-size.*or --global-batch"):
         trace(root, step="1")
-    with pytest.raises(UsageError, match="Give `--batch-size`.*or `--global-batch`"):
+    with pytest.raises(UsageError, match="give --batch-size.*or --global-batch"):
         trace(root, step="1", batch_size=2, global_batch="4")
 
 
@@ -141,8 +145,8 @@ def test_a_mixture_s_plan_and_picture(root, tmp_path, capsys) -> None:
 
 
 @pytest.mark.parametrize(("changes", "why"), [
-    ({"output": "plan.png"}, "Name the file .svg"), ({"step": "1"}, "Give one of"),
-    ({"epochs": 0}, "`--epochs` must be from 1 to 10,000, got 0"),
+    ({"output": "plan.png"}, "Name the file .svg"), ({"step": "1"}, "give one of"),
+    ({"epochs": 0}, "--epochs: expected 1 or more, got 0"),
     ({"epoch": -1}, "`--epoch` must be at least 0"),
     ({"proportion": ["1", "2"]}, "1 datasets and 2 of `--proportion`"),
     ({"max_repeats": [1.0, 2.0]}, "1 datasets and 2 of `--max-repeats`"),
@@ -247,8 +251,8 @@ NO_ORDER_OF_A_STREAM = {"remote", "local", "split", "domain"}
 def test_each_argument_that_decides_the_order_has_its_option() -> None:
     asked, streams = parameters(StreamingTokenDataset.__init__), parameters(TokenStream)
     assert asked >= NO_ORDER
-    assert parameters(trace) >= asked - NO_ORDER
-    assert parameters(trace) >= streams - NO_ORDER_OF_A_STREAM
+    assert TraceConfig.model_fields.keys() >= asked - NO_ORDER
+    assert TraceConfig.model_fields.keys() >= streams - NO_ORDER_OF_A_STREAM
 
 
 @pytest.mark.parametrize(("options", "stream"), [

@@ -6,8 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -20,14 +18,11 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.dashboard import updates as module
 from flows.dashboard.updates import (
-    _Artifacts,
-    _as_of,
-    _describe,
     _Updates,
     name_the_failure,
 )
 from streaming_ext.errors import SourceError
-from tasks.core.reporting.progress import RunProgress, Snapshot
+from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
 from tasks.core.workers.pool import InternalError
 from tests.command_line import PATIENCE_SECONDS, wait_for
@@ -145,45 +140,15 @@ def test_an_ill_server_is_told_of_once_and_made_up_for(
     assert "The dashboard is behind: PrefectHTTPStatusError" in told[0].message
 
 
-def test_what_somebody_deleted_is_made_anew(run: ARun) -> None:
-    with get_client(sync_client=True) as client:
-        artifacts = _Artifacts(client, run.id)
-        artifacts.put("shard-parts", "table", "[]", "none")
-        first = run.artifacts()["shard-parts"]["id"]
-        client.delete_artifact(UUID(first))
-        artifacts.put("shard-parts", "table", "[1]", "one")
-    (made,) = run.artifacts().values()
-    assert made["id"] != first
-    assert (made["data"], made["description"]) == ("[1]", "one")
-
-
-@pytest.mark.parametrize(
-    ("changes", "shown"),
-    [
-        ({}, "0:00:06 left: 1/4 parts, 15.0 MB/s, 7.5M tokens"),
-        ({"parts_failed": 2}, "0:00:06 left: 1/4 parts, 2 failed, 15.0 MB/s, 7.5M tokens"),
-        ({"source_bytes": 0.0}, "time left unknown: 1/4 parts, 15.0 MB/s, 7.5M tokens"),
-        ({"parts_done": 4}, "sharding: 4/4 parts, 15.0 MB/s, 7.5M tokens"),
-        (
-            {"phase": "stopped", "stopped": True},
-            "stopped: 1/4 parts, 15.0 MB/s, 7.5M tokens",  # no time left, for ever
-        ),
-    ],
-)
-def test_what_a_card_says(changes: dict[str, Any], shown: str) -> None:
-    values: dict[str, Any] = {
-        "phase": "sharding", "parts_done": 1, "parts_failed": 0, "parts_total": 4,
-        "text_bytes": 30_000_000, "tokens": 7_500_000, "source_bytes": 10.0,
-        "source_bytes_total": 40, "seconds": 2.0,
-    }  # fmt: skip
-    assert _describe(Snapshot(**(values | changes))) == shown
-
-
-def test_what_is_true_for_a_moment_says_which() -> None:
-    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    now = begun().snapshot()
-    assert _as_of(now, at) == ", at 03:04 UTC"
-    assert _as_of(replace(now, stopped=True), at) == ""
+def test_what_somebody_deleted_is_made_anew(run: ARun, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = begun()
+    with kept(run, progress, monkeypatch, first=0.0):
+        wait_for(lambda: run.artifacts().keys() == KEYS)
+        with get_client(sync_client=True) as client:
+            client.delete_artifact(UUID(run.artifacts()["shard-parts"]["id"]))
+        progress.note(part(1))
+        wait_for(lambda: run.artifacts().get("shard-parts", {}).get("description", "")
+                 .endswith("2 done"))  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,10 @@ class TestDescribe:
     def test_failures_are_counted(self) -> None:
         assert "1/4 parts, 2 failed, 7.5M tokens" in describe(snapshot(parts_failed=2))
 
+    def test_nothing_is_left_of_what_has_ended(self) -> None:
+        assert describe(snapshot(parts_done=4)).endswith("15.0 MB/s")
+        assert describe(snapshot(phase="stopped", stopped=True)).endswith("15.0 MB/s")
+
     def test_before_the_first_byte(self) -> None:
         line = describe(snapshot(parts_done=0, source_bytes=0.0, text_bytes=0, tokens=0))
         assert line == "sharding: 0/4 parts, 0 tokens, 0.0 MB/s, time left unknown"

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from flows.commands.trace import trace
 from streaming_ext.dataset.places import Place
 from streaming_ext.errors import UsageError
 from tasks.core.check.search import documents_that_are, documents_that_hold
 from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
+from tests.flows.commands.tracing import trace
 from tests.tasks.core.build_dataset import build_dataset
 
 ODD = "naïve 東京 <|endoftext|> and on"

@@ -67,10 +67,10 @@ class TestGroups:
     def test_thousands_become_neighbours(self) -> None:
         parts = [part(number) for number in range(2400)]
         groups = group_by_source(parts)
-        assert len(groups) == 96
-        assert {group.parts for group in groups} == {25}
+        assert len(groups) == 16
+        assert {group.parts for group in groups} == {150}
         assert sum(group.tokens for group in groups) == 2400 * 110
-        assert groups[0].name == "00000.parquet … 00024.parquet"
+        assert groups[0].name == "00000.parquet … 00149.parquet"
 
     def test_bytes_a_token_leave_the_ends_of_texts_out(self) -> None:
         (group,) = group_by_source([part(0)])

@@ -1,0 +1,18 @@
+"""`shardmill trace` as a function, with its options as they are on the command line."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from flows.commands.trace import TraceConfig
+from flows.commands.trace import trace as run
+from flows.console.explain import explain_values
+from streaming_ext.errors import UsageError
+
+
+def trace(path: str, *more: str, **options: Any) -> int:
+    try:
+        config = TraceConfig(path=path, more=more, **options)
+    except ValidationError as error:
+        raise UsageError(explain_values(error)) from error
+    return run(config)
