@@ -16,8 +16,6 @@ FILES = [ROOT / "shardmill.py", *(file for name in sorted(OWN - {"shardmill"})
                                   for file in sorted((ROOT / name).rglob("*.py")))]  # fmt: skip
 
 PROCESS = ("os.environ", "sys.argv", "sys.path[")  # of the process, and its own to set
-# It imports stock streaming without packages that it loads and does not use.
-STILL_REPLACES = {"streaming_ext/stock.py"}
 _SETTERS = {"setattr", "delattr", "vars"}
 
 
@@ -66,7 +64,7 @@ def test_no_source_replaces_anything_of_another_package() -> None:
     found = {str(file.relative_to(ROOT)): [*replaced_in(ast.parse(file.read_text()))]
              for file in FILES}  # fmt: skip
     assert len(found) > 400
-    assert {file for file, places in found.items() if places} <= STILL_REPLACES, found
+    assert {file: places for file, places in found.items() if places} == {}
 
 
 def test_a_run_replaces_nothing(served: CommandLine, tmp_path: Path) -> None:
