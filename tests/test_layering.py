@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,11 @@ def imports_of(module: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def modules_named(module: str) -> set[str]:
+    """What a module imports, as names of modules and of what lies in them."""
+    return {part for name in imports_of(module) for part in (name, name.rpartition(".")[0])}
 
 
 def allowed_in_core(name: str) -> bool:
@@ -111,6 +117,19 @@ def test_tasks_import_nothing_of_flows() -> None:
 
 def test_core_imports_downwards_only() -> None:
     assert imported("tasks/core", lambda name: not allowed_in_core(name)) == {}
+
+
+def test_modules_of_text_import_each_other_in_no_circle() -> None:
+    modules = {*modules_of("streaming_ext/text")}
+    imports = {module: modules & modules_named(module) for module in modules}
+    assert sum(map(len, imports.values())) > len(modules)
+    TopologicalSorter(imports).prepare()  # a CycleError names the circle
+
+
+def test_sources_know_no_format() -> None:
+    above = ("formats", "readers", "token_sets")
+    names = tuple(f"streaming_ext.text.{name}" for name in above)
+    assert imported("streaming_ext/text/sources", lambda name: name.startswith(names)) == {}
 
 
 def test_the_check_sees_imports_everywhere() -> None:

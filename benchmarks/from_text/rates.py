@@ -35,8 +35,8 @@ RUNS = (
 def engine_alone(options: argparse.Namespace, cache: Path) -> dict[str, Any]:
     from streaming_ext.from_text.engines import Engines
     from streaming_ext.text.documents.options import ReadOptions
-    from streaming_ext.text.readers.formats import format_of
-    from streaming_ext.text.sources import list_sources
+    from streaming_ext.text.formats import format_of
+    from streaming_ext.text.listing import list_sources
     from streaming_ext.text.tokenizer.engine import Engine
     from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 

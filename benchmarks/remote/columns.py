@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.fetch import fetch
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources import ranges
-from streaming_ext.text.sources.fetch import fetch
-from streaming_ext.text.sources.listing import list_sources
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.storage.swift import aws_environment, make_bucket, s3_client, swift_server
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from streaming_ext.text.sources.fetch import fetch
-from streaming_ext.text.sources.listing import list_sources
+from streaming_ext.text.fetch import fetch
+from streaming_ext.text.listing import list_sources
 from tasks.core.storage.object_store import ObjectStorage
 from tasks.core.storage.uploads import uploads
 from tests.servers.storage.swift import aws_environment, make_bucket, s3_client, swift_server

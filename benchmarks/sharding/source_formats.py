@@ -17,8 +17,8 @@ import pyarrow as pa
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.text.documents.compression import CODECS, open_here, pack
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.parts.part import Part
-from streaming_ext.text.readers.formats import format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points, save_tokenizer

@@ -16,10 +16,11 @@ from streaming_ext.from_text.text_index import text_index
 from streaming_ext.from_text.text_stream import TextStream
 from streaming_ext.from_text.unit_reader import UnitReader
 from streaming_ext.from_text.units import unit_bytes_of, units_of
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.parts.cutting import arrange
 from streaming_ext.text.parts.looking import those_that_can_be_cut
 from streaming_ext.text.parts.part import Part
-from streaming_ext.text.sources import SourceFile, list_sources
+from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 

@@ -22,8 +22,8 @@ from streaming_ext.errors import ShardmillError, StorageError
 from streaming_ext.from_text.unit_reader import UnitReader, UnitRecord
 from streaming_ext.from_text.units import Unit
 from streaming_ext.shards.folder_lock import folder_lock
+from streaming_ext.text.identity import identify
 from streaming_ext.text.parts.part import Part
-from streaming_ext.text.sources.local import identify
 
 _log = logging.getLogger(__name__)
 FOUND: Final = "found.json"

@@ -18,11 +18,11 @@ from streaming_ext.from_text.engines import Engines
 from streaming_ext.from_text.units import Unit
 from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.text.documents.source_format import BATCH_BYTES, DocumentBatch
+from streaming_ext.text.fetch import fetch
+from streaming_ext.text.fetch_piece import fetch_piece
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.holdout import document_hashes, held_out
 from streaming_ext.text.parts.part import Piece
-from streaming_ext.text.readers.formats import format_of
-from streaming_ext.text.sources.fetch import fetch
-from streaming_ext.text.sources.fetch_piece import fetch_piece
 from streaming_ext.text.sources.local import kept_as_listed
 from streaming_ext.text.tokenizer.engine import Engine, audit_sample
 from streaming_ext.text.tokenizer.token_stream import check_ids, rows_to_audit, stream_of

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Protocol
 
 from streaming_ext.errors import StoppedError
+from streaming_ext.text.fetch import remove_fetched
 from streaming_ext.text.parts.part import Part
-from streaming_ext.text.sources.fetch import remove_fetched
 from tasks.core.planning.run_plan import PartsPlan, RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage

@@ -12,7 +12,7 @@ from flows.commands.verify import verify
 from flows.console.output_options import OutputOptions
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.local_paths import local_path, require_writable_name
-from streaming_ext.text.sources.listing import list_sources
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.estimate import estimate

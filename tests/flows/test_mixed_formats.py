@@ -10,7 +10,7 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.formats import format_of
 from tasks.core.synthetic import make_documents
 from tests.command_line import CommandLine, assert_same_text, kill_group, wait_for
 from tests.flows.conftest import Command

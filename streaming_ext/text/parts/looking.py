@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 

@@ -1,1 +1,1 @@
-"""Readers of source files: a file format a file, and the table that chooses one by a name."""
+"""Readers of source files: a file format a file."""

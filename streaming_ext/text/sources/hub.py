@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 
 from streaming_ext.errors import SourceError, StorageError, UsageError
-from streaming_ext.text.readers.formats import has_known_suffix
 from streaming_ext.text.sources.patterns import Takes, alternatives, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
 from streaming_ext.text.sources.web import WebReader, client, json_of, patiently, require_ok
@@ -65,7 +64,7 @@ def _headers() -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def list_files(url: str, takes: Takes = has_known_suffix) -> list[SourceFile]:
+def list_files(url: str, takes: Takes) -> list[SourceFile]:
     """The files that an hf:// URL with or without wildcards names.
 
     Raises:
@@ -81,9 +80,7 @@ def list_files(url: str, takes: Takes = has_known_suffix) -> list[SourceFile]:
     return _list(repository, [match["path"] or ""], takes)
 
 
-def list_configuration(
-    name: str, config: str | None, takes: Takes = has_known_suffix
-) -> list[SourceFile]:
+def list_configuration(name: str, config: str | None, takes: Takes) -> list[SourceFile]:
     """The files of one configuration of a dataset, as its card says.
 
     Raises:

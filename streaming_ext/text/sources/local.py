@@ -1,4 +1,4 @@
-"""Source files on a disk: patterns to paths, and what pins each file's content."""
+"""Source files on a disk: patterns to paths, and whether a file is still as it was listed."""
 
 import glob
 import os
@@ -8,16 +8,9 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-import xxhash
-
 from streaming_ext.dataset.layout import SCRATCH_MARK
-from streaming_ext.dataset.record import LOCAL_VERSION, SourceIdentity
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.storage.local_paths import local_path
-from streaming_ext.text.documents.local_bytes import local_bytes
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import Span
-from streaming_ext.text.readers.formats import format_of, has_known_suffix, known_suffixes
 from streaming_ext.text.sources.patterns import (
     Takes,
     alternatives,
@@ -27,10 +20,8 @@ from streaming_ext.text.sources.patterns import (
 )
 from streaming_ext.text.sources.source_file import SourceFile
 
-_READ_BYTES = 2**18  # stays in the cache of a core
 
-
-def match_local(pattern: str, takes: Takes = has_known_suffix) -> list[SourceFile]:
+def match_local(pattern: str, takes: Takes) -> list[SourceFile]:
     """The files that a path or pattern names.
 
     Raises:
@@ -139,15 +130,6 @@ def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
     return found
 
 
-def why_nothing(pattern: str) -> str:
-    """Why a path or pattern names no file."""
-    if local_path(pattern.removeprefix("file://")).is_dir():
-        return f"no {known_suffixes()} file in this folder."
-    if is_pattern(pattern):
-        return "no file matches this pattern. (Quoted, so that the shell leaves it alone?)"
-    return "no such file or folder."
-
-
 @contextmanager
 def kept_as_listed(source: SourceFile, path: Path, *, changed: SourceError) -> Iterator[Path]:
     """A file of this machine, of which what is read until the block ends is as it was listed.
@@ -169,71 +151,3 @@ def kept_as_listed(source: SourceFile, path: Path, *, changed: SourceError) -> I
     require()
     yield path
     require()
-
-
-def hash_file(path: Path) -> str:
-    """XXH3-128 of a file's content, as hex.
-
-    Raises:
-        SourceError: the file cannot be read.
-    """
-    digest = xxhash.xxh3_128()
-    buffer = memoryview(bytearray(_READ_BYTES))
-    try:
-        with path.open("rb", buffering=0) as file:
-            while count := file.readinto(buffer):
-                digest.update(buffer[:count])
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {error.strerror}.") from error
-    return digest.hexdigest()
-
-
-def _hash_piece(source: SourceFile, local: Path, span: Span, options: ReadOptions) -> str:
-    """XXH3-128 of all that reading a piece of a file takes, as hex."""
-    digest = xxhash.xxh3_128()
-    with local_bytes(local, name=source.url) as file:
-        for start, end in format_of(source.url, options).needed(file, options, span):
-            for at in range(start, end, _READ_BYTES):
-                digest.update(file.read(at, min(at + _READ_BYTES, end)))
-    return digest.hexdigest()
-
-
-def identify(
-    source: SourceFile,
-    local: Path,
-    *,
-    span: Span | None = None,
-    options: ReadOptions | None = None,
-) -> SourceIdentity:
-    """Pin the bytes of a source file that lies at `local`, or of a piece of it.
-
-    Args:
-        source: the file as it was listed.
-        local: where its bytes lie.
-        span: of the piece; all of the file unless given.
-        options: which text is read of a piece.
-
-    Raises:
-        SourceError: it cannot be read, or its size is not the listed one.
-    """
-    try:
-        size = local.stat().st_size
-    except OSError as error:
-        raise SourceError(f"{source.url}: cannot be read: {error.strerror}.") from error
-    if size != source.size:
-        raise SourceError(
-            f"{source.url}: {size} bytes, but {source.size} when the run began. "
-            "It is being written to; run again when it is whole."
-        )
-    if span is None or options is None:
-        digest = hash_file(local)
-    else:
-        digest = _hash_piece(source, local, span, options)
-    reads = format_of(source.url, options)
-    further = [hash_file(file) for file in reads.beside(local)]
-    if options is not None and (outside := reads.outside(local, options, span)):
-        further.append(xxhash.xxh3_128_hexdigest(outside))
-    if further:
-        all_of_them = "".join([digest, *further])
-        digest = xxhash.xxh3_128(all_of_them.encode()).hexdigest()
-    return SourceIdentity(url=source.url, size=size, version=f"{LOCAL_VERSION}{digest}")

@@ -7,7 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
 from streaming_ext.storage.client import ObjectClient, split_url
 from streaming_ext.storage.digests import Digest
-from streaming_ext.text.readers.formats import has_known_suffix
 from streaming_ext.text.sources.patterns import Takes, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
 
@@ -15,7 +14,7 @@ _PIECE_BYTES = 8 * 2**20
 _AHEAD = 4  # pieces under way
 
 
-def list_objects(pattern: str, takes: Takes = has_known_suffix) -> list[SourceFile]:
+def list_objects(pattern: str, takes: Takes) -> list[SourceFile]:
     """The objects that a URL with or without wildcards names; one listing."""
     scheme, bucket, key = _split(pattern)
     # Without wildcards it may be a file or a folder: its own folder's listing would tell, but may

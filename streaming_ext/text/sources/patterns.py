@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 import bracex
 
 from streaming_ext.errors import UsageError
-from streaming_ext.text.readers.formats import has_known_suffix
 
 MOST_NAMES = 100_000  # that the braces of one pattern may spell out
 _GLOB = re.compile(r"[*?\[{]")
@@ -55,9 +54,7 @@ def folder_of(pattern: str) -> str:
 Takes = Callable[[str], bool]  # whether a file of this name, in a folder, is a source
 
 
-def matching(
-    names: Iterable[str], pattern: str, takes: Takes = has_known_suffix, *, each: bool = True
-) -> list[str]:
+def matching(names: Iterable[str], pattern: str, takes: Takes, *, each: bool = True) -> list[str]:
     """The names that a pattern means: itself, a folder's source files, or what it matches.
 
     Args:

@@ -1,10 +1,50 @@
 """The bytes of a source file wherever it lies: any range, without fetching the whole."""
 
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Protocol
 
 from streaming_ext.errors import SourceError
-from streaming_ext.text.sources.fetch import Reader, open_reader
+from streaming_ext.storage.digests import Digest
 from streaming_ext.text.sources.source_file import SourceFile
+
+
+class Reader(Protocol):
+    """One remote file."""
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes [start, end)."""
+        ...
+
+    def stream(self, start: int) -> Iterator[bytes]:
+        """All bytes from `start` on."""
+        ...
+
+    def digest(self) -> Digest | None:
+        """What the whole file can be checked by; None where nothing can."""
+        ...
+
+    def check(self) -> None:
+        """Make sure that what was read is what was listed."""
+        ...
+
+
+def open_reader(source: SourceFile) -> Reader:
+    """A reader of a remote file, by the scheme of its URL."""
+    scheme = source.url.partition("://")[0]
+    if scheme == "hf":
+        from streaming_ext.text.sources.hub import HubReader
+
+        return HubReader(source)
+    if scheme in {"http", "https"}:
+        from streaming_ext.text.sources.web import WebReader, explain_web
+
+        return WebReader(
+            source, source.url, headers={}, explain=lambda r: explain_web(source.url, r)
+        )
+    from streaming_ext.text.sources.objects import ObjectReader
+
+    return ObjectReader(source)
 
 
 class SourceFileBytes:

@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming_ext.text.tokenizer.fast_tokenizer import probe_for, splitters
-from streaming_ext.text.tokenizer.known_code_points import known_ranges
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
+KNOWN = Path(__file__).with_name("known_code_points.json")  # the module of this name renews it
 _CACHE_VERSION = 1
 _SCAN_BYTES = 1 << 20  # of a block: it stays in the cache of a processor while it is scanned
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -186,6 +186,18 @@ def find_unsafe_code_points(tokenizer: Tokenizer, cache_dir: Path) -> UnsafeCode
         found = try_all_code_points(tokenizer)
         _write_cache(path, key, found)
     return found
+
+
+def known_ranges(key: str) -> Any:
+    """The ranges that the package knows for a key of `key_of`; None where it knows none."""
+    known = _known().get(key)
+    return known and known["ranges"]
+
+
+@cache
+def _known() -> Mapping[str, Any]:
+    known: Mapping[str, Any] = json.loads(KNOWN.read_bytes())
+    return known
 
 
 def key_of(splitting: str) -> str:

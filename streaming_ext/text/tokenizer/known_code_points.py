@@ -4,47 +4,28 @@ Trying takes seconds of all processors, on every machine anew. `python -m` this 
 the versions that are installed, and renews the file that the package brings along.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+import tokenizers
 
-FILE = Path(__file__).with_name("known_code_points.json")
+from streaming_ext.text.tokenizer.code_points import KNOWN, key_of, try_all_code_points
+from streaming_ext.text.tokenizer.fast_tokenizer import BYTE_NAMES, splitters
+from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+
 _PATTERNS = ("gpt2", "cl100k_base", "o200k_base")
-
-
-def known_ranges(key: str) -> Any:
-    """The ranges of a key of `code_points.key_of`, or None where they are not known."""
-    known = _read().get(key)
-    return known and known["ranges"]
-
-
-@cache
-def _read() -> Mapping[str, Any]:
-    known: Mapping[str, Any] = json.loads(FILE.read_bytes())
-    return known
 
 
 def common_tokenizers() -> Iterator[Tokenizer]:
     """A tokenizer of every common way to split text; none has merges, which do not matter here."""
-    from streaming_ext.text.tokenizer.fast_tokenizer import BYTE_NAMES
-    from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
-    from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
-
     with tempfile.TemporaryDirectory() as folder:
         ranks = Path(folder, "bytes.tiktoken")
         ranks.write_bytes(rank_file_bytes({bytes([byte]): byte for byte in range(256)}))
         for pattern in _PATTERNS:
             yield load_tokenizer(str(ranks), pattern=pattern)
-        import tokenizers
-
         vocabulary = {name: id_ for id_, name in enumerate([*BYTE_NAMES, "<|endoftext|>"])}
         model = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
         model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -54,9 +35,6 @@ def common_tokenizers() -> Iterator[Tokenizer]:
 
 
 def _renew() -> None:
-    from streaming_ext.text.tokenizer.code_points import key_of, try_all_code_points
-    from streaming_ext.text.tokenizer.fast_tokenizer import splitters
-
     found = {}
     for tokenizer in common_tokenizers():
         splitting = splitters(tokenizer)
@@ -64,7 +42,7 @@ def _renew() -> None:
             ranges = try_all_code_points(tokenizer).to_json()
             found[key_of(splitting)] = {"splitting": splitting.split("\n"), "ranges": ranges}
     entries = (f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in found.items())
-    FILE.write_text("{\n" + ",\n".join(entries) + "\n}\n")
+    KNOWN.write_text("{\n" + ",\n".join(entries) + "\n}\n")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy as np
 
 from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.text.documents.options import FormatName, OnBadDocument, ReadOptions
-from streaming_ext.text.sources import list_sources
+from streaming_ext.text.listing import list_sources
 from streaming_ext.transforms.block import Block, concat
 from streaming_ext.transforms.examples import permuted
 from streaming_ext.transforms.files.ahead import Ahead, Opened

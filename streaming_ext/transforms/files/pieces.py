@@ -15,12 +15,12 @@ from typing import Final
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import SourceFormat, Span
+from streaming_ext.text.fetch import fetch
+from streaming_ext.text.fetch_piece import fetch_piece
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.parts.cutting import cut_evenly
 from streaming_ext.text.parts.looking import can_be_cut
-from streaming_ext.text.readers.formats import format_of
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.fetch import fetch
-from streaming_ext.text.sources.fetch_piece import fetch_piece
 from streaming_ext.text.sources.local import kept_as_listed
 from streaming_ext.transforms.block import Block
 

@@ -26,9 +26,11 @@ from streaming_ext.errors import CorruptDatasetError
 from streaming_ext.text.documents.kept_values import differing
 from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.sources import SourceFile, identify, is_remote
-from streaming_ext.text.sources.fetch import came_unchecked, fetch, listed_again
-from streaming_ext.text.sources.fetch_piece import fetch_piece
+from streaming_ext.text.fetch import came_unchecked, fetch
+from streaming_ext.text.fetch_piece import fetch_piece
+from streaming_ext.text.identity import identify
+from streaming_ext.text.listing import listed_again
+from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.text.token_sets.id_documents import IdsReference
 from streaming_ext.text.tokenizer.engine import Encoded
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer

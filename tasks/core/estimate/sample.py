@@ -14,8 +14,8 @@ from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import LENGTH_BYTES, FileLook
 from streaming_ext.text.filters.filters import NO_FILTERS
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.parts.part import Part, Piece
-from streaming_ext.text.readers.formats import format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.ranges import worth_fetching
 from streaming_ext.text.sources.source_bytes import SourceFileBytes

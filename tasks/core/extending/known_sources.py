@@ -9,7 +9,8 @@ from streaming_ext.dataset.record import PartRecord, PieceRecord
 from streaming_ext.dataset.shuffled.source_table import Source
 from streaming_ext.errors import ConfigMismatchError
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.sources import SourceFile, identify
+from streaming_ext.text.identity import identify
+from streaming_ext.text.sources import SourceFile
 from tasks.core.planning.sources import shortened
 from tasks.core.storage import Storage
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable
 from streaming_ext.errors import UsageError
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
 from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.text.formats import TOKEN_SETS
+from streaming_ext.text.listing import check_name, require_one_name
 from streaming_ext.text.sources import SourceFile, by_numbers, is_remote
-from streaming_ext.text.sources.listing import check_name, require_one_name
 from streaming_ext.text.sources.local import match_local
 from streaming_ext.text.sources.patterns import Takes
 from streaming_ext.text.token_sets.files.set_file import forget_listings
-from streaming_ext.text.token_sets.formats import token_set_format
 
 
 def list_token_files(
@@ -32,7 +32,7 @@ def list_token_files(
             given that the files tell.
         StorageError: a server refuses or does not answer.
     """
-    reads = token_set_format(options.set_format)
+    reads = TOKEN_SETS[options.set_format]
     if options.dtype is not None and reads.tells_type:
         raise UsageError(f"--dtype is of no use with {options.set_format}, whose files tell it.")
     forget_listings()

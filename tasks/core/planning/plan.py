@@ -21,9 +21,9 @@ from streaming_ext.errors import (
     ScratchError,
 )
 from streaming_ext.storage.local_paths import local_path
+from streaming_ext.text.fetch import local_name
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.fetch import local_name
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tasks.core.config import ShardConfig

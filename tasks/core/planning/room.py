@@ -3,7 +3,7 @@
 import numpy as np
 
 from streaming_ext.errors import SourceError, StorageError, UsageError
-from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.storage import Storage

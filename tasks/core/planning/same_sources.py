@@ -7,8 +7,8 @@ from pathlib import Path
 from streaming_ext.dataset.record import PartRecord, PieceRecord
 from streaming_ext.errors import ConfigMismatchError
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.identity import identify
 from streaming_ext.text.parts.part import Part, Piece
-from streaming_ext.text.sources import identify
 from tasks.core.planning.sources import shortened
 from tasks.core.shuffle.run_record import RunRecord
 from tasks.core.storage import Storage

@@ -10,8 +10,9 @@ from streaming_ext.dataset.layout import MANIFEST, SHUFFLE_FOLDER
 from streaming_ext.dataset.manifest import Manifest, ShuffleSummary
 from streaming_ext.dataset.shuffled.source_table import Source, sources_of
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.text.identity import identify
 from streaming_ext.text.parts.part import Part
-from streaming_ext.text.sources import SourceFile, identify
+from streaming_ext.text.sources import SourceFile
 from tasks.core.outputs.whole import beside_parts, lost_files
 from tasks.core.planning.node_shares import require_same_share
 from tasks.core.planning.published import (

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.readers.formats import format_of
-from streaming_ext.text.sources import SourceFile, list_sources
+from streaming_ext.text.formats import format_of
+from streaming_ext.text.listing import list_sources
+from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.config import ShardConfig
 from tasks.core.imports.sources import list_token_files

@@ -21,7 +21,7 @@ from streaming_ext.text.documents.source_format import (
     Span,
 )
 from streaming_ext.text.filters.filters import FilterName
-from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.formats import format_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,9 @@ from streaming_ext.dataset.shuffled.keys import num_parts
 from streaming_ext.dataset.shuffled.source_table import Source
 from streaming_ext.errors import DatasetError
 from streaming_ext.text.filters.filters import FilterName
+from streaming_ext.text.identity import identify
 from streaming_ext.text.parts.part import Part, Piece
-from streaming_ext.text.sources import SourceFile, identify, is_remote
+from streaming_ext.text.sources import SourceFile, is_remote
 from tasks.core.deduplicate.compare import put_comparison
 from tasks.core.deduplicate.older import OlderTexts
 from tasks.core.extending.begun import remove_unrecorded

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
+from streaming_ext.text.fetch_piece import fetch_piece
 from streaming_ext.text.parts.part import Part, Piece
-from streaming_ext.text.sources.fetch import came_unchecked, fetch, remove_fetched
-from streaming_ext.text.sources.fetch_piece import fetch_piece
 from tasks.core.workers.jobs import FetchedPart, FetchJob
 from tasks.core.workers.messages import JobProgress
 

@@ -24,9 +24,8 @@ from streaming_ext.errors import EngineMismatchError, ScratchError, SourceError
 from streaming_ext.text.documents.text_array import num_text_bytes, text_buffers
 from streaming_ext.text.filters.filters import FilterName
 from streaming_ext.text.holdout import document_hashes, held_out
+from streaming_ext.text.identity import identify, identity_of
 from streaming_ext.text.normal_form import compared_texts
-from streaming_ext.text.sources import identify
-from streaming_ext.text.sources.fetch import identity_of
 from streaming_ext.text.text_digests import text_digests
 from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import Engine, audit_sample

@@ -136,4 +136,4 @@ class TestCaptivePortal:
         with scripted(lambda *_: PAGE) as server:
             monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
             with pytest.raises(StorageError, match="a web page came.*captive portal"):
-                hub.list_files("hf://datasets/org/name/x.parquet")
+                hub.list_files("hf://datasets/org/name/x.parquet", lambda name: True)

@@ -18,7 +18,7 @@ from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.record import PartRecord, SplitPart
 from streaming_ext.dataset.schema import FileRecord, from_json, to_json
 from streaming_ext.dataset.shard import Shard
-from streaming_ext.text.sources import list_sources
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import open_saved
 from tasks.core.config import ShardConfig

@@ -20,7 +20,7 @@ from streaming_ext.dataset.reading import read_manifest
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.kept_values import MAX_VALUE_BYTES, differing, joined, stored
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.formats import format_of
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.outputs import part_files

@@ -14,10 +14,10 @@ from streaming_ext.dataset.reading import read_manifest, read_record
 from streaming_ext.errors import ConfigMismatchError, SourceError
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import SourceFormat
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers.arrow import ArrowFormat
 from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from streaming_ext.text.readers.parquet import ParquetFormat
-from streaming_ext.text.sources import list_sources
 from tasks.core.check.decode import decode_samples
 from tasks.core.check.inspect import describe
 from tasks.core.check.verify import verify

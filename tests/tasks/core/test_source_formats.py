@@ -16,8 +16,8 @@ from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.compression import CODECS, pack
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers.arrow import ArrowFormat
-from streaming_ext.text.sources import list_sources
 from tasks.core.check.decode import decode_samples
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig

@@ -14,7 +14,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from streaming_ext.dataset.schema import to_json
 from streaming_ext.errors import StoppedError
-from streaming_ext.text.sources import list_sources
+from streaming_ext.text.listing import list_sources
 from tasks.core.cluster.heartbeat import Heartbeat
 from tasks.core.cluster.messages import ParentSign, parent_path
 from tasks.core.cluster.shared_plan import put_shared_plan

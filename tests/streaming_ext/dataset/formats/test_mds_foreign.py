@@ -11,7 +11,7 @@ from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, SourceError, UsageError
 from streaming_ext.stock import streaming
 from streaming_ext.text.documents.options import IdOptions, IdType, ReadOptions
-from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 
 LENGTH, COUNT = 8, 50

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.filters.filters import Filters
-from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.formats import format_of
 from tests.streaming_ext.text.readers.test_contract import (
     KINDS,
     Kind,

@@ -7,8 +7,8 @@ import pytest
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers.arrow import ArrowFormat
-from streaming_ext.text.sources import list_sources
 
 TEXT = ReadOptions()
 

@@ -12,7 +12,7 @@ from streaming_ext.errors import SourceError
 from streaming_ext.text.documents import compression, document_rows, lines, objects
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import BadDocument
-from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.formats import format_of
 
 SKIP = ReadOptions(on_bad_document="skip")
 GOOD = b'{"text": "good"}\n'

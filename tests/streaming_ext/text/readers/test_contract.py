@@ -21,7 +21,7 @@ import pytest
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.readers.formats import FORMATS, format_of
+from streaming_ext.text.formats import FORMATS, format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 

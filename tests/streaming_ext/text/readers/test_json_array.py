@@ -8,9 +8,9 @@ import pytest
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents import objects
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers import json_array
 from streaming_ext.text.readers.json_array import JsonFormat
-from streaming_ext.text.sources import list_sources
 
 
 def rows(path: Path, data: bytes, column: str = "text") -> list[tuple[int, str]]:

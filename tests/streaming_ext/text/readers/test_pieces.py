@@ -15,7 +15,7 @@ from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.lines import LinesOfPiece, bytes_of_lines
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import Span
-from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes

@@ -8,8 +8,8 @@ import pytest
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents import document_rows
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers import plain_text
-from streaming_ext.text.sources import list_sources
 from tests.streaming_ext.text.readers.test_bad_documents import SKIP, places, read
 
 TEXT = ReadOptions(source_format="text")

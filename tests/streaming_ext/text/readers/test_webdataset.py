@@ -12,8 +12,8 @@ import pytest
 
 from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.readers import tar_members
-from streaming_ext.text.readers.formats import format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tests.streaming_ext.text.readers.test_bad_documents import places, read

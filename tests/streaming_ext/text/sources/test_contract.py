@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.sources import SourceFile, list_sources, objects
-from streaming_ext.text.sources.fetch import fetch, open_reader
+from streaming_ext.text.fetch import fetch
+from streaming_ext.text.listing import list_sources
+from streaming_ext.text.sources import SourceFile, objects
+from streaming_ext.text.sources.source_bytes import open_reader
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.storage.azurite import container_client, make_container
 from tests.servers.storage.swift import s3_client

@@ -10,12 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext.errors import SourceError, TransientStorageError
+from streaming_ext.text import fetch_piece as module
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.readers.formats import format_of
-from streaming_ext.text.sources import SourceFile, list_sources, ranges
-from streaming_ext.text.sources import fetch_piece as module
-from streaming_ext.text.sources.fetch import Reader, came_unchecked, open_reader, remove_fetched
-from streaming_ext.text.sources.fetch_piece import fetch_piece
+from streaming_ext.text.fetch import came_unchecked, remove_fetched
+from streaming_ext.text.fetch_piece import fetch_piece
+from streaming_ext.text.formats import format_of
+from streaming_ext.text.listing import list_sources
+from streaming_ext.text.sources import SourceFile, ranges
+from streaming_ext.text.sources.source_bytes import Reader, open_reader
 from tests.servers.storage.swift import SwiftServer, s3_client
 
 TEXT = ReadOptions()

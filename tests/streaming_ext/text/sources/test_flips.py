@@ -15,9 +15,10 @@ from streaming_ext.dataset.record import NOT_CHECKED, SourceIdentity
 from streaming_ext.errors import SourceError
 from streaming_ext.storage.crc import Crc
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
+from streaming_ext.text.identity import identity_of
 from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.sources.fetch import came_unchecked, fetch, identity_of, remove_fetched
 from tasks.core.workers.fetch_part import fetch_part
 from tests.servers.scripted import Answer, scripted
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.text.sources import SourceFile, list_sources
-from streaming_ext.text.sources.fetch import open_reader
-from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from streaming_ext.text.listing import list_sources
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.source_bytes import SourceFileBytes, open_reader
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.scripted import Answer, scripted
 from tests.servers.storage.swift import s3_client

@@ -11,9 +11,9 @@ import pytest
 from huggingface_hub import constants
 
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.readers.formats import format_of
-from streaming_ext.text.sources import list_sources
-from streaming_ext.text.sources.fetch import fetch
+from streaming_ext.text.fetch import fetch
+from streaming_ext.text.formats import format_of
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.storage.azurite import container_client, make_container

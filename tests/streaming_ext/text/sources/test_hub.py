@@ -19,11 +19,13 @@ from streaming_ext.errors import (
     UsageError,
 )
 from streaming_ext.storage.patience import Retry
+from streaming_ext.text import fetch as fetch_module
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.fetch import fetch
+from streaming_ext.text.identity import identity_of
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.parts.part import Part
-from streaming_ext.text.sources import SourceFile, list_sources, ranges, web
-from streaming_ext.text.sources import fetch as fetch_module
-from streaming_ext.text.sources.fetch import fetch, identity_of
+from streaming_ext.text.sources import SourceFile, ranges, web
 from tasks.core.workers.fetch_part import fetch_part
 from tests.servers.hub import Dataset, Hub, hub_server
 

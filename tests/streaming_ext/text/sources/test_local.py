@@ -9,8 +9,10 @@ import xxhash
 
 from streaming_ext.dataset.layout import SCRATCH_MARK
 from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.sources import SourceFile, hash_file, identify, list_sources
-from streaming_ext.text.sources import local as sources
+from streaming_ext.text import identity
+from streaming_ext.text.identity import hash_file, identify
+from streaming_ext.text.listing import list_sources
+from streaming_ext.text.sources import SourceFile
 
 FILES = (
     "a.parquet",
@@ -196,7 +198,7 @@ def test_what_must_be_named_in_a_folder_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 5000])
 def test_hash_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(sources, "_READ_BYTES", 1000)
+    monkeypatch.setattr(identity, "_READ_BYTES", 1000)
     data = bytes(number % 251 for number in range(size))
     (tmp_path / "x").write_bytes(data)
     assert hash_file(tmp_path / "x") == xxhash.xxh3_128_hexdigest(data)

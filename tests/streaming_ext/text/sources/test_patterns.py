@@ -3,7 +3,8 @@
 import pytest
 
 from streaming_ext.errors import UsageError
-from streaming_ext.text.sources import list_sources
+from streaming_ext.text.formats import has_known_suffix
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources.objects import _split
 from streaming_ext.text.sources.patterns import alternatives, matching
 
@@ -11,7 +12,7 @@ FINEWEB = [f"data/train-{number:05}.parquet" for number in range(2410)]
 
 
 def test_braces_for_all_files_of_a_large_dataset() -> None:
-    assert matching(FINEWEB, "data/train-{00000..02409}.parquet") == FINEWEB
+    assert matching(FINEWEB, "data/train-{00000..02409}.parquet", has_known_suffix) == FINEWEB
 
 
 def test_braces_for_too_many_names() -> None:
@@ -21,14 +22,14 @@ def test_braces_for_too_many_names() -> None:
 
 def test_what_braces_name_must_be_there() -> None:
     names = ["a/1.parquet", "a/2.parquet", "b/1.parquet"]
-    assert matching(names, "{a,b}/1.parquet") == ["a/1.parquet", "b/1.parquet"]
-    assert matching(names, "{a,b}") == names
+    assert matching(names, "{a,b}/1.parquet", has_known_suffix) == ["a/1.parquet", "b/1.parquet"]
+    assert matching(names, "{a,b}", has_known_suffix) == names
     with pytest.raises(UsageError, match=r"the braces name a/3.parquet"):
-        matching(names, "a/{1,2,3}.parquet")
+        matching(names, "a/{1,2,3}.parquet", has_known_suffix)
     with pytest.raises(UsageError, match=r"the braces name c/\*"):
-        matching(names, "{a,c}/*")
-    assert matching(names, "{c,d}/*") == []
-    assert matching(names, "{a,c}/1.*", each=False) == ["a/1.parquet"]
+        matching(names, "{a,c}/*", has_known_suffix)
+    assert matching(names, "{c,d}/*", has_known_suffix) == []
+    assert matching(names, "{a,c}/1.*", has_known_suffix, each=False) == ["a/1.parquet"]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_keys_are_taken_to_the_letter(key: str) -> None:
 
 def test_a_space_is_no_wildcard() -> None:
     names = ["my data/1.jsonl", "my-data/1.jsonl", "my data/10.jsonl"]
-    assert matching(names, "my data/?.jsonl") == names[:1]
+    assert matching(names, "my data/?.jsonl", has_known_suffix) == names[:1]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from streaming_ext.errors import TransientStorageError, UsageError
-from streaming_ext.text.sources.listing import list_sources
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.tokenizer.hub_files import _why_unreachable as why_unreachable
 from tests.servers.storage.swift import aws_environment
 

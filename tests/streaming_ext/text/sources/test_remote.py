@@ -18,14 +18,16 @@ from streaming_ext.errors import (
     UsageError,
 )
 from streaming_ext.storage.patience import Retry
+from streaming_ext.text import fetch as fetch_module
 from streaming_ext.text.documents.compression import CODECS, pack
 from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.fetch import fetch
+from streaming_ext.text.formats import format_of
+from streaming_ext.text.identity import identity_of
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers import json_lines
-from streaming_ext.text.readers.formats import format_of
 from streaming_ext.text.readers.parquet import ParquetFormat, read_documents
-from streaming_ext.text.sources import SourceFile, list_sources, objects, ranges, web
-from streaming_ext.text.sources import fetch as fetch_module
-from streaming_ext.text.sources.fetch import fetch, identity_of
+from streaming_ext.text.sources import SourceFile, objects, ranges, web
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.config import ShardConfig
 from tasks.core.planning.sources import check_sources

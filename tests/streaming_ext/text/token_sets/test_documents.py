@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from streaming_ext.errors import SourceError
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions, TokenSetName
-from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.formats import format_of
+from streaming_ext.text.identity import hash_file, identify
 from streaming_ext.text.sources import SourceFile, by_numbers
-from streaming_ext.text.sources.local import hash_file, identify
 from tests.streaming_ext.text.token_sets.writing import (
     EOT,
     Documents,

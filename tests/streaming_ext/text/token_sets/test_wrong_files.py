@@ -12,7 +12,7 @@ import pytest
 from streaming_ext.errors import ShardmillError, SourceError, UsageError
 from streaming_ext.stock import streaming
 from streaming_ext.text.documents.options import IdOptions, ReadOptions, TokenSetName
-from streaming_ext.text.readers.formats import format_of
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.token_sets.files.set_file import set_file

@@ -15,10 +15,11 @@ from streaming_ext.text.tokenizer.code_points import (
     UnsafeCodePoints,
     find_unsafe_code_points,
     key_of,
+    known_ranges,
     try_all_code_points,
 )
 from streaming_ext.text.tokenizer.fast_tokenizer import probe_for, splitters
-from streaming_ext.text.tokenizer.known_code_points import common_tokenizers, known_ranges
+from streaming_ext.text.tokenizer.known_code_points import common_tokenizers
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 RENEW = "run: python -m streaming_ext.text.tokenizer.known_code_points"

@@ -16,8 +16,8 @@ from streaming_ext.dataset.provenance import read_provenance
 from streaming_ext.dataset.reading import read_manifest, read_record
 from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.text.listing import list_sources
 from streaming_ext.text.normal_form import UNICODE, normal_form
-from streaming_ext.text.sources import list_sources
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish

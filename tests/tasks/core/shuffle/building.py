@@ -8,7 +8,7 @@ import numpy as np
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.provenance import DocumentRows, read_provenance
 from streaming_ext.dataset.reading import read_manifest, read_record
-from streaming_ext.text.sources import list_sources
+from streaming_ext.text.listing import list_sources
 from tasks.core.config import ShardConfig
 from tasks.core.planning.look import look, take_up
 from tasks.core.planning.run_plan import RunPlan

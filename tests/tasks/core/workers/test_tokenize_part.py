@@ -19,8 +19,9 @@ from streaming_ext.errors import (
     TokenizerError,
 )
 from streaming_ext.text.holdout import document_hashes, held_out
+from streaming_ext.text.identity import hash_file
 from streaming_ext.text.readers import parquet as documents
-from streaming_ext.text.sources import SourceFile, hash_file
+from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
 from tasks.core.outputs.part_files import DOCUMENTS_SCHEMA
 from tasks.core.workers import tokenize_part

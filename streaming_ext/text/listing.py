@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
-from streaming_ext.errors import UsageError
+from streaming_ext.dataset.record import SourceIdentity
+from streaming_ext.errors import SourceError, UsageError
 from streaming_ext.storage.dialects.choice import OBJECT_STORES
-from streaming_ext.storage.local_paths import is_utf8
-from streaming_ext.text.readers.formats import (
+from streaming_ext.storage.local_paths import is_utf8, local_path
+from streaming_ext.text.formats import (
     format_of,
     has_known_suffix,
     known_suffixes,
     must_be_named,
 )
-from streaming_ext.text.sources.local import match_local, why_nothing
-from streaming_ext.text.sources.patterns import Takes
+from streaming_ext.text.sources.local import match_local
+from streaming_ext.text.sources.patterns import Takes, is_pattern
 from streaming_ext.text.sources.source_file import SourceFile
 
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # what would steer a terminal or a log
@@ -80,6 +81,22 @@ def list_sources(
         )
     require_one_name(found.values())
     return sorted(found.values())[:max_files]
+
+
+def listed_again(identity: SourceIdentity) -> SourceFile:
+    """A recorded source as it is now.
+
+    Raises:
+        SourceError: it is gone.
+        StorageError: the server refuses or does not answer.
+    """
+    if identity.version.startswith(("sha256:", "git:")):  # its URL names the commit
+        return SourceFile(url=identity.url, size=identity.size, version=identity.version)
+    try:
+        (now,) = list_sources([identity.url])
+    except UsageError as error:
+        raise SourceError(f"{identity.url}: gone ({error})") from error
+    return now
 
 
 def require_one_name(sources: Iterable[SourceFile]) -> None:
@@ -147,9 +164,9 @@ def _match(pattern: str, takes: Takes) -> tuple[list[SourceFile], str]:
     scheme, separator, rest = pattern.partition("://")
     nothing = f"no file there matches, and no folder of this name holds a {known_suffixes()} file."
     if not separator:
-        return match_local(pattern, takes), why_nothing(pattern)
+        return match_local(pattern, takes), _why_nothing(pattern)
     if scheme == "file":
-        return match_local(rest, takes), why_nothing(rest)
+        return match_local(rest, takes), _why_nothing(rest)
     if scheme in OBJECT_STORES:
         from streaming_ext.text.sources.objects import list_objects
 
@@ -166,3 +183,12 @@ def _match(pattern: str, takes: Takes) -> tuple[list[SourceFile], str]:
         f"{pattern}: {scheme}:// is not supported as source; expected a file or folder, hf://, "
         "s3://, gs://, az:// or https://."
     )
+
+
+def _why_nothing(pattern: str) -> str:
+    """Why a path or pattern names no file."""
+    if local_path(pattern.removeprefix("file://")).is_dir():
+        return f"no {known_suffixes()} file in this folder."
+    if is_pattern(pattern):
+        return "no file matches this pattern. (Quoted, so that the shell leaves it alone?)"
+    return "no such file or folder."

@@ -12,16 +12,16 @@ from streaming_ext.errors import ScratchError, SourceError
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.documents.source_format import Span
-from streaming_ext.text.readers.formats import format_of
-from streaming_ext.text.sources.fetch import (
+from streaming_ext.text.fetch import (
     CountedBytes,
     DamagedSourceError,
     check_content,
     local_name,
     note_unchecked,
-    open_reader,
 )
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.ranges import fetch_ranges, forget_ranges, merged
+from streaming_ext.text.sources.source_bytes import open_reader
 from streaming_ext.text.sources.source_file import SourceFile
 
 

@@ -1,71 +1,29 @@
 """Bringing a remote source file to scratch: resumed where it was cut, checked before it counts."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
-from streaming_ext.dataset.record import NOT_CHECKED, SourceIdentity
-from streaming_ext.errors import ScratchError, SourceError, UsageError
+from streaming_ext.errors import ScratchError, SourceError
 from streaming_ext.storage.digests import Digest
 from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import Span
-from streaming_ext.text.readers.formats import format_of
-from streaming_ext.text.sources.local import identify
+from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.ranges import (
     SMALLEST_FILE,
     fetch_ranges,
     forget_ranges,
     worth_fetching,
 )
+from streaming_ext.text.sources.source_bytes import Reader, open_reader
 from streaming_ext.text.sources.source_file import SourceFile
-from streaming_ext.text.token_sets.formats import token_set_format
 
 _UNCHECKED = ".unchecked"  # beside a file that came whole by its size alone
 
 
 class DamagedSourceError(SourceError):
     """The bytes that came are not those that were listed, or that the server tells of."""
-
-
-class Reader(Protocol):
-    """One remote file."""
-
-    def read(self, start: int, end: int) -> bytes:
-        """The bytes [start, end)."""
-        ...
-
-    def stream(self, start: int) -> Iterator[bytes]:
-        """All bytes from `start` on."""
-        ...
-
-    def digest(self) -> Digest | None:
-        """What the whole file can be checked by; None where nothing can."""
-        ...
-
-    def check(self) -> None:
-        """Make sure that what was read is what was listed."""
-        ...
-
-
-def open_reader(source: SourceFile) -> Reader:
-    """A reader of a remote file, by the scheme of its URL."""
-    scheme = source.url.partition("://")[0]
-    if scheme == "hf":
-        from streaming_ext.text.sources.hub import HubReader
-
-        return HubReader(source)
-    if scheme in {"http", "https"}:
-        from streaming_ext.text.sources.web import WebReader, explain_web
-
-        return WebReader(
-            source, source.url, headers={}, explain=lambda r: explain_web(source.url, r)
-        )
-    from streaming_ext.text.sources.objects import ObjectReader
-
-    return ObjectReader(source)
 
 
 def local_name(source: SourceFile) -> str:
@@ -263,49 +221,3 @@ def remove_fetched(path: Path) -> None:
     """Remove a file from scratch, and what lies beside it."""
     path.unlink(missing_ok=True)
     path.with_suffix(_UNCHECKED).unlink(missing_ok=True)
-
-
-def identity_of(
-    source: SourceFile,
-    local: Path,
-    *,
-    span: Span | None = None,
-    options: ReadOptions | None = None,
-) -> SourceIdentity:
-    """What pins a source whose bytes lie at `local`, or a piece of it; see `identify`.
-
-    Raises:
-        SourceError: they cannot be read, or are not as many as listed.
-    """
-    if source.pin is None:
-        return identify(source, local, span=span, options=options)
-    ids = None if options is None else options.ids
-    if (
-        source.beside and ids is not None
-        and token_set_format(ids.set_format).pinned(source, ids) != source
-    ):  # fmt: skip
-        raise SourceError(f"{source.url}: files beside it changed since the run began. Run again.")
-    if local.stat().st_size != source.size:
-        raise SourceError(
-            f"{source.url}: {local.stat().st_size} bytes on scratch, {source.size} were listed."
-        )
-    checked = NOT_CHECKED if came_unchecked(local) else None
-    return SourceIdentity(url=source.url, size=source.size, version=source.pin, content=checked)
-
-
-def listed_again(identity: SourceIdentity) -> SourceFile:
-    """A recorded source as it is now.
-
-    Raises:
-        SourceError: it is gone.
-        StorageError: the server refuses or does not answer.
-    """
-    from streaming_ext.text.sources.listing import list_sources
-
-    if identity.version.startswith(("sha256:", "git:")):  # its URL names the commit
-        return SourceFile(url=identity.url, size=identity.size, version=identity.version)
-    try:
-        (now,) = list_sources([identity.url])
-    except UsageError as error:
-        raise SourceError(f"{identity.url}: gone ({error})") from error
-    return now

@@ -1,6 +1,6 @@
-"""The source formats that there are, chosen by a file's name."""
+"""The source formats that there are, and the one of a file."""
 
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.options import ReadOptions, TokenSetName
 from streaming_ext.text.documents.source_format import SourceFormat
 from streaming_ext.text.readers.arrow import ArrowFormat
 from streaming_ext.text.readers.cbor import CborFormat
@@ -9,12 +9,31 @@ from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from streaming_ext.text.readers.parquet import ParquetFormat
 from streaming_ext.text.readers.plain_text import PlainTextFormat
 from streaming_ext.text.readers.webdataset import WebDatasetFormat
-from streaming_ext.text.token_sets.formats import token_set_format
+from streaming_ext.text.token_sets.litdata import LitdataSet
+from streaming_ext.text.token_sets.llmc import LlmcSet
+from streaming_ext.text.token_sets.mds import MdsSet
+from streaming_ext.text.token_sets.megatron import MegatronSet
+from streaming_ext.text.token_sets.nanogpt import NanogptSet
+from streaming_ext.text.token_sets.nanotron import NanotronSet
+from streaming_ext.text.token_sets.olmo import OlmoSet
+from streaming_ext.text.token_sets.token_set import TokenSetFormat
+from streaming_ext.text.token_sets.webdataset import WebdatasetSet
 
 FORMATS: list[SourceFormat] = [
     ParquetFormat(), JsonLinesFormat(), JsonFormat(), CborFormat(), ArrowFormat(),
     WebDatasetFormat(), PlainTextFormat(),
 ]  # fmt: skip
+TOKEN_SETS: dict[TokenSetName, TokenSetFormat] = {
+    "megatron": MegatronSet(),
+    "litdata": LitdataSet(),
+    "nanotron": NanotronSet(),
+    "olmo": OlmoSet(),
+    "nanogpt": NanogptSet(),
+    "llmc": LlmcSet(),
+    "modded-nanogpt": LlmcSet(),
+    "webdataset": WebdatasetSet(),
+    "mds": MdsSet(),
+}
 
 
 def format_of(name: str, options: ReadOptions | None = None) -> SourceFormat:
@@ -23,7 +42,7 @@ def format_of(name: str, options: ReadOptions | None = None) -> SourceFormat:
     The first one where that tells nothing.
     """
     if options is not None and options.ids is not None:
-        return token_set_format(options.ids.set_format)
+        return TOKEN_SETS[options.ids.set_format]
     named = None if options is None else options.source_format
     for one in FORMATS:
         if one.name == named:

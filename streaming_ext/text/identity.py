@@ -1,0 +1,112 @@
+"""What pins the bytes of a source file, or of a piece of it."""
+
+from pathlib import Path
+
+import xxhash
+
+from streaming_ext.dataset.record import LOCAL_VERSION, NOT_CHECKED, SourceIdentity
+from streaming_ext.errors import SourceError
+from streaming_ext.text.documents.local_bytes import local_bytes
+from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.source_format import Span
+from streaming_ext.text.fetch import came_unchecked
+from streaming_ext.text.formats import TOKEN_SETS, format_of
+from streaming_ext.text.sources import SourceFile
+
+_READ_BYTES = 2**18  # stays in the cache of a core
+
+
+def hash_file(path: Path) -> str:
+    """XXH3-128 of a file's content, as hex.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    digest = xxhash.xxh3_128()
+    buffer = memoryview(bytearray(_READ_BYTES))
+    try:
+        with path.open("rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                digest.update(buffer[:count])
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}.") from error
+    return digest.hexdigest()
+
+
+def _hash_piece(source: SourceFile, local: Path, span: Span, options: ReadOptions) -> str:
+    """XXH3-128 of all that reading a piece of a file takes, as hex."""
+    digest = xxhash.xxh3_128()
+    with local_bytes(local, name=source.url) as file:
+        for start, end in format_of(source.url, options).needed(file, options, span):
+            for at in range(start, end, _READ_BYTES):
+                digest.update(file.read(at, min(at + _READ_BYTES, end)))
+    return digest.hexdigest()
+
+
+def identify(
+    source: SourceFile,
+    local: Path,
+    *,
+    span: Span | None = None,
+    options: ReadOptions | None = None,
+) -> SourceIdentity:
+    """Pin the bytes of a source file that lies at `local`, or of a piece of it.
+
+    Args:
+        source: the file as it was listed.
+        local: where its bytes lie.
+        span: of the piece; all of the file unless given.
+        options: which text is read of a piece.
+
+    Raises:
+        SourceError: it cannot be read, or its size is not the listed one.
+    """
+    try:
+        size = local.stat().st_size
+    except OSError as error:
+        raise SourceError(f"{source.url}: cannot be read: {error.strerror}.") from error
+    if size != source.size:
+        raise SourceError(
+            f"{source.url}: {size} bytes, but {source.size} when the run began. "
+            "It is being written to; run again when it is whole."
+        )
+    if span is None or options is None:
+        digest = hash_file(local)
+    else:
+        digest = _hash_piece(source, local, span, options)
+    reads = format_of(source.url, options)
+    further = [hash_file(file) for file in reads.beside(local)]
+    if options is not None and (outside := reads.outside(local, options, span)):
+        further.append(xxhash.xxh3_128_hexdigest(outside))
+    if further:
+        all_of_them = "".join([digest, *further])
+        digest = xxhash.xxh3_128(all_of_them.encode()).hexdigest()
+    return SourceIdentity(url=source.url, size=size, version=f"{LOCAL_VERSION}{digest}")
+
+
+def identity_of(
+    source: SourceFile,
+    local: Path,
+    *,
+    span: Span | None = None,
+    options: ReadOptions | None = None,
+) -> SourceIdentity:
+    """What pins a source whose bytes lie at `local`, or a piece of it; see `identify`.
+
+    Raises:
+        SourceError: they cannot be read, or are not as many as listed.
+    """
+    if source.pin is None:
+        return identify(source, local, span=span, options=options)
+    ids = None if options is None else options.ids
+    if (
+        source.beside and ids is not None
+        and TOKEN_SETS[ids.set_format].pinned(source, ids) != source
+    ):  # fmt: skip
+        raise SourceError(f"{source.url}: files beside it changed since the run began. Run again.")
+    if local.stat().st_size != source.size:
+        raise SourceError(
+            f"{source.url}: {local.stat().st_size} bytes on scratch, {source.size} were listed."
+        )
+    checked = NOT_CHECKED if came_unchecked(local) else None
+    return SourceIdentity(url=source.url, size=source.size, version=source.pin, content=checked)
