@@ -87,7 +87,13 @@ class Place(Value):
 
 
 class Sink(Protocol):
-    """A file, or a piece of one, that is written from its beginning to its end."""
+    """A file, or a piece of one, that is written from its beginning to its end.
+
+    Attributes:
+        size: bytes written so far.
+    """
+
+    size: int
 
     def write(self, data: Buffer) -> None:
         """Append bytes."""

@@ -1,5 +1,6 @@
 """Where the bytes of an export go: whole files, pieces of shared ones, or into hashes alone."""
 
+import io
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -181,6 +182,22 @@ class WrittenOut:
     def _begun(self, sink: _Written) -> _Written:
         self._sinks.append(sink)
         return sink
+
+
+class SinkFile(io.RawIOBase):
+    """What libraries take for an open file; the sink stays open when they close it."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        """Append bytes."""
+        self._sink.write(data)
+        return len(data)
 
 
 class HashedOut:

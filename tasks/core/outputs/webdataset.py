@@ -10,10 +10,9 @@ from streaming_ext.dataset.compression import Compression
 from streaming_ext.dataset.record import SplitPart
 from streaming_ext.dataset.shard import Shard
 from streaming_ext.dataset.spec import DatasetSpec
-from tasks.core.exports.containers import tar
-from tasks.core.exports.containers.npy_rows import NpyRows
 from tasks.core.memories import Memory
 from tasks.core.outputs.stored import store_shard
+from tasks.core.outputs.tar_members import END, member, npy
 
 
 class WebdatasetSplitWriter:
@@ -25,7 +24,7 @@ class WebdatasetSplitWriter:
         self._compression = Compression.parse(spec.compression)
         self._dtype = np.dtype(spec.dtype).newbyteorder("<")
         # No two samples that are made in one run have one key; those of merged datasets may.
-        self._rows = NpyRows(f"{folder.name}-{part:05}-", spec.sequence_length, self._dtype)
+        self._prefix = f"{folder.name}-{part:05}-"
         self._full = self._format.samples_per_shard * spec.sequence_length
         self._waiting: list[npt.NDArray[Any]] = []  # ids of the tar in hand
         self._held = 0
@@ -65,15 +64,18 @@ class WebdatasetSplitWriter:
     def _store(self) -> None:
         ids = np.concatenate(self._waiting).astype(self._dtype, copy=False)
         self._waiting, self._held = [], 0
-        samples = len(ids) // self._spec.sequence_length
-        members = self._rows.members(self._samples, ids)
-        self._samples += samples
+        rows = ids.reshape(-1, self._spec.sequence_length)
+        members = [
+            member(f"{self._prefix}{number:012}.npy", npy(row))
+            for number, row in enumerate(rows, self._samples)
+        ]
+        self._samples += len(rows)
         self._shards.append(
             store_shard(
                 self._folder,
                 self._format.shard_names(self._folder.name, self._part, len(self._shards))[0],
-                b"".join([*map(bytes, members), tar.END]),
-                samples=samples,
+                b"".join([*members, END]),
+                samples=len(rows),
                 compression=self._compression,
             )
         )

@@ -1,5 +1,6 @@
 """How a dataset lies in the files of other trainers: one file a format, found by its name."""
 
+import platform
 import zlib
 
 import pyarrow as pa
@@ -31,4 +32,10 @@ FORMATS: dict[str, MakeFormat] = {
 
 def made_with(name: str) -> dict[str, str]:
     """The versions of libraries here that decide bytes of a format which itself does not."""
-    return {"olmo": {"pyarrow": pa.__version__, "zlib": zlib.ZLIB_RUNTIME_VERSION}}.get(name, {})
+    arrow = {"pyarrow": pa.__version__}
+    libraries = {
+        "olmo": arrow | {"zlib": zlib.ZLIB_RUNTIME_VERSION},
+        "parquet": arrow,
+        "webdataset": {"python": ".".join(platform.python_version_tuple()[:2])},  # its tarfile
+    }
+    return libraries.get(name, {})

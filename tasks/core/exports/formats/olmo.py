@@ -11,7 +11,8 @@ from pyarrow import csv
 
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.spec import DatasetSpec
-from tasks.core.exports.contract import ExportOptions, Extent, Extents, Made, Out, Place, Sink
+from tasks.core.exports.contract import ExportOptions, Extent, Extents, Made, Out, Place
+from tasks.core.exports.files import SinkFile
 from tasks.core.exports.formats.asked import require_only
 from tasks.core.reading.whole_documents import Documents
 
@@ -51,7 +52,9 @@ class _Writer:
         self._path = f"{place.split}/part-{place.part:05}.npy"
         self._ids = out.file(self._path)
         self._rows = out.file(f"{place.split}/part-{place.part:05}.csv.gz")
-        self._zipped = gzip.GzipFile("", "wb", compresslevel=1, fileobj=_File(self._rows), mtime=0)
+        self._zipped = gzip.GzipFile(
+            "", "wb", compresslevel=1, fileobj=SinkFile(self._rows), mtime=0
+        )
         self._tokens = self._documents = 0
 
     def add(self, documents: Documents) -> None:
@@ -93,15 +96,3 @@ class _Writer:
                 size=self._tokens * self._dtype.itemsize,
             )
         ]
-
-
-class _File(io.RawIOBase):
-    """What gzip takes for an open file."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]
-        """Append bytes."""
-        self._sink.write(data)
-        return len(data)

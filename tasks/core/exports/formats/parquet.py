@@ -3,15 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.spec import DatasetSpec
-from tasks.core.exports.containers.parquet import MAGIC, Chunk, IdLists, size_of
 from tasks.core.exports.contract import ExportOptions, Extent, Extents, Made, Out, Place
+from tasks.core.exports.files import SinkFile
 from tasks.core.exports.formats.asked import require_only
 from tasks.core.reading.whole_documents import Documents
 
 _GROUP_TOKENS = 2**24  # of a row group: readers hold one in memory
+_SCHEMA = pa.schema({"input_ids": pa.list_(pa.int32())})
 
 
 class ParquetFormat:
@@ -44,9 +47,17 @@ class ParquetFormat:
 
 class _Writer:
     def __init__(self, path: str, out: Out) -> None:
-        self._path, self._sink, self._lists = path, out.file(path), IdLists()
-        self._documents = self._tokens = self._size = 0
-        self._write(MAGIC)
+        self._path, self._sink = path, out.file(path)
+        self._file = pq.ParquetWriter(
+            SinkFile(self._sink),
+            _SCHEMA,
+            compression="none",
+            use_dictionary=False,
+            write_statistics=False,
+            store_schema=False,
+            write_page_index=True,  # then no list lies in two pages, which some readers refuse
+        )
+        self._documents = self._tokens = 0
 
     def add(self, documents: Documents) -> None:
         # offsets: (documents + 1,), where each begins, and the last one's end
@@ -55,24 +66,21 @@ class _Writer:
         bounds = np.unique([*cuts.tolist(), len(documents.ends)])
         for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             begin, end = int(offsets[first]), int(offsets[last])
-            ids, ends = documents.stream[begin:end], offsets[first + 1 : last + 1] - begin
-            for chunk in self._lists.group(ids, ends):
-                self._write(chunk)
+            ids = pa.array(documents.stream[begin:end].astype(np.int32))
+            places = pa.array((offsets[first : last + 1] - begin).astype(np.int32))
+            lists = pa.ListArray.from_arrays(places, ids)
+            self._file.write_table(pa.table([lists], _SCHEMA), row_group_size=len(lists))
         self._documents += len(documents.ends)
         self._tokens += int(documents.ends[-1])
 
     def finish(self) -> list[Made]:
-        self._write(self._lists.end())
+        self._file.close()
         self._sink.close()
         return [
             Made(
                 path=self._path,
                 documents=self._documents,
                 tokens=self._tokens,
-                size=self._size,
+                size=self._sink.size,
             )
         ]
-
-    def _write(self, chunk: Chunk) -> None:
-        self._sink.write(chunk)
-        self._size += size_of(chunk)

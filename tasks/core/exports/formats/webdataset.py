@@ -5,20 +5,15 @@ Beside them lie what Energon wants to find (an index of each tar, `.nv-meta`) an
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from streaming_ext.dataset.formats.webdataset import BLOCK, NPY_HEAD
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import UsageError
-from tasks.core.exports.containers import tar
-from tasks.core.exports.containers.npy_rows import NpyRows
 from tasks.core.exports.contract import (
-    Buffer,
     ExportOptions,
     Extent,
     Extents,
@@ -28,8 +23,9 @@ from tasks.core.exports.contract import (
     SplitExporter,
 )
 from tasks.core.exports.formats.asked import require_only
+from tasks.core.outputs.tar_members import END, member, npy
 from tasks.core.reading.shard_tokens import Ids
-from tasks.core.reading.whole_documents import Documents, Ints, Origins
+from tasks.core.reading.whole_documents import Documents, Origins
 
 _USUAL_BYTES = 128 * 2**20
 _MOST_OF_ENERGON = 10_000  # tars
@@ -58,7 +54,7 @@ class WebdatasetFormat:
         else:
             require_only("webdataset", self._options, "rows", "sequence_length", "max_file_size")
             size = self._options.max_file_size
-            if size is not None and size < self._samples_bytes(self._length) + len(tar.END):
+            if size is not None and size < self._samples_bytes(self._length) + len(END):
                 raise UsageError(
                     f"--max-file-size {size:,} bytes holds no sample of {self._length:,} tokens."
                 )
@@ -73,8 +69,8 @@ class WebdatasetFormat:
         )
 
     def _samples_bytes(self, tokens: int) -> int:
-        content = tar.NPY_HEAD + tokens * self._itemsize
-        return tar.BLOCK + content + -content % tar.BLOCK
+        content = NPY_HEAD + tokens * self._itemsize
+        return BLOCK + content + -content % BLOCK
 
     def _samples_a_tar(self) -> int:
         """Of documents as many as fill a tar where they are as long as all are on average."""
@@ -82,8 +78,8 @@ class WebdatasetFormat:
         if self._options.rows == "documents":
             documents = sum(total.documents for total in self._totals.values())
             length = sum(total.tokens for total in self._totals.values()) // max(documents, 1)
-        room = (self._options.max_file_size or _USUAL_BYTES) - len(tar.END)
-        told = 2 * tar.BLOCK if self._options.provenance else 0  # a head, and a line of JSON
+        room = (self._options.max_file_size or _USUAL_BYTES) - len(END)
+        told = 2 * BLOCK if self._options.provenance else 0  # a head, and a line of JSON
         return max(room // (self._samples_bytes(length) + told), 1)
 
     def shared(self) -> Mapping[str, int]:
@@ -144,52 +140,43 @@ class _Tars:
     def __init__(self, place: Place, out: Out, most: int) -> None:
         self._place, self._out, self.most = place, out, most
         self._made: list[Made] = []
-        self._held = self._tokens = 0
-        self._places: list[Ints] = []
+        self._begins: list[int] = []  # of the samples in the tar in hand
+        self._tokens = 0
 
-    def room(self) -> int:
-        """Samples that the tar in hand still takes."""
-        return self.most - self._held
-
-    def add(self, content: Iterable[Buffer], sizes: Ints, tokens: int) -> None:
-        """Append samples, as many as there is room for at most.
+    def add(self, sample: bytes, tokens: int) -> None:
+        """Append a sample.
 
         Args:
-            content: their bytes, in pieces.
-            sizes: of each, (samples,).
-            tokens: in all of them.
+            sample: its members.
+            tokens: that it holds.
         """
-        if not self._held:
+        if not self._begins:
             number = self._place.before.files + len(self._made)
             self._path = f"{self._place.split}/{self._place.split}-{number:06}.tar"
-            self._sink, self._size = self._out.file(self._path), 0
-        self._places.append(self._size + np.cumsum(sizes) - sizes)
-        for piece in content:
-            self._sink.write(piece)
-        self._size += int(sizes.sum())
-        self._held += len(sizes)
+            self._sink = self._out.file(self._path)
+        self._begins.append(self._sink.size)
+        self._sink.write(sample)
         self._tokens += tokens
-        if self._held == self.most:
+        if len(self._begins) == self.most:
             self.end()
 
     def end(self) -> list[Made]:
         """End the tar in hand; returns all tars."""
-        if self._held:
-            self._sink.write(tar.END)
-            self._sink.close()
+        if self._begins:
             index = self._out.file(f"{self._path}.idx")
-            index.write(np.concatenate([*self._places, [self._size]]).astype("<u8"))
+            index.write(np.array([*self._begins, self._sink.size], "<u8"))
             index.close()
+            self._sink.write(END)
+            self._sink.close()
             self._made.append(
                 Made(
                     path=self._path,
-                    samples=self._held,
+                    samples=len(self._begins),
                     tokens=self._tokens,
-                    size=self._size + len(tar.END),
+                    size=self._sink.size,
                 )
             )
-            self._held = self._tokens = 0
-            self._places = []
+            self._begins, self._tokens = [], 0
         return self._made
 
 
@@ -199,7 +186,7 @@ class _Rows:
     def __init__(self, tars: _Tars, place: Place, length: int, spec: DatasetSpec) -> None:
         self._tars, self._length, self._eot = tars, length, spec.tokenizer.eot_id
         self._dtype = np.dtype(spec.dtype).newbyteorder("<")
-        self._rows = NpyRows(f"{place.split}-", length, self._dtype)
+        self._prefix = f"{place.split}-"
         self._next = place.before.files * tars.most  # so that no two samples have one number
         self._rest = np.empty(0, self._dtype)  # of a row
 
@@ -216,15 +203,9 @@ class _Rows:
         self._rest = stream[whole:].copy()
 
     def _write(self, stream: Ids) -> None:
-        rows = len(stream) // self._length
-        done = 0
-        while done < rows:
-            count = min(self._tars.room(), rows - done)
-            ids = stream[done * self._length : (done + count) * self._length]
-            sizes = np.full(count, self._rows.size)
-            self._tars.add(self._rows.members(self._next, ids), sizes, len(ids))
-            self._next += count
-            done += count
+        for row in stream.reshape(-1, self._length):
+            self._tars.add(member(f"{self._prefix}{self._next:012}.npy", npy(row)), len(row))
+            self._next += 1
 
     def finish(self) -> list[Made]:
         if len(self._rest):
@@ -232,15 +213,6 @@ class _Rows:
             last[: len(self._rest)] = self._rest
             self._write(last)
         return self._tars.end()
-
-
-@dataclass(frozen=True, slots=True)
-class _Some:
-    """Documents that go into one tar."""
-
-    ids: Ids
-    ends: Ints
-    origins: Origins | None
 
 
 class _Documents:
@@ -251,45 +223,24 @@ class _Documents:
         self._next = place.before.documents
 
     def add(self, documents: Documents) -> None:
-        for some in self._cut(documents):
-            numbers = self._next + np.arange(len(some.ends))
-            prefix = f"{self._split}-"
-            parts = [tar.members(prefix, numbers, ".npy", tar.npy_files(some.ids, some.ends))]
-            if some.origins is not None:
-                parts.append(tar.members(prefix, numbers, ".json", _told(some.origins)))
-            samples = tar.joined(parts)
-            sizes = np.asarray(pc.binary_length(samples))
-            self._tars.add([tar.content_of(samples)], sizes, len(some.ids))
-            self._next += len(some.ends)
-
-    def _cut(self, documents: Documents) -> Iterator[_Some]:
-        ends, first = documents.ends, 0
-        while first < len(ends):
-            last = min(first + self._tars.room(), len(ends))
-            begin = int(ends[first - 1]) if first else 0
-            told = documents.origins
-            yield _Some(
-                documents.stream[begin : int(ends[last - 1])],
-                ends[first:last] - begin,
-                told and Origins(told.places, told.sources[first:last], told.rows[first:last]),
-            )
-            first = last
+        told = None if documents.origins is None else _told(documents.origins)
+        for ids in np.split(documents.stream, documents.ends[:-1]):
+            key = f"{self._split}-{self._next:012}"
+            sample = member(f"{key}.npy", npy(ids))
+            if told is not None:
+                sample += member(f"{key}.json", next(told))
+            self._tars.add(sample, len(ids))
+            self._next += 1
 
     def finish(self) -> list[Made]:
         return self._tars.end()
 
 
-def _told(origins: Origins) -> pa.LargeBinaryArray:
+def _told(origins: Origins) -> Iterator[bytes]:
     """`{"source": URL, "row": N}` of each document, `from_byte` where rows count from it."""
+    files = origins.places.files()
     numbers, rows = origins.places.numbered(origins.rows, origins.sources)
-    begun = [
-        json.dumps({"source": url} | ({"from_byte": first} if first else {}), ensure_ascii=False)
-        for url, first in origins.places.files()
-    ]
-    sources = pa.array([text.removesuffix("}") for text in begun], pa.large_string())
-    row = pa.array(rows).cast(pa.large_string())
-    texts = pc.binary_join_element_wise(
-        sources.take(pa.array(numbers)), pa.scalar(', "row": ', pa.large_string()), row,
-        pa.scalar("}", pa.large_string()), pa.scalar("", pa.large_string()),
-    )  # fmt: skip
-    return texts.cast(pa.large_binary())
+    for number, row in zip(numbers.tolist(), rows.tolist(), strict=True):
+        url, first = files[number]
+        begun = {"from_byte": first} if first else {}
+        yield json.dumps({"source": url, **begun, "row": row}, ensure_ascii=False).encode()

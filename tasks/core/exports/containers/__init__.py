@@ -1,1 +1,0 @@
-"""The bytes of files that hold many things: tar files, Parquet files."""
