@@ -195,7 +195,9 @@ def test_parquet_has_row_groups_that_a_reader_can_hold(
     dataset = make_dataset(tmp_path, shard_samples=100).root
     root = exported(dataset, tmp_path / "out", "parquet")
     assert read_parquet(root)["train"] == with_end(documents_of()["train"])
-    assert pq.read_metadata(root / "train/00000.parquet").num_row_groups > 1
+    metadata = pq.read_metadata(root / "train/00000.parquet")
+    assert metadata.num_row_groups > 1
+    assert metadata.row_group(0).column(0).has_offset_index  # so pages end with documents
     assert "input_ids: list<element: int32>" in str(pq.read_schema(root / "train/00000.parquet"))
 
 

@@ -53,6 +53,16 @@ def test_documents_tell_where_they_come_from(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.parametrize("options", [{}, {**DOCUMENTS, "provenance": True}], ids=str)
+def test_members_tell_nothing_of_time_or_user(tmp_path: Path, options: dict[str, object]) -> None:
+    root = exported(make_dataset(tmp_path).root, tmp_path / "out", "webdataset", **options)
+    told = set()
+    for file in root.glob("*/*.tar"):
+        with tarfile.open(file) as opened:
+            told |= {(m.mtime, m.uid, m.gid, m.uname, m.gname, m.mode) for m in opened}
+    assert told == {(0, 0, 0, "", "", 0o644)}
+
+
 @pytest.mark.parametrize("options", [{}, DOCUMENTS, {"sequence_length": 5}], ids=str)
 def test_many_tars_are_numbered_through(tmp_path: Path, options: dict[str, object]) -> None:
     documents = some_documents(120, seed=4)
