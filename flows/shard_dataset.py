@@ -1,5 +1,6 @@
 """The flow `shard-dataset`: source files in, a published dataset out."""
 
+import threading
 import time
 
 from prefect import flow
@@ -8,6 +9,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.dashboard.drawing import load_drawing
 from flows.dashboard.updates import dashboard, leave_report, name_the_failure
 from flows.executors import Executor
 from flows.executors.look_ahead import MAX_THREADS
@@ -53,6 +55,7 @@ def make_dataset(config: ShardConfig) -> State:
     """RunPlan, shard, publish and report; returns how the flow run ended."""
     progress = watched()
     progress.run = str(flow_run.id)
+    threading.Thread(target=load_drawing, daemon=True).start()  # for the report
     with (
         dashboard(progress),  # first, so that workers end before its last update
         preparing(config, progress) as prepared,

@@ -7,15 +7,13 @@ from typing import Any, NoReturn
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from flows.commands.demo import demo
-from flows.commands.export import export
-from flows.commands.import_ import import_
 from flows.commands.inspect import inspect
 from flows.commands.plan import plan
-from flows.commands.shard import shard
+from flows.commands.shard import extend, import_, shard
 from flows.commands.submit import submit
 from flows.commands.trace import trace
 from flows.commands.verify import verify
-from flows.commands.whole_datasets import copy, extend, merge, subset
+from flows.commands.whole_datasets import copy, export, merge, subset
 from flows.console.config_file import config_file
 from flows.console.consoles import err, out, tell
 from flows.console.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE

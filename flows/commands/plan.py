@@ -1,13 +1,12 @@
 """`shardmill plan`: what a run would make and take."""
 
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from flows.console.consoles import err, out
-from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
+from flows.console.output_options import DEFAULT_OUTPUT, ConfigOptions
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.linux import require_linux
 
@@ -15,18 +14,12 @@ from tasks.core.linux import require_linux
 def plan(
     config: Annotated[EstimateConfig, Parameter(name="*")],
     *,
-    config_file: Annotated[Path | None, Parameter(name="--config")] = None,
-    printing: OutputOptions = DEFAULT_OUTPUT,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Tell what a run would make and take: tokens, disk, time, and what decides the time.
 
     Nothing is made: some rows of some files are read, tokenized and written to the temporary
     folder, on all workers at once, and the rest is reckoned.
-
-    Parameters
-    ----------
-    config_file
-        YAML file with any of these options; what the command line says goes first.
     """
     from flows.terminal.show_estimate import show_estimate
     from streaming_ext.text.memory import limit_memory

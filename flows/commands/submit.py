@@ -1,10 +1,12 @@
 """`shardmill submit`: a deployment, run on a cluster's workers and followed."""
 
+from functools import partial
+
 from flows.console.consoles import err, out
 from flows.console.exit_codes import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
 from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
 from flows.running import load_prefect
-from flows.terminal.visible import visible
+from flows.terminal.visible import say
 
 
 def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OUTPUT) -> int:
@@ -32,11 +34,8 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
     with printing.applied() as listen, open_client() as client:
         listen()
         submitted = start(client, deployment, settings)
-        err.print(
-            f"{submitted.deployment}: flow run {submitted.run}, of the work pool {submitted.pool}",
-            markup=False,
-            soft_wrap=True,
-        )
+        of = f"of the work pool {submitted.pool}"
+        say(err, f"{submitted.deployment}: flow run {submitted.run}, {of}")
         followed = FollowedRun(submitted.run)
         try:
             with shown(followed, err):
@@ -45,7 +44,7 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
             raise  # nobody there to ask for its end
         except BaseException:
             err.print("Stopping all of it ...")
-            cancel(client, submitted.run, lambda words: err.print(words, soft_wrap=True))
+            cancel(client, submitted.run, partial(say, err))
             raise
         printing.result(
             {
@@ -56,11 +55,7 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
             }
         )
         where = out if ended.is_completed() else err
-        where.print(
-            visible(f"{ended.name}: {ended.message or 'it says no more'}"),
-            markup=False,
-            soft_wrap=True,
-        )
+        say(where, f"{ended.name}: {ended.message or 'it says no more'}")
     if ended.is_completed():
         return 0
     if ended.is_cancelled():

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from cyclopts import Parameter
 from pydantic import Field, model_validator
-from rich.text import Text
 
 from flows.console.consoles import out
-from flows.terminal.visible import visible
+from flows.terminal.visible import say
 from streaming_ext.dataset.layout import Split
 from streaming_ext.errors import NothingThereError, StorageError, UsageError, one_line, reason_of
 from streaming_ext.storage.local_paths import local_path
@@ -343,7 +342,7 @@ def _tell_visits(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
 
     for source, row in _documents(dataset.streams, config):
         if config.document is None:
-            out.print(Text(visible(f"{source} row {row}"), style="bold cyan"), soft_wrap=True)
+            say(out, f"{source} row {row}", style="bold cyan")
         for epoch in range(config.epoch, config.epoch + config.epochs):
             visits = trace_document(dataset, source, row, epoch=epoch)
             if config.epochs > 1:

@@ -1,41 +1,67 @@
-"""`shardmill copy`, `merge`, `subset`, `extend`: datasets elsewhere, in one, cut down, grown."""
+"""`shardmill export`, `copy`, `merge` and `subset`: what is made of published datasets."""
 
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from flows.commands.shard import dry_run_of, run_shard
-from flows.commands.verify import told
+from flows.commands.builds import run_build, show_dataset
 from flows.console.consoles import out
-from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
-from flows.making.command import run_making, say_why
-from flows.terminal.visible import bytes_text, counted, visible
-from streaming_ext.dataset.reading import read_manifest
+from flows.console.output_options import DEFAULT_OUTPUT, ConfigOptions
+from flows.terminal.visible import bytes_text, counted, say
 from streaming_ext.errors import UsageError
-from tasks.core.config import ShardConfig
-from tasks.core.extending.config import ExtendConfig
-from tasks.core.linux import require_linux
+from tasks.core.exports.config import ExportConfig
 from tasks.core.moving.config import CopyConfig, MergeConfig
-from tasks.core.storage import open_storage
+from tasks.core.storage import Storage, open_storage
 from tasks.core.subsets.config import SubsetConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
-    from prefect.client.schemas.objects import State
+    from prefect.flows import Flow
 
-    from tasks.core.moving.plan import MovePlan
-    from tasks.core.reporting.report import RunReport
+
+def export(
+    config: Annotated[ExportConfig, Parameter(name="*")],
+    *,
+    verify: bool = False,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
+) -> int:
+    """Write a published dataset as another trainer reads it.
+
+    Run the same command again after any stop: it goes on where it was, to the same bytes.
+
+    Parameters
+    ----------
+    verify
+        Then check every byte of it against the dataset; with `--json`, what that found is printed.
+    """
+    from tasks.core.exports.plan import compare_with_output
+
+    def load() -> "Flow[..., Any]":
+        from flows.export_dataset import export_dataset
+
+        return export_dataset
+
+    with printing.applied() as listen:
+        plan = compare_with_output(config, open_storage(config.output))
+        once = replace(printing, json=printing.json and not verify)  # what the check found is told
+        code = run_build(
+            config, load, lambda: plan.published, _show_export, printing=once, listen=listen
+        )
+    if code or not verify:
+        return code
+    from flows.commands.verify import verify as check
+
+    return check(config.output, workers=config.workers, printing=printing)
 
 
 def copy(
     config: Annotated[CopyConfig, Parameter(name="*")],
     *,
     verify_only: bool = False,
-    config_file: Annotated[Path | None, Parameter(name="--config")] = None,
-    printing: OutputOptions = DEFAULT_OUTPUT,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Copy a dataset or an export from any storage to any other, every byte against its hash.
 
@@ -45,156 +71,71 @@ def copy(
     ----------
     verify_only
         Copy nothing: read every byte of the copy, and compare it with what the original says.
-    config_file
-        YAML file with any of these options; what the command line says goes first.
     """
+    from tasks.core.moving.plan import plan_copy
+
     if verify_only:
         return _compare(config, printing)
-    require_linux()
+
+    def load() -> "Flow[..., Any]":
+        from flows.making.moving import copy_dataset
+
+        return copy_dataset
+
     with printing.applied() as listen:
-        from tasks.core.moving.plan import plan_copy
-
-        plan = plan_copy(config, open_storage(config.output))  # refused before Prefect is loaded
-
-        def load() -> "Callable[[], State]":
-            from flows.making.moving import copy_dataset
-
-            return lambda: copy_dataset(config, return_state=True)
-
-        report, whole = run_making(load, listen, whole=plan.published)
-        return _told(plan, config.output, report, whole=whole, printing=printing)
+        plan = plan_copy(config, open_storage(config.output))
+        show = partial(_show_files, plan.contents.sizes)
+        return run_build(
+            config, load, lambda: plan.published, show, printing=printing, listen=listen
+        )
 
 
 def merge(
     config: Annotated[MergeConfig, Parameter(name="*")],
     *,
-    config_file: Annotated[Path | None, Parameter(name="--config")] = None,
-    printing: OutputOptions = DEFAULT_OUTPUT,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Make one dataset of several: nothing is tokenized or compressed again.
 
     Their files become hard links on one disk, and copies that the store makes in one S3 store.
-
-    Parameters
-    ----------
-    config_file
-        YAML file with any of these options; what the command line says goes first.
     """
-    require_linux()
+    from tasks.core.moving.plan import plan_merge
+
+    def load() -> "Flow[..., Any]":
+        from flows.making.moving import merge_datasets
+
+        return merge_datasets
+
     with printing.applied() as listen:
-        from tasks.core.moving.plan import plan_merge
-
         plan = plan_merge(config, open_storage(config.output))
-
-        def load() -> "Callable[[], State]":
-            from flows.making.moving import merge_datasets
-
-            return lambda: merge_datasets(config, return_state=True)
-
-        report, whole = run_making(load, listen, whole=plan.published)
-        return _told(plan, config.output, report, whole=whole, printing=printing)
+        show = partial(_show_files, plan.contents.sizes)
+        return run_build(
+            config, load, lambda: plan.published, show, printing=printing, listen=listen
+        )
 
 
 def subset(
     config: Annotated[SubsetConfig, Parameter(name="*")],
     *,
-    config_file: Annotated[Path | None, Parameter(name="--config")] = None,
-    printing: OutputOptions = DEFAULT_OUTPUT,
+    printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
-    """Make a dataset of some documents of another: exactly so many, with their ids and origins.
+    """Make a dataset of some documents of another: exactly so many, with their ids and origins."""
+    from tasks.core.subsets.plan import plan_subset
 
-    Parameters
-    ----------
-    config_file
-        YAML file with any of these options; what the command line says goes first.
-    """
-    require_linux()
+    def load() -> "Flow[..., Any]":
+        from flows.making.subset_dataset import subset_dataset
+
+        return subset_dataset
+
     with printing.applied() as listen:
-        from flows.terminal.run_progress import show_published
-        from tasks.core.subsets.plan import plan_subset
-
-        storage = open_storage(config.output)
-        plan = plan_subset(config, storage)
-
-        def load() -> "Callable[[], State]":
-            from flows.making.subset_dataset import subset_dataset
-
-            return lambda: subset_dataset(config, return_state=True)
-
-        report, whole = run_making(load, listen, whole=plan.published)
-        manifest = read_manifest(storage) if whole else None
-        facts = {
-            "output": str(storage),
-            "published": whole,
-            "manifest": None if manifest is None else manifest.model_dump(mode="json"),
-            "report": None if report is None else report.model_dump(mode="json"),
-        }
-        printing.result(facts)
-        if manifest is None:
-            return say_why(report, quiet=printing.quiet)
-        show_published(manifest, str(storage), out)
-        return 0
+        plan = plan_subset(config, open_storage(config.output))
+        return run_build(
+            config, load, lambda: plan.published, show_dataset, printing=printing, listen=listen
+        )
 
 
-def _told(
-    plan: "MovePlan",
-    output: str,
-    report: "RunReport | None",
-    *,
-    whole: bool,
-    printing: OutputOptions,
-) -> int:
-    """Print what there is now; returns the exit code."""
-    where, sizes = str(open_storage(output)), plan.contents.sizes
-    facts = {
-        "output": where,
-        "published": whole,
-        "files": len(sizes),
-        "bytes": sum(sizes.values()),
-        "report": None if report is None else report.model_dump(mode="json"),
-    }
-    printing.result(facts)
-    if not whole:
-        return say_why(report, quiet=printing.quiet)
-    out.print(
-        f"{visible(where)}: {counted(len(sizes), 'file')} of {bytes_text(sum(sizes.values()))}",
-        markup=False,
-        soft_wrap=True,
-    )
-    return 0
-
-
-def extend(
-    config: Annotated[ExtendConfig, Parameter(name="*")],
-    *,
-    dry_run: bool = False,
-    config_file: Annotated[Path | None, Parameter(name="--config")] = None,
-    printing: OutputOptions = DEFAULT_OUTPUT,
-) -> int:
-    """Add source files to a published dataset, with the configuration that it was made with.
-
-    What is there stays as it is; readers see the new parts once all are done. Run the same command
-    again after any stop: it goes on where it was.
-
-    Parameters
-    ----------
-    dry_run
-        Tell what would be done, and do nothing.
-    config_file
-        YAML file with any of these options; what the command line says goes first.
-    """
-    if dry_run:
-        return dry_run_of(config.run, printing)
-
-    def load_flow(run: ShardConfig) -> "Callable[[], State]":
-        from flows.making.extend_dataset import extend_dataset
-
-        return lambda: extend_dataset(config, return_state=True)
-
-    return run_shard(config.run, printing, load_flow)
-
-
-def _compare(config: CopyConfig, printing: OutputOptions) -> int:
+def _compare(config: CopyConfig, printing: ConfigOptions) -> int:
+    from flows.commands.verify import told
     from flows.terminal.show_export import show_compared
     from tasks.core.moving.compare import compare_copy
 
@@ -203,3 +144,21 @@ def _compare(config: CopyConfig, printing: OutputOptions) -> int:
         raise UsageError(f"{copied} is the original itself: `shardmill verify` checks it.")
     found = partial(compare_copy, original, copied, workers=config.workers)
     return told(found, show_compared, printing)
+
+
+def _show_export(storage: Storage) -> dict[str, Any]:
+    from tasks.core.exports.records import read_export
+
+    manifest = read_export(storage)
+    splits = ", ".join(
+        f"{name} {counted(split.documents, 'document')} of {counted(split.tokens, 'token')}"
+        for name, split in sorted(manifest.splits.items())
+    )
+    say(out, f"{storage}: {manifest.identity.export} of {manifest.dataset}; {splits}")
+    return {"export": manifest.model_dump(mode="json")}
+
+
+def _show_files(sizes: "Mapping[str, int]", storage: Storage) -> dict[str, Any]:
+    size = sum(sizes.values())
+    say(out, f"{storage}: {counted(len(sizes), 'file')} of {bytes_text(size)}")
+    return {"files": len(sizes), "bytes": size}

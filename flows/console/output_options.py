@@ -122,4 +122,20 @@ class OutputOptions:
         return handlers
 
 
-DEFAULT_OUTPUT = OutputOptions()
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ConfigOptions(OutputOptions):
+    """The same for commands whose options may stand in a file.
+
+    Parameters
+    ----------
+    config
+        YAML file with any of these options; what the command line says goes first.
+    """
+
+    heading: ClassVar[str] = "Execution"
+
+    config: Path | None = None
+
+
+DEFAULT_OUTPUT = ConfigOptions()

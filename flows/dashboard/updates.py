@@ -24,7 +24,6 @@ from prefect.exceptions import Pause
 from prefect.flows import Flow
 from prefect.runtime import flow_run
 
-from flows.dashboard.drawing import load_drawing
 from flows.dashboard.followed import PROGRESS, to_metadata
 from flows.dashboard.report_page import ReportPage
 from flows.dashboard.tables import describe_hosts, describe_parts, hosts_table, parts_table
@@ -85,7 +84,6 @@ class _Updates:
 
     def keep(self) -> None:
         """Show what there is, every few seconds, until the end; then once more if it was shown."""
-        load_drawing()  # for the report, in the shadow of other work
         if self.ended.wait(FIRST_SECONDS):
             return
         try:
@@ -103,9 +101,8 @@ class _Updates:
         working, results = self._progress.files()
         total = now.source_bytes_total
         done = round(min(100 * now.source_bytes / total, 100), 1) if total else 0.0
-        at = (
-            "" if now.stopped else f", at {datetime.now(UTC):%H:%M} UTC"
-        )  # who is killed says no more
+        # Nobody takes it back where the run is killed.
+        at = "" if now.stopped else f", at {datetime.now(UTC):%H:%M} UTC"
         try:
             artifacts.put(
                 PROGRESS, "progress", done, describe(now) + at, metadata_=to_metadata(now)

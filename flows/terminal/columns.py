@@ -6,6 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flows.terminal.visible import visible
+
 _UNBOUNDED = 100_000  # columns, where the output is no terminal
 
 
@@ -31,7 +33,7 @@ def _print(table: Table, rows: Iterable[Sequence[str]], console: Console) -> Non
     for row in rows:
         while len(table.columns) < len(row):
             table.add_column(overflow="fold")
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     options = console.options
     if not console.is_terminal:
         options = options.update_width(_UNBOUNDED)

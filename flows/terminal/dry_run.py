@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from flows.terminal.columns import show_facts
-from flows.terminal.visible import bytes_text, counted, visible
+from flows.terminal.visible import bytes_text, counted, say
 from streaming_ext.units import size_text
 from tasks.core.config import ShardConfig
 from tasks.core.planning.plan import compare_with_output
@@ -74,18 +74,18 @@ def show_dry_run(found: DryRun, console: Console, *, all_files: bool) -> None:
         new = len(plan.parts) - len(plan.parent.manifest.parts)
         state = f"has {counted(len(plan.parts) - new, 'part')}, and would have {new:,} more"
     facts = [
-        ("output", f"{visible(found.output)} {state}"),
+        ("output", f"{found.output} {state}"),
         ("to do", f"{counted(len(plan.todo), 'part')}, {bytes_text(found.todo_bytes)}"),
-        ("tokenizer", f"{visible(spec.tokenizer.name)}, {spec.tokenizer.vocab_size:,} ids"),
+        ("tokenizer", f"{spec.tokenizer.name}, {spec.tokenizer.vocab_size:,} ids"),
         ("samples", f"{spec.sequence_length:,} tokens of {spec.dtype}"),
         ("shards", f"up to {size_text(spec.shard_size)}, compression {spec.compression}"),
         ("holdout", f"{spec.holdout_fraction:.4%} of the documents, seed {spec.holdout_seed}"),
         ("workers", f"{plan.config.workers}, executor {plan.config.executor}"),
-        ("scratch", visible(str(plan.scratch))),
+        ("scratch", str(plan.scratch)),
     ]
     show_facts(facts, console)
     shown = plan.todo if all_files else plan.todo[:_SHOWN]
     for part in shown:
-        console.print(f"  {visible(plan.parts[part].source)}", markup=False, soft_wrap=True)
+        say(console, f"  {plan.parts[part].source}")
     if len(shown) < len(plan.todo):
-        console.print(f"  ... and {len(plan.todo) - len(shown):,} more; --verbose tells all")
+        say(console, f"  ... and {len(plan.todo) - len(shown):,} more; --verbose tells all")

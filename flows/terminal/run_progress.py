@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from flows.terminal.columns import show_facts
-from flows.terminal.visible import bytes_text, count_text, counted, duration_text, visible
+from flows.terminal.visible import bytes_text, count_text, counted, duration_text, say
 from streaming_ext.dataset.layout import DUPLICATES_FOLDER
 from streaming_ext.dataset.manifest import Manifest
 from tasks.core.reporting.progress import Snapshot
@@ -107,9 +107,8 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
         console: to print to.
         page: where the report with pictures lies.
     """
-    facts: list[tuple[str, str]] = []
-    facts.append(("parts", f"{report.files_done} done, {report.files_skipped} done before"))
-    if is_text := report.engine is not None:  # else ids were imported
+    facts = [("parts", f"{report.files_done} done, {report.files_skipped} done before")]
+    if is_text := report.engine is not None:  # else ids are written as they were
         facts.append(("text", bytes_text(report.text_bytes)))
     facts.append(("tokens", f"{report.tokens:,}"))
     if report.tokens and is_text:
@@ -119,16 +118,12 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
         took = duration_text(report.gather_seconds)
         parts = counted(len(report.gathered), "part")
         facts.append(("second stage", f"{parts} put together, {counted(tokens, 'token')}, {took}"))
-    facts.append(("shards", bytes_text(report.shard_bytes)))
-    tokens_a_second = report.tokens / report.work_seconds if report.work_seconds else 0.0
-    rate = (
-        f"{report.megabytes_per_second:,.1f} MB/s"
-        if is_text
-        else f"{tokens_a_second / 1e6:,.1f} million tokens/s"
-    )
-    facts.append(("time", f"{duration_text(report.seconds)} ({rate})"))
+    facts.append(("written", bytes_text(report.shard_bytes)))
+    done = report.text_bytes if is_text else report.shard_bytes
+    rate = done / 1e6 / report.work_seconds if report.work_seconds else 0.0
+    facts.append(("time", f"{duration_text(report.seconds)} ({rate:,.1f} MB/s)"))
     if page is not None:
-        facts.append(("report", visible(page)))
+        facts.append(("report", page))
     show_facts(facts, console)
     show_failures(report, console)
 
@@ -136,42 +131,34 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
 def show_failures(report: RunReport, console: Console) -> None:
     """Each part that failed, and why."""
     for failed in report.failed:
-        console.print(f"FAILED {visible(str(failed))}", style="red", markup=False, soft_wrap=True)
+        say(console, f"FAILED {failed}", style="red")
 
 
 def show_published(manifest: Manifest, where: str, console: Console) -> None:
-    """One line on the dataset that there is now."""
-    splits = ", ".join(
-        f"{name} {counted(split.samples, 'sample')}"
-        for name, split in sorted(manifest.splits.items())
-    )
-    console.print(
-        f"{visible(where)}: {counted(len(manifest.parts), 'part')}, "
-        f"{counted(manifest.tokens, 'token')}; {splits}",
-        markup=False,
-        soft_wrap=True,
-    )
-    if unchecked := manifest.not_checked:
-        console.print(
-            f"{counted(unchecked, 'source file')} not checked on the way: where they lie no hash "
-            "of the bytes that were read is offered (docs/format.md); --check-sources refuses "
-            "such files.",
-            soft_wrap=True,
+    """What the dataset is that there is now, and what is not in it."""
+    spec, splits = manifest.spec, sorted(manifest.splits.items())
+    samples = ", ".join(f"{name} {counted(split.samples, 'sample')}" for name, split in splits)
+    parts, tokens = counted(len(manifest.parts), "part"), counted(manifest.tokens, "token")
+    say(console, f"{where}: {parts}, {tokens}; {samples}")
+    if manifest.not_checked:
+        say(
+            console,
+            f"{counted(manifest.not_checked, 'source file')} not checked on the way: where they "
+            "lie no hash of the bytes that were read is offered (docs/format.md).",
         )
-    if bad := manifest.bad_documents:
-        console.print(
-            f"{counted(bad, 'document')} left out, for they cannot be read; `shardmill inspect` "
-            "says where they stand.",
-            soft_wrap=True,
+    if manifest.bad_documents:
+        say(
+            console,
+            f"{counted(manifest.bad_documents, 'document')} left out, for they cannot be read; "
+            "`shardmill inspect` says where they stand.",
         )
-    if manifest.spec.deduplicate is not None:
-        console.print(
+    if spec.deduplicate is not None:
+        say(
+            console,
             f"{counted(manifest.duplicate_documents, 'document')} of "
             f"{counted(manifest.duplicate_tokens, 'token')} left out as copies; "
             f"{DUPLICATES_FOLDER}/ lists them.",
-            soft_wrap=True,
         )
-    for split in manifest.spec.splits:
-        if split not in manifest.splits:
-            share = f"{manifest.spec.holdout_fraction:.4%} held out"
-            console.print(f"The split {split} is empty ({share}), so there is none.")
+    for split in set(spec.splits) - set(manifest.splits):
+        held = f"{spec.holdout_fraction:.4%} held out"
+        say(console, f"The split {split} is empty ({held}), so there is none.")

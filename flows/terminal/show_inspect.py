@@ -7,7 +7,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from flows.terminal.columns import show_facts, show_table
-from flows.terminal.visible import bytes_text, counted, visible
+from flows.terminal.visible import bytes_text, counted, say
 from streaming_ext.dataset.layout import DUPLICATES_FOLDER
 from streaming_ext.dataset.record import PartRecord
 from streaming_ext.dataset.spec import DatasetSpec
@@ -25,8 +25,8 @@ _BAR = 40  # characters of the longest bar
 
 def show_dataset(dataset: DatasetDescription, console: Console) -> None:
     """Configuration, counts, document lengths, parts and runs."""
-    _heading(console, visible(dataset.dataset))
-    show_facts(((name, visible(value)) for name, value in _facts(dataset)), console)
+    _heading(console, dataset.dataset)
+    show_facts(_facts(dataset), console)
     _heading(console, "splits")
     show_table([_split(*each) for each in sorted(dataset.splits.items(), reverse=True)], console)
     _heading(console, "tokens a document")
@@ -62,35 +62,34 @@ def show_samples(samples: Iterable[DecodedSample], console: Console) -> None:
         padding = f", {sample.padding} ids of padding at its end" if sample.padding else ""
         console.print()
         console.print(Rule(Text(f"{sample.split} sample {sample.sample}", style="bold")))
-        place = f"sample {sample.sample_in_shard} of {sample.shard}{padding}"
-        console.print(Text(place, style="dim"), soft_wrap=True)
+        where = f"sample {sample.sample_in_shard} of {sample.shard}{padding}"
+        say(console, where, style="dim")
         for piece in sample.pieces:
             _show_piece(piece, console)
         if sample.padding:
-            console.print(Text(f"[{sample.padding} ids of padding]", style="dim"))
+            say(console, f"[{sample.padding} ids of padding]", style="dim")
 
 
 def _show_piece(piece: Piece, console: Console) -> None:
     last = piece.first_token + piece.tokens
-    share = (
+    which = (
         f"{piece.document_tokens} tokens, whole"
         if piece.begins and piece.ends
         else f"tokens {piece.first_token} to {last} of {piece.document_tokens}"
     )
-    title = f"▶ {visible(str(piece.place))} · {share}"
-    console.print(Text(title, style="bold cyan"), soft_wrap=True)
+    say(console, f"▶ {piece.place} · {which}", style="bold cyan")
     if not piece.begins:
-        console.print(Text("… goes on from the sample before", style="dim"))
-    console.print(Text(visible(piece.text, keep="\n\t")), soft_wrap=True)
+        say(console, "… goes on from the sample before", style="dim")
+    say(console, piece.text, keep="\n\t")
     if piece.ends:
-        console.print(Text("■ end of text", style="bold green"))
+        say(console, "■ end of text", style="bold green")
     else:
-        console.print(Text("… goes on in the next sample", style="dim"))
+        say(console, "… goes on in the next sample", style="dim")
 
 
 def _heading(console: Console, words: str) -> None:
     console.print()
-    console.print(Text(words, style="bold"), soft_wrap=True)
+    say(console, words, style="bold")
 
 
 def _facts(dataset: DatasetDescription) -> Iterator[tuple[str, str]]:
@@ -173,7 +172,7 @@ def _part(part: PartRecord, *, shuffled: bool) -> dict[str, str]:
         "empty": f"{part.empty_documents:,}",
         "text": bytes_text(part.text_bytes),
         "tokens": f"{sum(split.tokens for split in splits):,}",
-        "source": visible("all sources" if shuffled else part.made_of_text),
+        "source": "all sources" if shuffled else part.made_of_text,
     }
 
 
@@ -187,7 +186,7 @@ def _run(run: RunReport) -> dict[str, str]:
         "seconds": f"{run.seconds:,.1f}",
         "MB/s": f"{run.megabytes_per_second:,.1f}",
         "workers": f"{run.workers:,}",
-        "host": visible(run.host),
+        "host": run.host,
     }
 
 
@@ -209,4 +208,4 @@ def _show_lengths(lengths: Lengths, console: Console) -> None:
 
 def _show_lines(lines: Iterable[str], console: Console) -> None:
     for line in lines:
-        console.print(Text(visible(line)), soft_wrap=True)
+        say(console, line)

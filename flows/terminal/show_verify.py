@@ -1,55 +1,61 @@
 """The outcome of `shardmill verify` on the terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from rich.console import Console
-from rich.text import Text
 
-from flows.terminal.visible import bytes_text, counted, visible
+from flows.terminal.visible import bytes_text, counted, say
 from tasks.core.check.findings import Finding, Report
 
 
 def show_findings(findings: Iterable[Finding], console: Console) -> None:
     """Each file that something is wrong with, and what."""
     for file, of_file in groupby(sorted(findings), key=lambda finding: finding.file):
-        console.print(Text(visible(file), style="bold red"), soft_wrap=True)
+        say(console, file, style="bold red")
         for finding in of_file:
-            console.print(Text(f"  {visible(finding.problem)}"), soft_wrap=True)
+            say(console, f"  {finding.problem}")
+
+
+def show_check(
+    place: str,
+    findings: Sequence[Finding],
+    looked_at: Iterable[str],
+    console: Console,
+    sound: str = "sound",
+) -> None:
+    """The findings, the verdict, and what was looked at."""
+    show_findings(findings, console)
+    files = len({finding.file for finding in findings})
+    wrong = f"{counted(len(findings), 'finding')} in {counted(files, 'file')}"
+    say(console, f"{place}: {wrong if findings else sound}", style="red" if findings else "green")
+    for line in looked_at:
+        say(console, f"  {line}")
+
+
+def read_text(num_bytes: int, seconds: float) -> str:
+    """How much was read, in which time, and how fast."""
+    rate = num_bytes / 1e6 / seconds if seconds else 0.0
+    return f"{bytes_text(num_bytes)} in {seconds:.1f} s ({rate:,.0f} MB/s)"
 
 
 def show_report(report: Report, console: Console) -> None:
     """The findings, and one paragraph on what was looked at."""
-    show_findings(report.findings, console)
     checked = report.checked
-    files = len({finding.file for finding in report.findings})
-    verdict = (
-        Text("sound", style="bold green")
-        if report.sound
-        else Text(
-            f"{counted(len(report.findings), 'finding')} in {counted(files, 'file')}",
-            style="bold red",
-        )
+    files = f"{counted(checked.files, 'file')} of {counted(report.parts, 'part')}"
+    counts = ", ".join(
+        counted(getattr(checked, f"{noun}s"), noun)
+        for noun in ("shard", "sample", "document", "token")
     )
-    rate = checked.bytes / 1e6 / report.seconds if report.seconds else 0.0
-    lines = [
-        Text.assemble(visible(report.dataset), ": ", verdict),
-        Text(
-            f"  read {counted(checked.files, 'file')} of {counted(report.parts, 'part')}, "
-            f"{bytes_text(checked.bytes)} in {report.seconds:.1f} s ({rate:,.0f} MB/s): "
-            f"{counted(checked.shards, 'shard')}, {counted(checked.samples, 'sample')}, "
-            f"{counted(checked.documents, 'document')}, {counted(checked.tokens, 'token')}"
-        ),
-    ]
+    lines = [f"read {files}, {read_text(checked.bytes, report.seconds)}: {counts}"]
     if checked.bad_documents:
         bad = counted(checked.bad_documents, "document")
-        lines.append(Text(f"  {bad} left out when it was made, for they cannot be read"))
+        lines.append(f"{bad} left out when it was made, for they cannot be read")
     if checked.duplicates:
-        lines.append(Text(f"  {counted(checked.duplicates, 'document')} left out as copies"))
+        lines.append(f"{counted(checked.duplicates, 'document')} left out as copies")
     if report.deep:
-        lines.append(Text(f"  {_compared(report)}"))
-    for line in lines:
-        console.print(line, soft_wrap=True)
+        lines.append(_compared(report))
+    show_check(report.dataset, report.findings, lines, console)
 
 
 def _compared(report: Report) -> str:

@@ -8,6 +8,9 @@ import re
 import unicodedata
 from datetime import timedelta
 
+from rich.console import Console
+from rich.text import Text
+
 _JOINERS = "\u200c\u200d"  # within words and emoji; they steer nothing
 _STEERING = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 # Of Markdown and HTML, and what a reader of Markdown makes a link of without being asked to; but a
@@ -31,6 +34,11 @@ def visible(text: str, *, keep: str = "") -> str:
         else character.encode("unicode_escape", "surrogatepass").decode("ascii")
         for character in text
     )
+
+
+def say(console: Console, text: str, *, style: str = "", keep: str = "") -> None:
+    """Print a line as it is: a long one is not wrapped, and nothing in it is markup."""
+    console.print(Text(visible(text, keep=keep), style=style), soft_wrap=True)
 
 
 def plain(text: str) -> str:
