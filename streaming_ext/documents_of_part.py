@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.places import Place, PlacesOfPart, PlacesOfSources
-from streaming_ext.dataset.reading import record_of
+from streaming_ext.dataset.reading import read_listed, record_of
 from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.errors import CorruptDatasetError, UsageError
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
 if TYPE_CHECKING:  # tokenizers are not installed everywhere
@@ -109,15 +109,15 @@ def read_documents(cache: ShardCache, part: int) -> PartDocuments:
     summary = next((each for each in manifest.parts if each.part == part), None)
     if summary is None:
         raise CorruptDatasetError(f"{cache.source.url}: the manifest does not know part {part}.")
-    record = record_of(cache.source.read_listed(summary.record), where=summary.record.path)
-    table = pq.read_table(BytesIO(cache.source.read_listed(record.documents)))
+    record = record_of(read_listed(cache.source, summary.record), where=summary.record.path)
+    table = pq.read_table(BytesIO(read_listed(cache.source, record.documents)))
     chosen = np.asarray(table["split"]) == index.split
     lengths = np.asarray(table["tokens"])[chosen].astype(np.int64) + 1  # and its end-of-text id
     sources = np.zeros(len(lengths), np.int64)
     places: PlacesOfPart | PlacesOfSources = PlacesOfPart(record, manifest)
     if manifest.shuffled is not None:
         sources = np.asarray(table["source"])[chosen].astype(np.int64)
-        places = PlacesOfSources(sources_of(cache.source.read_listed(manifest.shuffled.sources)))
+        places = PlacesOfSources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
     return PartDocuments(
         places=places,
         sources=sources,
@@ -173,7 +173,7 @@ def _sources(cache: ShardCache) -> Iterator[str]:
         return
     manifest = manifest_of_documents(cache)
     if manifest.shuffled is not None:
-        table = cache.source.read_listed(manifest.shuffled.sources)
+        table = read_listed(cache.source, manifest.shuffled.sources)
         yield from (source.identity.url for source in sources_of(table))
         return
     for summary in manifest.parts:

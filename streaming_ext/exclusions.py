@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.documents_of_part import parts_with, read_documents
 from streaming_ext.errors import UsageError, one_line
 from streaming_ext.packing.documents import Documents
-from streaming_ext.sampler.orders.order import Ints, kept_bounds
+from streaming_ext.sampler.orders.order import kept_bounds
 from streaming_ext.shards.cache import ShardCache
 
 

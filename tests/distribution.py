@@ -55,7 +55,7 @@ FIRST = (
     "tests/flows/test_mixed_formats.py",
     # These wait more than they work: in the end nothing would be left to do meanwhile.
     "tests/streaming_ext/test_s3.py",
-    "tests/streaming_ext/shards/test_remote_stores.py",
+    "tests/streaming_ext/storage/test_remote_stores.py",
     "tests/streaming_ext/test_token_dataset.py",
     "tests/tasks/core/imports/test_remote.py",
     "tests/streaming_ext/transforms/files/test_faults.py",

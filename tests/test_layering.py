@@ -58,7 +58,7 @@ def allowed_in_core(name: str) -> bool:
     parts = name.split(".")
     if parts[0] == "streaming_ext":
         files = {"errors", "own_module", "plain_faults", "units"}
-        return parts[1] in {"dataset", "storage", "text"} | files
+        return parts[1] in {"base", "dataset", "storage", "text"} | files
     if parts[0] == "tasks":
         return parts[1] == "core"
     return parts[0] not in {"flows", "prefect", *TRAINING, *COMMAND_LINE}

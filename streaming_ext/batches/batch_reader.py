@@ -5,17 +5,17 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.batches.buffers import Buffers
 from streaming_ext.batches.context import ContextSlice
 from streaming_ext.batches.masks import IGNORED, MASKS, Boundaries
 from streaming_ext.batches.repeats import repeats_more
 from streaming_ext.batches.spread import Spread
-from streaming_ext.batches.token_source import Flags, ReadAhead, TokenRows, TokenSource
+from streaming_ext.batches.token_source import ReadAhead, TokenRows, TokenSource
 from streaming_ext.domains.token_domains import TokenDomains
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.cursor import Cursor
 from streaming_ext.sampler.epoch_plan import EpochPlan
-from streaming_ext.sampler.orders.order import Ints
 
 _NUMBERS: Final = ("sequence_ids", "stream_ids", "domain_ids")
 EXTRAS: Final = (*MASKS, "starts_inside", *_NUMBERS)

@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.orders.order import Ints
 
 LAYOUTS: Final = ("balanced", "contiguous", "documents")
 _PER_TOKEN: Final = ("tokens", "targets", "position_ids", "document_ids",

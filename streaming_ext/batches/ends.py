@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.sampler.orders.order import Ints
+from streaming_ext.base.arrays import Ints
 from streaming_ext.shards.arena import Arena
 
 _BLOCK: Final = 512  # tokens; a row that begins at a multiple of it is looked up in one step

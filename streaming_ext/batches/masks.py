@@ -12,13 +12,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.batches.ends import DocumentEnds
-from streaming_ext.sampler.orders.order import Ints
 
 MASKS: Final = ("targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen")
 IGNORED: Final = -100  # what torch's cross entropy leaves out
-Tokens = npt.NDArray[np.integer[Any]]
-Flags = npt.NDArray[np.bool_]
 Small = npt.NDArray[np.int32]
 
 

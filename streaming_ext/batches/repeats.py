@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.sampler.orders.order import Ints
+from streaming_ext.base.arrays import Ints
 
 LONGEST: Final = 13  # tokens of an n-gram
 _NEAR: Final = 4  # places looked at before and behind

@@ -12,10 +12,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.base.arrays import Ints, windows
 from streaming_ext.batches.buffers import Buffers
 from streaming_ext.batches.masks import IGNORED, Boundaries, Small
-from streaming_ext.sampler.orders.order import Ints
-from streaming_ext.shards.windows import windows
 
 _GRANULE: Final = 128  # tokens copied at once
 

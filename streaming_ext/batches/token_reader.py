@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.base.arrays import Flags, Ints, Tokens
 from streaming_ext.batches.ends import DocumentEnds
 from streaming_ext.batches.masks import Boundaries, Pieces
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 from streaming_ext.shards.mapped import MappedShards
 
-Tokens = npt.NDArray[np.integer[Any]]
-Flags = npt.NDArray[np.bool_]
 MAX_MAPPED = 12_288  # shards; the system allows some 65,000 mappings, and a shard takes up to four
 MAX_ENDS = 2**30  # bytes for the places where documents end
 

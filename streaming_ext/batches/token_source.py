@@ -11,13 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from streaming_ext.base.arrays import Flags, Ints, Tokens
 from streaming_ext.batches.masks import Boundaries
-from streaming_ext.sampler.orders.order import Ints
-
-Tokens = npt.NDArray[np.integer[Any]]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

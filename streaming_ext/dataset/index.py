@@ -20,8 +20,8 @@ from streaming_ext.dataset.reading import listed_record, manifest_of
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shard import is_shard_name
 from streaming_ext.dataset.spec import TokenizerIdentity
-from streaming_ext.errors import CorruptDatasetError, UsageError
-from streaming_ext.shards.remote import FileMissingError, Remote, not_a_dataset
+from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.storage.remote import FileMissingError, Remote
 
 MAX_INDEX_BYTES: Final = 2**31
 
@@ -83,7 +83,7 @@ def read_index(
             raise UsageError(f"{remote.url} has no {MANIFEST}, and so no generations.")
         return _read_foreign(remote, split, name, token_dtype)
     if split not in manifest.splits:
-        raise not_a_dataset(remote.url, f"it has no split {split!r}, only {list(manifest.splits)}")
+        raise _not_a_dataset(remote.url, f"it has no split {split!r}, only {list(manifest.splits)}")
     where = f"{remote.url}/{name}"
     extended = bool(manifest.generations) or generation is not None
     index = _read_index(remote, split, manifest.splits[split].index, extended=extended)
@@ -188,7 +188,7 @@ def _read_foreign(
     try:
         data = remote.read(name, limit=MAX_INDEX_BYTES)
     except FileMissingError as error:
-        raise not_a_dataset(remote.url, f"neither {MANIFEST} nor {name}") from error
+        raise _not_a_dataset(remote.url, f"neither {MANIFEST} nor {name}") from error
     folder = f"{split}/" if split else ""
     table = foreign_table(
         data,
@@ -197,7 +197,15 @@ def _read_foreign(
         token_dtype=token_dtype,
     )
     if split and all(map(is_shard_name, table.names)):
-        raise not_a_dataset(remote.url, f"there is {name} of an unfinished run, no {MANIFEST}")
+        raise _not_a_dataset(remote.url, f"there is {name} of an unfinished run, no {MANIFEST}")
     return TokenIndex(
         split=split or "", manifest=None, index_hash=content_hash(data), **vars(table)
+    )
+
+
+def _not_a_dataset(url: str, what: str) -> NotADatasetError:
+    """The error for a place that holds no dataset."""
+    return NotADatasetError(
+        f"There is no dataset at {url}: {what}. Give the folder that holds manifest.json, or wait "
+        "until the run that writes it has finished."
     )

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 
+from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.record import PartRecord, PartSummary
 from streaming_ext.dataset.shuffled.source_table import Source
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The one way to read a manifest and the record of a part."""
+"""The one way to read a manifest, the record of a part, and a file that either lists."""
 
 from typing import Protocol
 
@@ -6,8 +6,9 @@ from streaming_ext.dataset.hashing import HASH, content_hash
 from streaming_ext.dataset.layout import MANIFEST, record_path
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.record import PartRecord
-from streaming_ext.dataset.schema import from_json
+from streaming_ext.dataset.schema import FileRecord, from_json
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError
+from streaming_ext.storage.remote import Remote
 
 
 class Files(Protocol):
@@ -85,3 +86,21 @@ def read_record(files: Files, part: int) -> PartRecord:
     """
     path = record_path(part)
     return record_of(files.read(path), where=f"{files}/{path}")
+
+
+def read_listed(remote: Remote, file: FileRecord) -> bytes:
+    """A file that a manifest or record lists.
+
+    Raises:
+        FileMissingError: it is not there.
+        CorruptDatasetError: it is another one, fetched twice.
+    """
+
+    def checked(data: bytes) -> bytes:
+        if len(data) != file.size or content_hash(data) != file.xxh128:
+            raise CorruptDatasetError(
+                f"{remote.url}/{file.path} is not the file that the dataset describes."
+            )
+        return data
+
+    return remote.read_checked(file.path, checked, limit=file.size)

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.batches.token_source import TokenSource
 from streaming_ext.checkpoint.consistent import count_of
 from streaming_ext.domains.token_domains import TokenDomains
 from streaming_ext.errors import ConfigMismatchError
 from streaming_ext.sampler.cursor import Cursor
 from streaming_ext.sampler.epoch_plan import EpochPlan
-from streaming_ext.sampler.orders.order import Ints
 
 STATE_KEY: Final = "domains"  # of a state
 _AT_ONCE: Final = 1 << 15  # places

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.errors import CorruptDatasetError
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.content import content_of
 
 VERSION: Final = 1

@@ -7,16 +7,16 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.places import PlacesOfPart, PlacesOfSources
 from streaming_ext.dataset.provenance import DocumentRows, read_provenance
-from streaming_ext.dataset.reading import listed_record
+from streaming_ext.dataset.reading import listed_record, read_listed
 from streaming_ext.dataset.shuffled.source_table import sources_of
 from streaming_ext.domains.domain_map import PADDING, Codes
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.packing.documents import each_part
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
 FOLDER: Final = "folder"
@@ -62,7 +62,7 @@ def runs_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[Ints
     manifest = _manifest_with(cache, by)
     sources = None
     if manifest.shuffled is not None and by == FOLDER:
-        sources = PlacesOfSources(sources_of(cache.source.read_listed(manifest.shuffled.sources)))
+        sources = PlacesOfSources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
 
     def read(split: Split, part: int) -> _Labels:
         return _labels(cache, manifest, split, part, by=by, sources=sources)
@@ -114,7 +114,7 @@ def _labels(
 ) -> _Labels:  # fmt: skip
     listed = manifest.parts[part].record
     where = f"{cache.source.url}/{listed.path}"
-    record = listed_record(cache.source.read_listed(listed), manifest, part, where=where)
+    record = listed_record(read_listed(cache.source, listed), manifest, part, where=where)
     places: PlacesOfPart | PlacesOfSources = sources or PlacesOfPart(record)
     folders: list[str] = []
     if by == FOLDER:
@@ -122,7 +122,7 @@ def _labels(
         if len(set(folders)) == 1:  # no need to look at documents
             tokens = np.array([record.splits[split].tokens])
             return _Labels(names=folders[:1], numbers=np.zeros(1, np.int64), lengths=tokens)
-    data = cache.source.read_listed(record.documents)
+    data = read_listed(cache.source, record.documents)
     names: dict[str, int] = {}
     numbers: list[Ints] = [np.empty(0, np.int64)]
     lengths: list[Ints] = [np.empty(0, np.int64)]

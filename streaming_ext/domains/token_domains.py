@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from streaming_ext.batches.token_source import Flags, Spans
+from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.batches.token_source import Spans
 from streaming_ext.domains.domain_map import PADDING, VERSION, DomainMap, write_map
 from streaming_ext.domains.labels import require_possible, runs_of
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 from streaming_ext.shards.made_once import made_once
 

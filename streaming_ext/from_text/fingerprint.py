@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.reading import record_of
+from streaming_ext.dataset.reading import read_listed, record_of
 from streaming_ext.dataset.record import PartSummary, PieceRecord
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.shards.cache import ShardCache
@@ -65,7 +65,7 @@ def text_fingerprint(cache: ShardCache) -> str | None:
     for part in manifest.parts:
         pieces: Sequence[PieceRecord | PartSummary] = (part,)
         if part.files > 1:
-            data = cache.source.read_listed(part.record)
+            data = read_listed(cache.source, part.record)
             pieces = record_of(data, where=part.record.path).made_of
         parts.append([
             PinnedPiece(size=piece.source.size, version=piece.source.version, span=piece.span)

@@ -12,7 +12,7 @@ from streaming_ext.errors import StorageError
 from streaming_ext.from_text.text_index import PADDING, TextIndex, padding_of
 from streaming_ext.from_text.unit_reader import UnitReader, changed
 from streaming_ext.shards.cache import ShardCache
-from streaming_ext.shards.remote import Remote
+from streaming_ext.storage.remote import Remote
 
 _PAUSE: Final = 0.01  # seconds between looks whether another process is done
 _PADDING: Final = 2**32  # bytes of the lock file from here on are those of padding

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.places import Place
 from streaming_ext.errors import CorruptDatasetError
 from streaming_ext.from_text.text_cache import TextCache
 from streaming_ext.from_text.text_index import PADDING
 from streaming_ext.from_text.units import Unit
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
 

@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 import xxhash
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.formats.shard_table import units_of_order
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.from_text.fingerprint import PinnedPiece, fingerprint_of
 from streaming_ext.from_text.scan import Found, token_file
 from streaming_ext.from_text.units import Unit
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.text.parts.part import Part
 
 PADDING: Final = -1  # in place of a unit: end-of-text ids that fill up the last row of a part

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import EngineMismatchError, SourceError
 from streaming_ext.from_text.engines import Engines
 from streaming_ext.from_text.units import Unit
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.text.documents.source_format import BATCH_BYTES, DocumentBatch
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.fetch_piece import fetch_piece

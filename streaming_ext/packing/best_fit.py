@@ -13,11 +13,8 @@ the documents:
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from streaming_ext.sampler.orders.order import Ints
-
-Flags = npt.NDArray[np.bool_]
+from streaming_ext.base.arrays import Flags, Ints
 
 _FIELDS: Final = 4
 

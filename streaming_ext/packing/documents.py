@@ -7,12 +7,12 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.layout import SPLITS, Split
 from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.provenance import lengths_of
-from streaming_ext.dataset.reading import listed_record
+from streaming_ext.dataset.reading import listed_record, read_listed
 from streaming_ext.errors import CorruptDatasetError, UsageError
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 
 Found = TypeVar("Found")
@@ -116,8 +116,8 @@ def _known(cache: ShardCache) -> tuple[Manifest, Split]:
 def _lengths(cache: ShardCache, manifest: Manifest, split: Split, part: int) -> Ints:
     listed = manifest.parts[part].record
     where = f"{cache.source.url}/{listed.path}"
-    record = listed_record(cache.source.read_listed(listed), manifest, part, where=where)
-    data = cache.source.read_listed(record.documents)
+    record = listed_record(read_listed(cache.source, listed), manifest, part, where=where)
+    data = read_listed(cache.source, record.documents)
     try:
         lengths = [tokens + 1 for tokens in lengths_of(data, split)]
     except CorruptDatasetError as error:

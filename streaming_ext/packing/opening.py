@@ -8,12 +8,12 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.packing.documents import Documents, count_documents, documents_of
 from streaming_ext.packing.plan import MAX_ROW, VERSION, PackingPlan, write_plan
 from streaming_ext.packing.unit import RowPieces, pack_unit
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.cache import ShardCache
 from streaming_ext.shards.made_once import made_once
 

@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
+from streaming_ext.base.arrays import Flags, Ints, Tokens
 from streaming_ext.batches.masks import IGNORED, Boundaries
 from streaming_ext.batches.shard_source import ShardSource
 from streaming_ext.batches.token_reader import TokenReader
-from streaming_ext.batches.token_source import Flags, Spans, Tokens
+from streaming_ext.batches.token_source import Spans
 from streaming_ext.packing.pieces_of_rows import PiecesOfRows
 from streaming_ext.packing.plan import PackingPlan
 from streaming_ext.packing.unit import RowPieces, rounded_up
-from streaming_ext.sampler.orders.order import Ints
 
 
 class PackedSource(ShardSource):

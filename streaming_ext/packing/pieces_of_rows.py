@@ -17,10 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from streaming_ext.batches.token_reader import TokenReader, Tokens
+from streaming_ext.base.arrays import Ints, Tokens, windows
+from streaming_ext.batches.token_reader import TokenReader
 from streaming_ext.packing.unit import RowPieces
-from streaming_ext.sampler.orders.order import Ints
-from streaming_ext.shards.windows import windows
 
 _GRANULE: Final = 64  # tokens
 

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.packing.best_fit import best_fit, rows_of
-from streaming_ext.sampler.orders.order import Ints, Keys, key_of, mix
+from streaming_ext.sampler.orders.order import Keys, key_of, mix
 
-Flags = npt.NDArray[np.bool_]
 _DOCUMENTS, _ROWS = range(2)  # what is permuted, part of each key
 _WORD: Final = np.uint64(16)  # bits of what permutations sort by
 _WORD_MASK: Final = np.uint64((1 << 16) - 1)

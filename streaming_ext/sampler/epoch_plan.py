@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.errors import UsageError
 from streaming_ext.sampler.batching import Batching
 from streaming_ext.sampler.cursor import Cursor
@@ -13,7 +14,7 @@ from streaming_ext.sampler.orders.dealing import Dealing
 from streaming_ext.sampler.orders.many_orders import ManyOrders
 from streaming_ext.sampler.orders.mixing import Mixing
 from streaming_ext.sampler.orders.mixture import Mixture
-from streaming_ext.sampler.orders.order import Ints, OrderSpec, StreamOrder
+from streaming_ext.sampler.orders.order import OrderSpec, StreamOrder
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.stages import Stage, StepSizes, Visit
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.orders.order import Ints
 
 
 def step_layout(*, global_batch: int, lanes: int, phase: int) -> Ints:

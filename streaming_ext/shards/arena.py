@@ -13,10 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.base.arrays import Ints, windows
 from streaming_ext.errors import StorageError
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.content import NO_MAPS
-from streaming_ext.shards.windows import windows
 
 _MAP_FIXED: Final = 0x10  # the same on Linux and macOS; the `mmap` module does not name it
 _RESERVED: Final = mmap.MAP_PRIVATE | mmap.MAP_ANON | getattr(mmap, "MAP_NORESERVE", 0)

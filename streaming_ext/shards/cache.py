@@ -20,7 +20,7 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.errors import CorruptDatasetError, StorageError, TransientStorageError
 from streaming_ext.shards.folder_lock import FolderLock, folder_lock
-from streaming_ext.shards.remote import FileMissingError, Remote
+from streaming_ext.storage.remote import FileMissingError, Remote
 
 UNPACKED: Final = ".unpacked"  # below a local dataset whose shards are compressed
 DOWNLOADS: Final = 4  # at once, a process and stream; while others are unpacked and verified

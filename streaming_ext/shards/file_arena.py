@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.errors import CorruptDatasetError, StorageError
-from streaming_ext.sampler.orders.order import Ints
 
 _LEAST_FILES: Final = 32
 

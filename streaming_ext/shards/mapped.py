@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.errors import CorruptDatasetError
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.shards.arena import Arena
 from streaming_ext.shards.cache import ShardCache
 from streaming_ext.shards.file_arena import FileArena, no_more_files, open_files_for

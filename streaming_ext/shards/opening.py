@@ -10,7 +10,7 @@ from streaming_ext.dataset.index import TokenIndex, read_index
 from streaming_ext.errors import UsageError
 from streaming_ext.from_text.text_stream import TextStream
 from streaming_ext.shards.cache import ShardCache
-from streaming_ext.shards.remote import Remote
+from streaming_ext.storage.remote import Remote
 from streaming_ext.streams import TokenStream
 
 

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.deduplicated.table import read_columns, table_bytes
 from streaming_ext.dataset.layout import DIGESTS_FOLDER
 
-Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 _BATCH_ROWS: Final = 2**18

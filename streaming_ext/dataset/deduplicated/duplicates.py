@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Final, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.deduplicated.table import read_columns, table_bytes
 from streaming_ext.dataset.layout import DUPLICATES_FOLDER
 
 Comparison = Literal["exact", "normalized"]
-Ints = npt.NDArray[np.int64]
 
 _BATCH_ROWS = 2**16
 _BYTES_A_ROW: Final = 40

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.formats.shard_table import ShardTable
 from streaming_ext.dataset.shard import Shard, TokenArray
-from streaming_ext.sampler.orders.order import Ints
 
 Samples = TypeVar("Samples", int, Ints)  # of one shard, or of each
 

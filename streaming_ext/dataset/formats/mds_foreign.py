@@ -12,11 +12,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.base.arrays import Ints, windows
 from streaming_ext.dataset.compression import decompress
 from streaming_ext.dataset.formats.id_width import wider_type
 from streaming_ext.errors import CorruptDatasetError, UsageError
-from streaming_ext.sampler.orders.order import Ints
-from streaming_ext.shards.windows import windows
 
 _TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
 COLUMN: Final = "tokens"

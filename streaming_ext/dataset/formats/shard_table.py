@@ -7,8 +7,8 @@ from typing import Final, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.shard import Shard
-from streaming_ext.sampler.orders.order import Ints
 
 Bytes = npt.NDArray[np.uint8]
 CROSSING_RUN: Final = 8  # shards a unit where sequences cross the border of shards

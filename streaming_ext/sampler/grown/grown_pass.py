@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streaming_ext.sampler.orders.order import Ints, OrderSpec, PassOrder, StreamOrder
+from streaming_ext.base.arrays import Ints
+from streaming_ext.sampler.orders.order import OrderSpec, PassOrder, StreamOrder
 
 _AT_ONCE = 2**18  # draws that are looked through
 

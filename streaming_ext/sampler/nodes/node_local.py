@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.dataset.index import TokenIndex
 from streaming_ext.errors import UsageError
@@ -28,7 +29,7 @@ from streaming_ext.sampler.nodes.node_cards import (
     require_one_group,
 )
 from streaming_ext.sampler.orders.mixing import Mixing
-from streaming_ext.sampler.orders.order import Ints, OrderSpec
+from streaming_ext.sampler.orders.order import OrderSpec
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import DataRank
 from streaming_ext.sampler.stages import StepSizes

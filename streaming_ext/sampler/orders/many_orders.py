@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streaming_ext.sampler.orders.order import Ints, StreamOrder, key_of, permute
+from streaming_ext.base.arrays import Ints
+from streaming_ext.sampler.orders.order import StreamOrder, key_of, permute
 
 
 class ManyOrders:

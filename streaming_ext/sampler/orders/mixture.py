@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from streaming_ext.sampler.orders.order import Ints, key_of, permutation
+from streaming_ext.base.arrays import Ints
+from streaming_ext.sampler.orders.order import key_of, permutation
 
 WINDOW_ROWS: Final = 100  # proportions given in per cent are exact in every window
 

@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from streaming_ext.base.arrays import Ints as Ints  # noqa: PLC0414 - transforms has it from here
+
 Keys = npt.NDArray[np.uint64]
 
 _ROUNDS: Final = 6

@@ -8,7 +8,7 @@ import pytest
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.dataset.index import read_index
 from streaming_ext.errors import UsageError
-from streaming_ext.shards.remote import Remote
+from streaming_ext.storage.remote import Remote
 from tests.streaming_ext.build import EOT, Built, build
 
 EXTRAS = ["targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen", "starts_inside",

@@ -11,7 +11,7 @@ from streaming_ext.batches.token_reader import TokenReader
 from streaming_ext.dataset.index import read_index
 from streaming_ext.errors import CorruptDatasetError, UsageError
 from streaming_ext.shards.cache import ShardCache
-from streaming_ext.shards.remote import Remote
+from streaming_ext.storage.remote import Remote
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
 

@@ -7,17 +7,10 @@ from typing import Any
 import numpy as np
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.base.arrays import Flags, Ints, Tokens
 from streaming_ext.batches.batch_reader import BatchReader
 from streaming_ext.batches.masks import Boundaries
-from streaming_ext.batches.token_source import (
-    Flags,
-    ReadAhead,
-    Spans,
-    TokenRows,
-    Tokens,
-    TokenSource,
-)
-from streaming_ext.sampler.orders.order import Ints
+from streaming_ext.batches.token_source import ReadAhead, Spans, TokenRows, TokenSource
 from tests.streaming_ext.build import Built
 
 

@@ -13,7 +13,7 @@ import pytest
 from streaming_ext.dataset.formats.mds_index import read_table
 from streaming_ext.dataset.index import read_index
 from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
-from streaming_ext.shards.remote import Remote
+from streaming_ext.storage.remote import Remote
 from tests.streaming_ext.build import Built
 
 

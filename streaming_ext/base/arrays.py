@@ -1,9 +1,13 @@
-"""Runs of neighbouring values as single elements, which numpy then moves whole."""
+"""Kinds of arrays, and runs of neighbouring values as single elements, which numpy moves whole."""
 
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Tokens = npt.NDArray[np.integer[Any]]  # ids, of any type
 
 
 def windows(values: npt.NDArray[Any], width: int) -> npt.NDArray[np.void]:

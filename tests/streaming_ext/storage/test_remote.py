@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.errors import StorageError, TransientStorageError
-from streaming_ext.shards.remote import FileMissingError, Remote, within
+from streaming_ext.storage.remote import FileMissingError, Remote, within
 from tests.streaming_ext.build import Built
 
 

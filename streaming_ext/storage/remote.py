@@ -8,12 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.errors import (
     CorruptDatasetError,
     DatasetError,
-    NotADatasetError,
     StorageError,
     TransientStorageError,
 )
@@ -154,23 +151,6 @@ class Remote:
         except CorruptDatasetError:
             return checked(self.read(name, limit=limit))
 
-    def read_listed(self, file: FileRecord) -> bytes:
-        """A file that a manifest or record lists.
-
-        Raises:
-            FileMissingError: it is not there.
-            CorruptDatasetError: it is another one, fetched twice.
-        """
-
-        def checked(data: bytes) -> bytes:
-            if len(data) != file.size or content_hash(data) != file.xxh128:
-                raise CorruptDatasetError(
-                    f"{self.url}/{file.path} is not the file that the dataset describes."
-                )
-            return data
-
-        return self.read_checked(file.path, checked, limit=file.size)
-
     def _read_object(
         self,
         name: str,
@@ -249,11 +229,3 @@ def _account_of(url: str, options: Mapping[str, Any]) -> tuple[str, Mapping[str,
         "account_name": match["account"],
         **options,
     }
-
-
-def not_a_dataset(url: str, what: str) -> NotADatasetError:
-    """The error for a place that holds no dataset."""
-    return NotADatasetError(
-        f"There is no dataset at {url}: {what}. Give the folder that holds manifest.json, or wait "
-        "until the run that writes it has finished."
-    )

@@ -11,10 +11,10 @@ import fsspec
 import pytest
 
 from streaming_ext.errors import StorageError, TransientStorageError
-from streaming_ext.shards.remote import FileMissingError, Remote
 from streaming_ext.storage.client import ObjectClient
 from streaming_ext.storage.patience import Retry
 from streaming_ext.storage.process_clients import client_of_process
+from streaming_ext.storage.remote import FileMissingError, Remote
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.scripted import Answer, scripted
 from tests.servers.storage.azurite import make_container

@@ -1,0 +1,1 @@
+"""What everything else here may use: it imports nothing of this project."""
