@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streaming_ext.from_text.text_dataset import StreamingTextDataset
     from streaming_ext.from_text.text_stream import TextStream
     from streaming_ext.loader import StreamingTokenLoader
     from streaming_ext.streams import TokenStream
     from streaming_ext.token_dataset import StreamingTokenDataset
+    from streaming_ext.training.text_dataset import StreamingTextDataset
     from streaming_ext.transforms.checkpointable import CheckpointableDataset
 
 __all__ = ["CheckpointableDataset", "StreamingTextDataset", "StreamingTokenDataset",
@@ -15,7 +15,7 @@ __all__ = ["CheckpointableDataset", "StreamingTextDataset", "StreamingTokenDatas
 
 _HOMES = {
     "CheckpointableDataset": "streaming_ext.transforms.checkpointable",
-    "StreamingTextDataset": "streaming_ext.from_text.text_dataset",
+    "StreamingTextDataset": "streaming_ext.training.text_dataset",
     "TextStream": "streaming_ext.from_text.text_stream",
     "StreamingTokenDataset": "streaming_ext.token_dataset",
     "StreamingTokenLoader": "streaming_ext.loader",

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from streaming_ext.batches.batch_reader import MASKED, PLANNED_ROWS, Batch
-from streaming_ext.batches.tensors import Message, to_tensors
 from streaming_ext.domains.domain_counts import DomainCounts
 from streaming_ext.errors import DatasetError, UsageError
+from streaming_ext.loading.batch_reader import MASKED, PLANNED_ROWS, Batch
 from streaming_ext.loading.blocks import Blocks, Run
 from streaming_ext.loading.masked_rows import Masked, MaskedCount, saved_masked
 from streaming_ext.loading.messages import Messages
 from streaming_ext.loading.newest import Newest
 from streaming_ext.loading.parent import end_with_parent
+from streaming_ext.loading.tensors import Message, to_tensors
 from streaming_ext.loading.training_plan import TrainingPlan, training_plan
 from streaming_ext.loading.workers import as_it_is, forks, messages_of
 from streaming_ext.sampler.cursor import Cursor

@@ -8,25 +8,25 @@ import numpy as np
 
 from streaming_ext.arguments.kinds import count, seconds
 from streaming_ext.arguments.of_stock import refuse_stock, require_stock_world
-from streaming_ext.batches.batch_reader import PLANNED_ROWS, BatchReader
 from streaming_ext.batches.context import context_slice
-from streaming_ext.batches.sources import source_of
-from streaming_ext.batches.tensors import samples_of
+from streaming_ext.batches.prefetch import sequences_ahead
 from streaming_ext.checkpoint.position import TrainingPosition
 from streaming_ext.checkpoint.resume import resume_of
 from streaming_ext.domains.token_domains import open_domains
 from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.exclusions import Exclusions, excluded_documents, without_sequences_of
+from streaming_ext.loading.batch_reader import PLANNED_ROWS, BatchReader
 from streaming_ext.loading.blocks import StepsInTurn
 from streaming_ext.loading.newest import Newest
+from streaming_ext.loading.opening import end_of_text, open_streams
+from streaming_ext.loading.tensors import samples_of
+from streaming_ext.packing.sources import source_of
 from streaming_ext.sampler.cursor import Cursor
 from streaming_ext.sampler.grown.opening import earlier_of
 from streaming_ext.sampler.nodes.node_local import find_node_group, plan_of
 from streaming_ext.sampler.rank_slices import RankSlices
 from streaming_ext.sampler.ranks import find_rank
 from streaming_ext.sampler.settings import DEFAULT_WINDOW, OrderSettings
-from streaming_ext.shards.opening import end_of_text, open_streams
-from streaming_ext.shards.prefetch import sequences_ahead
 from streaming_ext.stock import streaming
 from streaming_ext.streams import (
     TokenStream,

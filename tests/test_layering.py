@@ -13,6 +13,26 @@ ROOT = Path(__file__).parents[1]
 PREFECT = {"prefect"}
 TRAINING = {"torch", "torchvision", "streaming"}
 COMMAND_LINE = {"cyclopts", "typer", "click", "rich"}
+# The folders and files of streaming_ext from bottom to top: each imports from earlier lines only.
+ORDER = """
+errors base own_module plain_faults stock
+units format_version arguments storage
+dataset text
+sampler
+streams shards
+from_text
+checkpoint batches
+documents_of_part packing
+exclusions domains
+loading
+token_dataset
+trace
+loader training
+transforms
+""".strip().splitlines()  # fmt: skip
+RANKS = {name: rank for rank, line in enumerate(ORDER) for name in line.split()}
+# These two still import each other.
+STILL_A_CIRCLE = {"dataset", "text"}
 
 
 def loaded_by(*stages: Sequence[str]) -> list[set[str]]:
@@ -130,6 +150,26 @@ def test_sources_know_no_format() -> None:
     above = ("formats", "readers", "token_sets")
     names = tuple(f"streaming_ext.text.{name}" for name in above)
     assert imported("streaming_ext/text/sources", lambda name: name.startswith(names)) == {}
+
+
+def imports_upwards(module: str) -> list[str]:
+    """What a module of streaming_ext imports from later lines, or from beside it in its line."""
+    own = module.split(".")[1]
+    found = []
+    for name in imports_of(module):
+        parts = name.split(".")
+        if parts[0] != "streaming_ext" or parts[1] == own or {own, parts[1]} == STILL_A_CIRCLE:
+            continue
+        if RANKS[parts[1]] >= RANKS[own]:
+            found.append(name)
+    return found
+
+
+def test_streaming_ext_imports_downwards_only() -> None:
+    modules = modules_of("streaming_ext")[1:]  # without the package, which names its public classes
+    assert {module.split(".")[1] for module in modules} == set(RANKS)
+    found = {module: names for module in modules if (names := imports_upwards(module))}
+    assert found == {}
 
 
 def test_the_check_sees_imports_everywhere() -> None:

@@ -42,7 +42,7 @@ def log_normal(count: int) -> Iterator[Documents]:
 
 def of_dataset(folder: Path, split: str) -> list[Documents]:
     """The documents of a published dataset."""
-    from streaming_ext.shards.opening import open_streams
+    from streaming_ext.loading.opening import open_streams
     from streaming_ext.streams import TokenStream
 
     (cache,) = open_streams([TokenStream(local=folder)], split=split, limit=None, retries=0,

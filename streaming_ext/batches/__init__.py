@@ -1,1 +1,1 @@
-"""From mapped shards to batches of tensors, with masks and the ends of documents."""
+"""From mapped shards to rows of tokens, with masks and the ends of documents."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from streaming_ext.base.arrays import Flags, Ints, Tokens
 from streaming_ext.batches.masks import Boundaries
+from streaming_ext.batches.prefetch import Prefetcher
 from streaming_ext.batches.token_reader import Located, TokenReader
 from streaming_ext.batches.token_source import ReadAhead, Spans, TokenRows
-from streaming_ext.shards.prefetch import Prefetcher
 
 
 class ShardSource:

@@ -1,1 +1,1 @@
-"""How steps reach a loop: blocks that are planned at once, and what workers send of them."""
+"""From settings to what a loop gets: datasets opened, steps planned, batches made and sent."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from streaming_ext.batches.batch_reader import BatchReader
-from streaming_ext.batches.tensors import Message, Slots
 from streaming_ext.errors import UsageError
+from streaming_ext.loading.batch_reader import BatchReader
 from streaming_ext.loading.blocks import Blocks, Run
+from streaming_ext.loading.tensors import Message, Slots
 from streaming_ext.sampler.cursor import Cursor
 
 MESSAGE_BYTES = 2 << 20  # ids a worker sends at once: enough to make the sending cheap

@@ -11,12 +11,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext.batches.prefetch import end_all
 from streaming_ext.errors import (
     ConfigMismatchError,
     NotADatasetError,
     UsageError,
 )
-from streaming_ext.shards.prefetch import end_all
 from streaming_ext.stock import streaming
 from tests.streaming_ext.build import Built
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.arrays import Flags, Ints, Tokens
-from streaming_ext.batches.batch_reader import BatchReader
 from streaming_ext.batches.masks import Boundaries
 from streaming_ext.batches.token_source import ReadAhead, Spans, TokenRows, TokenSource
+from streaming_ext.loading.batch_reader import BatchReader
 from tests.streaming_ext.build import Built
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from streaming_ext.batches.batch_reader import Batch
 from streaming_ext.batches.masks import Boundaries
+from streaming_ext.loading.batch_reader import Batch
 
 _ALIGNMENT = 64
 _MARKS = ("boundaries", "step")

@@ -72,7 +72,7 @@ class StreamingTextDataset(StreamingTokenDataset):
             UsageError: there are several texts, or Prefect is not installed.
             DatasetError: the command failed; with what it said.
         """
-        from streaming_ext.from_text.materialize import materialize
+        from streaming_ext.training.materialize import materialize
 
         (stream, *others), (cache, *_) = self.streams, self.reader.caches
         if others or not isinstance(stream, TextStream) or not isinstance(cache, TextCache):

@@ -15,8 +15,8 @@ from streaming_ext.errors import DatasetError, UsageError
 from streaming_ext.from_text.fingerprint import text_fingerprint
 from streaming_ext.from_text.text_cache import TextCache
 from streaming_ext.from_text.text_stream import TextStream
+from streaming_ext.loading.opening import open_streams
 from streaming_ext.own_module import own_module
-from streaming_ext.shards.opening import open_streams
 from streaming_ext.storage.local_paths import local_path
 from streaming_ext.streams import TokenStream
 
