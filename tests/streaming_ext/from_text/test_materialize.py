@@ -10,10 +10,10 @@ import torch
 
 from streaming_ext import StreamingTextDataset, StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.errors import ConfigMismatchError, UsageError
-from streaming_ext.from_text import materialize
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import open_saved
+from streaming_ext.training import materialize
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
 from tasks.core.planning.plan import make_plan
