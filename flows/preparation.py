@@ -50,7 +50,6 @@ def preparing(config: ShardConfig, progress: RunProgress) -> Iterator[Prepared]:
         with open_executor(
             config,
             files=_most_at_once(found.plan),
-            source_bytes=sum(part.size for part in found.plan.parts),
             inherited=[] if lock is None else [lock],
         ) as executor:
             plan = take_up(found, storage, sources, progress.enter)

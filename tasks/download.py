@@ -3,7 +3,7 @@
 from prefect import task
 
 from streaming_ext.text.parts.part import Part
-from tasks.core.workers.jobs import FetchJob
+from tasks.core.workers.fetch_part import FetchJob
 from tasks.running.retrying import OURS, retry_pauses
 from tasks.running.run import Run
 

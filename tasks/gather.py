@@ -4,7 +4,9 @@ from prefect import task
 
 from streaming_ext.errors import DatasetError
 from streaming_ext.text.parts.part import Part
-from tasks.core.workers.jobs import GatherJob, TokenizedPart
+from tasks.core.deduplicate.kept_order import KeptOrderJob
+from tasks.core.shuffle.gather import MergeJob
+from tasks.core.workers.jobs import TokenizedPart
 from tasks.running.retrying import OURS, retry_pauses
 from tasks.running.run import Run
 
@@ -26,8 +28,9 @@ def gather(run: Run, part: Part) -> TokenizedPart:
     if gathering is None or (plan.spec.shuffle is not None and gathering.index is None):
         raise DatasetError(f"{run.storage}: part {part.number:05} is missing, and so are its runs.")
     run.require_going()
+    kind = KeptOrderJob if plan.spec.shuffle is None else MergeJob
     gathered = run.pool.run(
-        GatherJob(
+        kind(
             part=part,
             parts=len(plan.parts) - plan.first_part,
             first=plan.first_part,

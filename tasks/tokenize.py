@@ -6,7 +6,8 @@ from streaming_ext.text.parts.part import Part
 from tasks.core.deduplicate.known_texts import finds_copies
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import TokenizedPart, TokenizeJob
+from tasks.core.workers.jobs import TokenizedPart
+from tasks.core.workers.tokenize_part import TokenizeJob
 from tasks.running.retrying import OURS
 from tasks.running.run import Run
 

@@ -7,7 +7,8 @@ from prefect import task
 
 from streaming_ext.text.parts.part import Part
 from tasks.core.reporting.report import MOST_BAD_SHOWN, PartTimes
-from tasks.core.workers.jobs import TokenizedPart, WriteJob
+from tasks.core.workers.jobs import TokenizedPart
+from tasks.core.workers.write_part import WriteJob
 from tasks.running.retrying import OURS, retry_pauses
 from tasks.running.run import Run
 

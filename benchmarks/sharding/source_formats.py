@@ -26,8 +26,7 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.outputs.contract import Memories
 from tasks.core.synthetic import make_documents, train_vocabulary
-from tasks.core.workers.jobs import TokenizeJob
-from tasks.core.workers.tokenize_part import tokenize_part
+from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
 
 NAMES = ("x.parquet", "x.jsonl", "x.jsonl.gz", "x.jsonl.zst", "x.jsonl.lz4", "x.json", "x.arrow",
          "x.cbor", "x.tar")  # fmt: skip

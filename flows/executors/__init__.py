@@ -31,20 +31,19 @@ class Executor(Protocol):
 
 
 def open_executor(
-    config: ShardConfig, *, files: int, source_bytes: int, inherited: Sequence[int]
+    config: ShardConfig, *, files: int, inherited: Sequence[int]
 ) -> AbstractContextManager[Executor]:
     """The executor that is configured; when the block ends, all work that it began has ended.
 
     Args:
         config: names it.
         files: that there are at most to work on.
-        source_bytes: that there are at most to read.
         inherited: file descriptors that worker processes on this host keep open.
     """
     if config.executor == "here":
         from flows.executors.here import here
 
-        return here(config, files=files, source_bytes=source_bytes, inherited=inherited)
+        return here(config, files=files, inherited=inherited)
     scheme, _, name = config.executor.partition("://")
     if scheme == "prefect":
         from flows.executors.work_pool import on_work_pool

@@ -9,7 +9,8 @@ from tasks.core.planning.run_plan import RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tasks.core.storage import Storage
-from tasks.core.workers.contract import Workers
+from tasks.core.workers.pool import WorkerPool
+from tasks.core.workers.tokenize_part import PrepareJob
 from tasks.running.run import Run
 from tasks.running.worker_pools import worker_pools
 
@@ -17,14 +18,14 @@ from tasks.running.worker_pools import worker_pools
 class Here:
     """Worker processes."""
 
-    def __init__(self, pool: Workers, movers: Workers) -> None:
+    def __init__(self, pool: WorkerPool, movers: WorkerPool) -> None:
         self._pool = pool
         self._movers = movers
 
     def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Have every process load the tokenizer, which the second stage does without."""
         if plan.stage != "gather":
-            self._pool.prepare(plan.tokenizer_folder, plan.config.engine)
+            self._pool.run_in_each(PrepareJob.of(plan.tokenizer_folder, plan.config.engine))
 
     def finished(
         self, plan: RunPlan, storage: Storage, progress: RunProgress
@@ -34,9 +35,7 @@ class Here:
 
 
 @contextmanager
-def here(
-    config: ShardConfig, *, files: int, source_bytes: int, inherited: Sequence[int]
-) -> Iterator[Here]:
+def here(config: ShardConfig, *, files: int, inherited: Sequence[int]) -> Iterator[Here]:
     """Start the worker processes; they end with the block."""
-    with worker_pools(config, files, source_bytes, inherited=inherited) as (pool, movers):
+    with worker_pools(config, files, inherited=inherited) as (pool, movers):
         yield Here(pool, movers)

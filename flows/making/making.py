@@ -21,10 +21,9 @@ from tasks.core.reporting.report import (
 )
 from tasks.core.storage import Storage, open_storage
 from tasks.core.storage.scratch import drop_scratch
-from tasks.core.workers.own_threads import LITTLE_BYTES, OwnThreads
 from tasks.core.workers.pool import WorkerPool
 from tasks.publish_made import publish_made
-from tasks.running.made_run import MadePlan, MadeRun, Plan
+from tasks.running.made_run import MadeRun, Plan
 
 
 class HasWorkers(HasOutput, Protocol):
@@ -35,27 +34,7 @@ class HasWorkers(HasOutput, Protocol):
 
 
 Config = TypeVar("Config", bound=HasWorkers)
-# What is only moved waits for disks and networks: threads do not stand in each other's way then.
-LITTLE_MOVED_BYTES = 2 * 2**30
-# Hashing, unpacking and writing let other threads go on: a gibibyte is done before processes are.
-LITTLE_EXPORTED = 2**30
 MOVED_AT_ONCE = 4  # parts: some have one large file, whose put nobody else should wait for
-
-
-def workers_for(plan: MadePlan, count: int, lock: int | None) -> WorkerPool | OwnThreads:
-    """Who does the jobs: threads of this process where little is to be done, else processes.
-
-    Args:
-        plan: says what is to be done.
-        count: of them, at most.
-        lock: what holds the output, which a process keeps open as long as it works.
-    """
-    size = max(1, min(count, len(plan.todo)))
-    moved = plan.stage in {"copy", "merge"}
-    little = {"copy": LITTLE_MOVED_BYTES, "merge": LITTLE_MOVED_BYTES, "export": LITTLE_EXPORTED}
-    if plan.bytes_in_hand <= little.get(plan.stage, LITTLE_BYTES):
-        return OwnThreads(max(size, MOVED_AT_ONCE) if moved else size)
-    return WorkerPool(size, inherited=[] if lock is None else [lock], light=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +48,7 @@ class Making(Generic[Config, Plan]):
             what is being made; returns the plan, with what was damaged to be made again.
         begun: the file that says so; gone when the output is whole.
         publish: makes the recorded parts one output.
+        at_least: parts at the same time, on however few cores.
     """
 
     done: str
@@ -76,6 +56,7 @@ class Making(Generic[Config, Plan]):
     prepare: Callable[[Plan, Storage, Callable[[str], None]], Plan]
     begun: str
     publish: Callable[..., object]
+    at_least: int = 1
 
     def run(self, config: Config, output: str | None) -> State:
         """Do all of it within a flow run; returns how that ended.
@@ -124,7 +105,9 @@ class Making(Generic[Config, Plan]):
                 yield None
                 return
             plan = self.prepare(plan, storage, progress.enter)
-            with workers_for(plan, config.workers, lock) as pool:
+            at_once = min(max(config.workers, self.at_least), max(1, len(plan.todo)))
+            inherited = [] if lock is None else [lock]
+            with WorkerPool(at_once, inherited=inherited, light=True) as pool:
                 yield MadeRun(plan, storage, pool, progress)
 
     def _work(self, run: MadeRun[Plan]) -> RunReport:

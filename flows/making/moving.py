@@ -7,7 +7,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.dashboard.updates import name_the_failure
 from flows.executors.look_ahead import MAX_THREADS
 from flows.flow_body import run_name
-from flows.making.making import Making
+from flows.making.making import MOVED_AT_ONCE, Making
 from tasks.core.moving.begun import BEGUN
 from tasks.core.moving.config import CopyConfig, MergeConfig
 from tasks.core.moving.plan import plan_copy, plan_merge, prepare, publish
@@ -18,6 +18,7 @@ COPY = Making(
     prepare=prepare,
     begun=BEGUN,
     publish=publish,
+    at_least=MOVED_AT_ONCE,
 )
 MERGE = Making(
     done="merged",
@@ -25,6 +26,7 @@ MERGE = Making(
     prepare=prepare,
     begun=BEGUN,
     publish=publish,
+    at_least=MOVED_AT_ONCE,
 )
 
 

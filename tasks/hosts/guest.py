@@ -28,6 +28,7 @@ from tasks.core.planning.plan import scratch_base
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage
 from tasks.core.storage.scratch import own_folder
+from tasks.core.workers.tokenize_part import PrepareJob
 from tasks.running.prefect_api import asked_once
 from tasks.running.run import Run
 from tasks.running.worker_pools import worker_pools
@@ -159,7 +160,7 @@ class Guest:
                     on_stop()
 
                 with self._watching_parent(pulse, stop):
-                    pool.prepare(plan.tokenizer_folder, config.engine)
+                    pool.run_in_each(PrepareJob.of(plan.tokenizer_folder, config.engine))
                     with refusing(ScratchError):  # another host may have room
                         yield Run(plan, self.storage, pool, self.progress, movers)
 

@@ -12,8 +12,8 @@ from tasks.core.planning.run_plan import PartsPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
 from tasks.core.storage import Storage
-from tasks.core.workers.contract import Workers
 from tasks.core.workers.messages import Job, JobProgress, MadePart
+from tasks.core.workers.pool import WorkerPool
 
 
 class MadePlan(PartsPlan, Resumable, Protocol):
@@ -34,11 +34,6 @@ class MadePlan(PartsPlan, Resumable, Protocol):
         """Whether the output is whole already."""
         ...
 
-    @property
-    def bytes_in_hand(self) -> int:
-        """How many bytes all jobs together read."""
-        ...
-
     def job(self, number: int, output: Storage) -> Job[MadePart]:
         """What a worker is to do for a part."""
         ...
@@ -50,7 +45,9 @@ Plan = TypeVar("Plan", bound=MadePlan)
 class MadeRun(Generic[Plan]):
     """The plan and the means of a run on this host; see `tasks.running.run.InHand`."""
 
-    def __init__(self, plan: Plan, storage: Storage, pool: Workers, progress: RunProgress) -> None:
+    def __init__(
+        self, plan: Plan, storage: Storage, pool: WorkerPool, progress: RunProgress
+    ) -> None:
         """Put together the means of a run.
 
         Args:

@@ -10,9 +10,9 @@ from streaming_ext.text.parts.part import Part
 from tasks.core.planning.run_plan import PartsPlan, RunPlan
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.storage import Storage
-from tasks.core.workers.contract import Workers
 from tasks.core.workers.jobs import FetchedPart
 from tasks.core.workers.messages import JobProgress
+from tasks.core.workers.pool import WorkerPool
 from tasks.running.room import Room
 
 # Tokenizing takes most of a part's time, putting it in place the rest: for the progress bar.
@@ -69,9 +69,9 @@ class Run(Planned):
         self,
         plan: RunPlan,
         storage: Storage,
-        pool: Workers,
+        pool: WorkerPool,
         progress: RunProgress,
-        movers: Workers | None = None,
+        movers: WorkerPool | None = None,
     ) -> None:
         """Put together the means of a run.
 

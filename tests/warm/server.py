@@ -50,6 +50,7 @@ IMPORTED = (  # by Prefect, workers and others, when a flow runs and is reported
     "prefect.task_runners",
     "s3fs",
     "tasks.core.workers.do_job",
+    "tasks.core.workers.tokenize_part",
     "uvicorn",
 )
 MESSAGE_BYTES = 2**18

@@ -24,8 +24,7 @@ from streaming_ext.errors import (
 from tasks.core.check.findings import Finding, Outcome, Progress
 from tasks.core.exports.files import HashedOut
 from tasks.core.exports.formats import FORMATS, made_with
-from tasks.core.exports.job import ExportJob
-from tasks.core.exports.part import write_splits
+from tasks.core.exports.part import ExportJob, write_splits
 from tasks.core.exports.plan import all_pieces, all_sizes, places_of
 from tasks.core.exports.records import (
     BEGUN,

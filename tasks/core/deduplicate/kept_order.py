@@ -38,7 +38,8 @@ from tasks.core.shuffle.run_record import (
 )
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import GatherJob, TokenizedPart
-from tasks.core.workers.messages import JobProgress
+from tasks.core.workers.kept import Kept
+from tasks.core.workers.messages import JobProgress, Report
 
 _KINDS: Final = ("<i8", "<u4", "<u4", "u1")  # rows, lengths, sizes, marks
 _HELD_OUT, _LEFT_OUT = 1, 2  # bits of a mark
@@ -108,6 +109,14 @@ class KeptOrderRun:
     def finish(self) -> tuple[Run, ...]:
         """The run."""
         return (Run.of(self._path, self._offsets, self._counts, self._digests),)
+
+
+class KeptOrderJob(GatherJob):
+    """Take one run as it is, but for copies."""
+
+    def do(self, kept: Kept, report: Report) -> TokenizedPart:
+        """See `put_together`."""
+        return put_together(self, kept.storage(self.output), report, kept.memories).brief()
 
 
 def put_together(

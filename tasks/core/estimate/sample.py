@@ -23,8 +23,10 @@ from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.storage import LocalStorage
-from tasks.core.workers.jobs import TokenizedPart, TokenizeJob, WriteJob, WrittenPart
+from tasks.core.workers.jobs import TokenizedPart, WrittenPart
 from tasks.core.workers.pool import WorkerPool
+from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
+from tasks.core.workers.write_part import WriteJob
 
 _THREADS = 8
 _BLOCKS = 16  # to read over all files, and two of each file, if there are
@@ -204,7 +206,7 @@ def work_on(
         return tokenized, written
 
     with WorkerPool(workers) as pool, ThreadPoolExecutor(workers) as threads:
-        pool.prepare(tokenizer_folder, config.engine)
+        pool.run_in_each(PrepareJob.of(tokenizer_folder, config.engine))
         done = list(threads.map(do, range(repeats * len(parts))))
     timed = done[workers:] if len(done) > workers else done
     tables = sum(file.stat().st_size for file in (folder / "output/documents").iterdir())

@@ -7,36 +7,48 @@ from pathlib import Path
 
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.reading import manifest_of
-from streaming_ext.dataset.schema import FileRecord, to_json
-from streaming_ext.errors import CorruptDatasetError
-from tasks.core.exports.contract import Made, Out
+from streaming_ext.dataset.schema import to_json
+from tasks.core.exports.contract import Extent, Made, Out, Place
 from tasks.core.exports.files import WrittenOut
 from tasks.core.exports.formats import FORMATS
-from tasks.core.exports.job import ExportJob
-from tasks.core.exports.records import ExportRecord, record_path
+from tasks.core.exports.records import ExportIdentity, ExportRecord, record_path
 from tasks.core.memories import Memories, Memory
 from tasks.core.reading.dataset_files import DatasetFiles
-from tasks.core.reading.opened import read_record
+from tasks.core.reading.opened import read_dataset_manifest, read_record
 from tasks.core.reading.whole_documents import PartOfDataset
 from tasks.core.storage import LocalStorage, Storage
 from tasks.core.storage.uploads import uploads
-from tasks.core.workers.messages import JobProgress, MadePart
+from tasks.core.workers.kept import Kept
+from tasks.core.workers.messages import Job, JobProgress, MadePart, Report
 
 
-def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
-    """The manifest of the dataset that an export is made from.
+class ExportJob(Job[MadePart]):
+    """Write one part's share of an export and record it.
 
-    Raises:
-        CorruptDatasetError: another dataset lies there now.
+    Attributes:
+        dataset: where that lies.
+        output: where the export goes.
+        scratch: folder for the part's files on their way.
+        assembly: folder of files that several parts write into; None where there are none.
+        places: where the part's share of each split stands.
+        totals: what each split holds.
     """
-    try:
-        data = DatasetFiles(storage, {file.path: file.size}).read(file, limit=file.size)
-    except CorruptDatasetError as error:
-        raise CorruptDatasetError(
-            f"{storage} is not the dataset that this export was begun with: {file.path}: {error}."
-        ) from None
-    return manifest_of(data, where=f"{storage}/{file.path}")
+
+    part: int
+    dataset: str
+    output: str
+    scratch: str
+    assembly: str | None
+    identity: ExportIdentity
+    places: tuple[Place, ...]
+    totals: dict[Split, Extent]
+
+    def do(self, kept: Kept, report: Report) -> MadePart:
+        """See `export_part`."""
+        dataset = kept.storage(self.dataset)
+        manifest = kept.last(read_dataset_manifest, dataset, self.identity.dataset_manifest)
+        output = kept.storage(self.output)
+        return export_part(self, dataset, manifest, output, report, memories=kept.memories)
 
 
 def open_part(storage: Storage, manifest: Manifest, part: int) -> PartOfDataset:

@@ -21,8 +21,7 @@ from streaming_ext.text.sources import SourceFile
 from tasks.core.exports.config import ExportConfig
 from tasks.core.exports.contract import ExportFormat, ExportOptions, Extent, Place
 from tasks.core.exports.formats import FORMATS
-from tasks.core.exports.job import ExportJob
-from tasks.core.exports.part import kept_in
+from tasks.core.exports.part import ExportJob, kept_in
 from tasks.core.exports.records import (
     BEGUN,
     FOLDER,
@@ -86,11 +85,6 @@ class ExportPlan:
     def part(self, number: int) -> Part:
         """A part of the dataset."""
         return self.parts[number]
-
-    @property
-    def bytes_in_hand(self) -> int:
-        """Of the shards of all parts that are to be done."""
-        return sum(self.parts[number].size for number in self.todo)
 
     def job(self, number: int, output: Storage) -> ExportJob:
         """What a worker is to do for a part."""

@@ -1,9 +1,7 @@
-"""What a worker is asked to move."""
-
-from typing import Literal
+"""The files that go together when an output is made of published ones."""
 
 from streaming_ext.dataset.schema import FileRecord
-from tasks.core.workers.messages import Answer, Job, MadePart, Message
+from tasks.core.workers.messages import Message
 
 
 class Block(Message):
@@ -70,23 +68,3 @@ class Unit(Message):
         return {move.to: move.size for move in self.moves} | {
             text.path: text.file.size for text in self.texts
         }
-
-
-class MoveJob(Job[MadePart]):
-    """Put the files of a unit on the output.
-
-    Attributes:
-        read: whether each byte is read and compared with its hash; else a storage may give a file
-            another name, or copy it by itself.
-        scratch: folder for files on their way.
-    """
-
-    job: Literal["move"] = "move"
-    unit: Unit
-    output: str
-    scratch: str
-    read: bool
-
-    def read_answer(self, line: bytes) -> Answer[MadePart]:
-        """Read a line that the worker answers this job with."""
-        return Answer[MadePart].model_validate_json(line)

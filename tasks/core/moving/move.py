@@ -15,14 +15,36 @@ from streaming_ext.dataset.hashing import content_hash
 from streaming_ext.errors import CorruptDatasetError, ScratchError, command
 from tasks.core.moving.job import Move, Unit
 from tasks.core.storage import LocalStorage, Storage, open_storage
-from tasks.core.workers.messages import JobProgress, MadePart
+from tasks.core.workers.kept import Kept
+from tasks.core.workers.messages import Job, JobProgress, MadePart, Report
 
 Open = Callable[[str], Storage]
-Report = Callable[[JobProgress], None]
 
 _BLOCK = 64 * 2**20  # bytes that are read at once
 _IN_MEMORY = 128 * 2**20  # what is larger goes through scratch on its way between two stores
 _held = Semaphore(8)  # files of a process that are held in memory on their way
+
+
+class MoveJob(Job[MadePart]):
+    """Put the files of a unit on the output.
+
+    Attributes:
+        read: whether each byte is read and compared with its hash; else a storage may give a file
+            another name, or copy it by itself.
+        scratch: folder for files on their way.
+    """
+
+    unit: Unit
+    output: str
+    scratch: str
+    read: bool
+
+    def do(self, kept: Kept, report: Report) -> MadePart:
+        """See `move_unit`."""
+        output, scratch = kept.storage(self.output), Path(self.scratch)
+        return move_unit(
+            self.unit, output, scratch, read=self.read, report=report, opened=kept.storage
+        )
 
 
 def move_unit(

@@ -22,9 +22,9 @@ from tasks.core.moving.contents import (
     in_larger_units,
     manifest_hash,
 )
-from tasks.core.moving.job import MoveJob, Text, Unit
+from tasks.core.moving.job import Text, Unit
 from tasks.core.moving.merging import merged
-from tasks.core.moving.move import move_unit
+from tasks.core.moving.move import MoveJob, move_unit
 from tasks.core.outputs.taken_over import Finished, Stretch, without_damaged
 from tasks.core.outputs.whole import put_manifest
 from tasks.core.planning.plan import scratch_folder
@@ -63,11 +63,6 @@ class MovePlan:
     def part(self, number: int) -> Part:
         """What stands for a unit where people look at the run."""
         return self.parts[number]
-
-    @property
-    def bytes_in_hand(self) -> int:
-        """Of all files that are to be moved; none where the storage gives each another name."""
-        return 0 if self.adopted else sum(self.parts[number].size for number in self.todo)
 
     def job(self, number: int, output: Storage) -> MoveJob:
         """What a worker is to do for a unit."""

@@ -78,3 +78,18 @@ def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecor
     file = manifest.parts[part].record
     data, where = read_listed(files, file), f"{files.storage}/{file.path}"
     return listed_record(data, manifest, part, where=where)
+
+
+def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
+    """The manifest of the dataset that an output is made from.
+
+    Raises:
+        CorruptDatasetError: another dataset lies there now.
+    """
+    try:
+        data = DatasetFiles(storage, {file.path: file.size}).read(file, limit=file.size)
+    except CorruptDatasetError as error:
+        raise CorruptDatasetError(
+            f"{storage} is not the dataset that this run was begun with: {file.path}: {error}."
+        ) from None
+    return manifest_of(data, where=f"{storage}/{file.path}")

@@ -13,7 +13,7 @@ from streaming_ext.dataset.layout import SPLITS
 from streaming_ext.dataset.record import SourceIdentity
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.shuffled.keys import Ints, key_range
-from streaming_ext.errors import CorruptDatasetError, ScratchError
+from streaming_ext.errors import CorruptDatasetError, DatasetError, ScratchError
 from streaming_ext.text.memory import within_memory
 from tasks.core.deduplicate.drops import read_drops
 from tasks.core.deduplicate.left_out import CopiesLeftOut
@@ -23,7 +23,8 @@ from tasks.core.shuffle.range_documents import RangeDocuments, documents_of_rang
 from tasks.core.shuffle.run_index import RunIndex
 from tasks.core.storage import Storage
 from tasks.core.workers.jobs import GatherJob, TokenizedPart
-from tasks.core.workers.messages import JobProgress
+from tasks.core.workers.kept import Kept
+from tasks.core.workers.messages import JobProgress, Report
 
 _LISTED_BYTES: Final = 2**25  # of ids whose documents are listed at a time
 STEP_BYTES: Final = 512 * 2**20  # of runs that are merged at a time, at most
@@ -31,6 +32,20 @@ _LEAST_STEP_BYTES: Final = 2**26  # the same, of few runs on a disk
 _READ_BYTES: Final = (
     2**20
 )  # about, of a run on a disk at a time: its blocks have a sixteenth of that
+
+
+class MergeJob(GatherJob):
+    """Merge a range of keys of all runs."""
+
+    def do(self, kept: Kept, report: Report) -> TokenizedPart:
+        """See `gather_part`."""
+        output = kept.storage(self.output)
+        if self.index is None:
+            raise DatasetError(
+                f"{output}: part {self.part.number:05} is missing, and so are its runs."
+            )
+        index = kept.last(read_index, output, self.index)
+        return gather_part(self, output, index, report, kept.memories).brief()
 
 
 def read_index(storage: Storage, file: FileRecord) -> RunIndex:

@@ -13,17 +13,53 @@ from streaming_ext.dataset.manifest import Manifest
 from streaming_ext.dataset.provenance import DocumentRows, documents_limit, read_provenance
 from streaming_ext.dataset.record import MOST_BAD_LISTED, PartRecord, SplitPart
 from streaming_ext.dataset.schema import FileRecord, to_json
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.text.filters.filters import FilterName
 from tasks.core.memories import Memories
 from tasks.core.outputs.part_files import PartFiles
 from tasks.core.reading.chosen_documents import chosen_documents
 from tasks.core.reading.dataset_files import DatasetFiles
-from tasks.core.reading.opened import read_listed, read_record
+from tasks.core.reading.opened import read_dataset_manifest, read_listed, read_record
 from tasks.core.storage import Storage
 from tasks.core.storage.uploads import uploads
 from tasks.core.subsets.choosing import Choice, chosen
-from tasks.core.subsets.job import SubsetJob
-from tasks.core.workers.messages import JobProgress, MadePart
+from tasks.core.workers.kept import Kept
+from tasks.core.workers.messages import Job, JobProgress, MadePart, Message, Report
+
+
+class OriginalPart(Message):
+    """A part of the dataset that gives documents; `first` is the number of its first document."""
+
+    part: int
+    first: int
+
+
+class SubsetJob(Job[MadePart]):
+    """Write one part of a subset and record it.
+
+    Attributes:
+        part: its number.
+        originals: the parts of the dataset that it is made of.
+        manifest: of the dataset.
+        largest: key that is taken; see `tasks.core.subsets.choosing`.
+        scratch: folder for the part's files on their way.
+    """
+
+    part: int
+    originals: tuple[OriginalPart, ...]
+    dataset: str
+    manifest: FileRecord
+    largest: int
+    spec: DatasetSpec
+    output: str
+    scratch: str
+
+    def do(self, kept: Kept, report: Report) -> MadePart:
+        """See `subset_part`."""
+        dataset = kept.storage(self.dataset)
+        manifest = kept.last(read_dataset_manifest, dataset, self.manifest)
+        output = kept.storage(self.output)
+        return subset_part(self, dataset, manifest, output, report, memories=kept.memories)
 
 
 def documents_of(files: DatasetFiles, record: PartRecord) -> list[DocumentRows]:

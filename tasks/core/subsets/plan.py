@@ -28,8 +28,7 @@ from tasks.core.reading.records import read_records
 from tasks.core.storage import Storage, open_storage
 from tasks.core.subsets.choosing import Choice, Ints, choose_documents, choose_tokens, chosen
 from tasks.core.subsets.config import SubsetConfig
-from tasks.core.subsets.job import OriginalPart, SubsetJob
-from tasks.core.subsets.part import documents_of
+from tasks.core.subsets.part import OriginalPart, SubsetJob, documents_of
 
 _IO_THREADS = 8
 _MOST_PIECES = 1000  # parts of the dataset that become one of the subset
@@ -70,11 +69,6 @@ class SubsetPlan:
     def part(self, number: int) -> Part:
         """A part, by the bytes of the shards that it may be made of."""
         return self.parts[number]
-
-    @property
-    def bytes_in_hand(self) -> int:
-        """Of the shards of all parts that are to be done."""
-        return sum(self.parts[number].size for number in self.todo)
 
     def finished(self, output: Storage) -> Finished:
         """What earlier runs wrote of the parts that are not to be done."""

@@ -10,8 +10,9 @@ from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
 from streaming_ext.text.fetch_piece import fetch_piece
 from streaming_ext.text.parts.part import Part, Piece
-from tasks.core.workers.jobs import FetchedPart, FetchJob
-from tasks.core.workers.messages import JobProgress
+from tasks.core.workers.jobs import FetchedPart
+from tasks.core.workers.kept import Kept
+from tasks.core.workers.messages import Job, JobProgress, Report
 
 _AT_ONCE = 16  # small files: each takes a request or two, most of whose time is waiting
 
@@ -82,16 +83,26 @@ def _fetch(
     return path, fetched
 
 
-def fetch_for(job: FetchJob, report: Callable[[JobProgress], None]) -> FetchedPart:
-    """Do the job of fetching a part; raises what `fetch_part` does."""
-    began = time.monotonic()
-    paths, fetched = fetch_part(
-        job.part,
-        Path(job.folder),
-        lambda done: report(JobProgress(fraction=done / max(job.part.size, 1))),
-        options=job.options,
-        check=job.check,
-    )
-    return FetchedPart(
-        paths=tuple(map(str, paths)), fetched_bytes=fetched, seconds=time.monotonic() - began
-    )
+class FetchJob(Job[FetchedPart]):
+    """Bring a part's pieces to a folder on scratch; see `fetch_part`."""
+
+    RESULT = FetchedPart
+
+    part: Part
+    folder: str
+    options: ReadOptions
+    check: bool = False
+
+    def do(self, kept: Kept, report: Report) -> FetchedPart:
+        """See `fetch_part`."""
+        began = time.monotonic()
+        paths, fetched = fetch_part(
+            self.part,
+            Path(self.folder),
+            lambda done: report(JobProgress(fraction=done / max(self.part.size, 1))),
+            options=self.options,
+            check=self.check,
+        )
+        return FetchedPart(
+            paths=tuple(map(str, paths)), fetched_bytes=fetched, seconds=time.monotonic() - began
+        )

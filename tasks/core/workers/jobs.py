@@ -1,9 +1,6 @@
-"""What a worker process is asked to do, and what it answers: the messages on its pipes."""
+"""What the steps of a part answer, and what both kinds of second stages ask for."""
 
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field, TypeAdapter
 
 from streaming_ext.dataset.layout import Split
 from streaming_ext.dataset.record import (
@@ -15,14 +12,10 @@ from streaming_ext.dataset.record import (
 )
 from streaming_ext.dataset.schema import FileRecord
 from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.filters.filters import FilterName
 from streaming_ext.text.parts.part import Part
-from tasks.core.exports.job import ExportJob
-from tasks.core.moving.job import MoveJob
 from tasks.core.shuffle.run_record import Run
-from tasks.core.subsets.job import SubsetJob
-from tasks.core.workers.messages import Answer, Job, JobProgress, Message
+from tasks.core.workers.messages import Job, JobProgress, Message
 
 RESULT_FILE = "tokenized.json"
 
@@ -121,73 +114,8 @@ class WrittenPart(Message):
     seconds: float
 
 
-class Prepared(Message):
-    """The tokenizer is loaded."""
-
-
-class FetchJob(Job[FetchedPart]):
-    """Bring a part's pieces to a folder on scratch; see `fetch_part`."""
-
-    job: Literal["fetch"] = "fetch"
-    part: Part
-    folder: str
-    options: ReadOptions
-    check: bool = False
-
-    def read_answer(self, line: bytes) -> Answer[FetchedPart]:
-        """Read a line that the worker answers this job with."""
-        return Answer[FetchedPart].model_validate_json(line)
-
-
-class PrepareJob(Job[Prepared]):
-    """Load the tokenizer, before the first file asks for it.
-
-    Attributes:
-        tokenizer_folder: what `Tokenizer.save` wrote.
-    """
-
-    job: Literal["prepare"] = "prepare"
-    tokenizer_folder: str
-    engine: Literal["auto", "reference"]
-
-    def read_answer(self, line: bytes) -> Answer[Prepared]:
-        """Read a line that the worker answers this job with."""
-        return Answer[Prepared].model_validate_json(line)
-
-
-class TokenizeJob(Job[TokenizedPart]):
-    """Tokenize one part into packed shards on scratch.
-
-    Attributes:
-        part: its number and pieces.
-        paths: where the bytes of its pieces lie; none where that is their sources' own place.
-        scratch: folder that the result goes to, replaced if it exists.
-        tokenizer_folder: what `Tokenizer.save` wrote.
-        first_source: number of the source of the first piece, where documents are shuffled.
-        first: number of the first part of the run.
-        one_run: a shuffled part becomes one run, however large it is.
-        known_on: the output, where copies of texts of its earlier parts need not be tokenized.
-    """
-
-    job: Literal["tokenize"] = "tokenize"
-    part: Part
-    paths: tuple[str, ...] = ()
-    scratch: str
-    tokenizer_folder: str
-    engine: Literal["auto", "reference"]
-    spec: DatasetSpec
-    first_source: int = 0
-    first: int = 0
-    one_run: bool = False
-    known_on: str | None = None
-
-    def read_answer(self, line: bytes) -> Answer[TokenizedPart]:
-        """Read a line that the worker answers this job with."""
-        return Answer[TokenizedPart].model_validate_json(line)
-
-
 class GatherJob(Job[TokenizedPart]):
-    """Merge a range of keys of all runs, or take one run as it is, into packed shards on scratch.
+    """A part of the second stage, made of what the first one left, into packed shards on scratch.
 
     Attributes:
         part: its number, and what stands for its pieces.
@@ -200,7 +128,8 @@ class GatherJob(Job[TokenizedPart]):
         drops: lists of what is left out as copies.
     """
 
-    job: Literal["gather"] = "gather"
+    RESULT = TokenizedPart
+
     part: Part
     parts: int
     first: int = 0
@@ -210,27 +139,3 @@ class GatherJob(Job[TokenizedPart]):
     source: SourceIdentity | None = None
     index: FileRecord | None = None
     drops: tuple[FileRecord, ...] = ()
-
-    def read_answer(self, line: bytes) -> Answer[TokenizedPart]:
-        """Read a line that the worker answers this job with."""
-        return Answer[TokenizedPart].model_validate_json(line)
-
-
-class WriteJob(Job[WrittenPart]):
-    """Write one tokenized part to the output and record it."""
-
-    job: Literal["write"] = "write"
-    part: Part
-    scratch: str
-    output: str
-    spec: DatasetSpec
-
-    def read_answer(self, line: bytes) -> Answer[WrittenPart]:
-        """Read a line that the worker answers this job with."""
-        return Answer[WrittenPart].model_validate_json(line)
-
-
-AnyJob = (
-    PrepareJob | FetchJob | TokenizeJob | GatherJob | WriteJob | ExportJob | MoveJob | SubsetJob
-)
-JOB: TypeAdapter[AnyJob] = TypeAdapter(Annotated[AnyJob, Field(discriminator="job")])

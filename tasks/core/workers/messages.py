@@ -1,11 +1,17 @@
 """What passes on a worker's pipes, whatever the job is.
 
-A job is typed by its result: `Job[FetchedPart]` is answered with a `FetchedPart`.
+A job is typed by its result: `Job[FetchedPart]` is answered with a `FetchedPart`. It names its
+class, so a new kind of job is a class and nothing else.
 """
 
-from typing import Generic, TypeVar
+import importlib
+import json
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
+
+from tasks.core.workers.kept import Kept
 
 HELD = b"\n"  # what goes with the file descriptors that a worker is to hold, before any job
 R = TypeVar("R")
@@ -28,6 +34,9 @@ class JobProgress(Message):
     fraction: float
     text_bytes: int = 0
     tokens: int = 0
+
+
+Report = Callable[[JobProgress], None]
 
 
 class MadePart(Message):
@@ -55,8 +64,39 @@ class Answer(Message, Generic[R]):
 
 
 class Job(Message, Generic[R]):
-    """A piece of work for a worker; `R` is what it is answered with."""
+    """A piece of work for a worker; `R` is its result.
+
+    Attributes:
+        RESULT: the type of the result.
+    """
+
+    RESULT: ClassVar[type[BaseModel]] = MadePart
+
+    def do(self, kept: Kept, report: Report) -> R:
+        """Do it, in a worker.
+
+        Args:
+            kept: what the worker keeps from one job to the next.
+            report: called with how far it is.
+
+        Raises:
+            ShardmillError: the job failed.
+        """
+        raise NotImplementedError
+
+    def to_line(self) -> bytes:
+        """The job and its class on one line of JSON."""
+        kind = json.dumps(f"{type(self).__module__}:{type(self).__qualname__}")
+        return f'{{"kind":{kind},"job":{self.model_dump_json()}}}\n'.encode()
+
+    @staticmethod
+    def from_line(line: bytes) -> "Job[Any]":
+        """The job that `to_line` wrote; the module of its class is imported."""
+        value = json.loads(line)
+        module, _, name = value["kind"].partition(":")
+        kind: type[Job[Any]] = getattr(importlib.import_module(module), name)
+        return kind.model_validate_json(json.dumps(value["job"]))
 
     def read_answer(self, line: bytes) -> Answer[R]:
         """Read a line that the worker answers this job with."""
-        raise NotImplementedError
+        return Answer[self.RESULT].model_validate_json(line)  # type: ignore[name-defined]

@@ -9,13 +9,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from streaming_ext import errors
 from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
 from streaming_ext.own_module import start_module
-from tasks.core.workers.jobs import PrepareJob
 from tasks.core.workers.messages import HELD, Failure, Job, JobProgress, R
 
 _STDERR_TAIL_BYTES = 2000
@@ -79,7 +77,7 @@ class Worker:
         stdout = self._process.stdout
         assert stdout is not None  # noqa: S101  (it is a pipe)
         try:
-            self._jobs.sendall(job.model_dump_json().encode() + b"\n")
+            self._jobs.sendall(job.to_line())
         except (BrokenPipeError, ConnectionResetError) as error:
             raise WorkerDiedError(self._how_it_ended()) from error
         while line := stdout.readline():
@@ -166,18 +164,6 @@ class WorkerPool:
                 process died, `StoppedError` where the pool was stopped meanwhile.
         """
         return self._run_in(self._slots.get(), job, on_progress)
-
-    def prepare(self, tokenizer_folder: Path, engine: Literal["auto", "reference"]) -> None:
-        """Load the tokenizer in every worker, before the first file asks for it.
-
-        Args:
-            tokenizer_folder: what `save_tokenizer` wrote.
-            engine: which one will tokenize.
-
-        Raises:
-            ShardmillError: as `run_in_each`.
-        """
-        self.run_in_each(PrepareJob(tokenizer_folder=str(tokenizer_folder), engine=engine))
 
     def run_in_each(self, job: Job[Any]) -> None:
         """Do a job once in every worker, all at the same time; blocks until all are done.

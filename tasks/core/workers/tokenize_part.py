@@ -1,5 +1,6 @@
 """From the pieces of a part to its packed shards on scratch."""
 
+import gc
 import shutil
 import time
 from collections import Counter
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,16 +28,19 @@ from streaming_ext.text.filters.filters import FilterName
 from streaming_ext.text.holdout import document_hashes, held_out
 from streaming_ext.text.identity import identify, identity_of
 from streaming_ext.text.normal_form import compared_texts
+from streaming_ext.text.parts.part import Part
 from streaming_ext.text.text_digests import text_digests
 from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
-from streaming_ext.text.tokenizer.engine import Engine, audit_sample
+from streaming_ext.text.tokenizer.engine import Engine, audit_sample, choose_engine
+from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points
 from streaming_ext.text.tokenizer.token_stream import check_ids, rows_to_audit, stream_of
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.deduplicate.known_texts import KnownTexts
 from tasks.core.memories import Memories
 from tasks.core.reading.part_documents import PartDocuments, PieceHere
-from tasks.core.workers.jobs import TokenizedPart, TokenizeJob
-from tasks.core.workers.messages import JobProgress
+from tasks.core.workers.jobs import TokenizedPart
+from tasks.core.workers.kept import Kept
+from tasks.core.workers.messages import Job, JobProgress, Message, Report
 from tasks.core.workers.sinks import KeptInOrder, Packed, Sink, Sorted, Tokens
 
 _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
@@ -54,6 +59,81 @@ class Counts:
     text_bytes: int = 0
     audited: int = 0
     tokens: int = 0
+
+
+class Prepared(Message):
+    """The tokenizer is loaded."""
+
+
+class PrepareJob(Job[Prepared]):
+    """Load the tokenizer, before the first file asks for it.
+
+    Attributes:
+        tokenizer_folder: what `Tokenizer.save` wrote.
+    """
+
+    RESULT = Prepared
+
+    tokenizer_folder: str
+    engine: Literal["auto", "reference"]
+
+    @classmethod
+    def of(cls, folder: Path, engine: Literal["auto", "reference"]) -> "PrepareJob":
+        """The job for a tokenizer that lies in a folder."""
+        return cls(tokenizer_folder=str(folder), engine=engine)
+
+    def do(self, kept: Kept, report: Report) -> Prepared:
+        """See `tokenizer_and_engine`."""
+        kept.last(tokenizer_and_engine, self.tokenizer_folder, self.engine)
+        return Prepared()
+
+
+class TokenizeJob(Job[TokenizedPart]):
+    """Tokenize one part into packed shards on scratch.
+
+    Attributes:
+        part: its number and pieces.
+        paths: where the bytes of its pieces lie; none where that is their sources' own place.
+        scratch: folder that the result goes to, replaced if it exists.
+        tokenizer_folder: what `Tokenizer.save` wrote.
+        first_source: number of the source of the first piece, where documents are shuffled.
+        first: number of the first part of the run.
+        one_run: a shuffled part becomes one run, however large it is.
+        known_on: the output, where copies of texts of its earlier parts need not be tokenized.
+    """
+
+    RESULT = TokenizedPart
+
+    part: Part
+    paths: tuple[str, ...] = ()
+    scratch: str
+    tokenizer_folder: str
+    engine: Literal["auto", "reference"]
+    spec: DatasetSpec
+    first_source: int = 0
+    first: int = 0
+    one_run: bool = False
+    known_on: str | None = None
+
+    def do(self, kept: Kept, report: Report) -> TokenizedPart:
+        """See `tokenize_part`."""
+        tokenizer, engine = kept.last(tokenizer_and_engine, self.tokenizer_folder, self.engine)
+        known = None
+        if self.known_on is not None:
+            output = kept.storage(self.known_on)
+            known = kept.last(KnownTexts, output, self.spec, self.first)
+        return tokenize_part(self, tokenizer, engine, report, kept.memories, known=known).brief()
+
+
+def tokenizer_and_engine(
+    folder: str, engine: Literal["auto", "reference"]
+) -> tuple[Tokenizer, Engine]:
+    """The tokenizer that lies in a folder, and what tokenizes."""
+    tokenizer = open_saved(Path(folder))
+    unsafe = read_unsafe_code_points(Path(folder))
+    chosen = choose_engine(tokenizer, engine=engine, unsafe=unsafe)
+    gc.freeze()  # what is loaded stays: looking through it again and again costs a twentieth
+    return tokenizer, chosen
 
 
 def tokenize_part(

@@ -9,12 +9,30 @@ from streaming_ext.dataset.deduplicated.duplicates import duplicates_path
 from streaming_ext.dataset.layout import documents_path, record_path
 from streaming_ext.dataset.record import PartCounts, PartRecord
 from streaming_ext.dataset.schema import FileRecord, to_json
+from streaming_ext.dataset.spec import DatasetSpec
 from streaming_ext.errors import StorageError
+from streaming_ext.text.parts.part import Part
 from tasks.core.shuffle.run_record import RunRecord, run_record_path
 from tasks.core.storage import Storage
 from tasks.core.storage.uploads import uploads
-from tasks.core.workers.jobs import TokenizedPart, WriteJob, WrittenPart
-from tasks.core.workers.messages import JobProgress
+from tasks.core.workers.jobs import TokenizedPart, WrittenPart
+from tasks.core.workers.kept import Kept
+from tasks.core.workers.messages import Job, JobProgress, Report
+
+
+class WriteJob(Job[WrittenPart]):
+    """Write one tokenized part to the output and record it."""
+
+    RESULT = WrittenPart
+
+    part: Part
+    scratch: str
+    output: str
+    spec: DatasetSpec
+
+    def do(self, kept: Kept, report: Report) -> WrittenPart:
+        """See `write_part`."""
+        return write_part(self, kept.storage(self.output), report)
 
 
 def write_part(

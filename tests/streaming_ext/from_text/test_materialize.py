@@ -18,9 +18,8 @@ from tasks.core.config import ShardConfig
 from tasks.core.outputs.publish import publish
 from tasks.core.planning.plan import make_plan
 from tasks.core.storage import open_storage
-from tasks.core.workers.jobs import TokenizeJob, WriteJob
-from tasks.core.workers.tokenize_part import tokenize_part
-from tasks.core.workers.write_part import write_part
+from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
+from tasks.core.workers.write_part import WriteJob, write_part
 from tests.streaming_ext.from_text.conftest import LENGTH, Open, write_lines
 
 

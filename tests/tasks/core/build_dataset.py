@@ -32,9 +32,9 @@ from tasks.core.shuffle.arrange import arrange
 from tasks.core.shuffle.gather import gather_part, read_index
 from tasks.core.storage import LocalStorage, Storage
 from tasks.core.workers.fetch_part import fetch_part
-from tasks.core.workers.jobs import GatherJob, TokenizeJob, WriteJob
-from tasks.core.workers.tokenize_part import tokenize_part
-from tasks.core.workers.write_part import write_part
+from tasks.core.workers.jobs import GatherJob
+from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
+from tasks.core.workers.write_part import WriteJob, write_part
 
 
 def build_dataset(

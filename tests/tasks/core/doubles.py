@@ -17,10 +17,10 @@ from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
 from tasks.core.planning.run_plan import RunPlan
 from tasks.core.storage import Storage
-from tasks.core.workers.jobs import RESULT_FILE, TokenizedPart, TokenizeJob, WriteJob
+from tasks.core.workers.jobs import RESULT_FILE, TokenizedPart
 from tasks.core.workers.messages import JobProgress
-from tasks.core.workers.tokenize_part import tokenize_part
-from tasks.core.workers.write_part import write_part
+from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
+from tasks.core.workers.write_part import WriteJob, write_part
 
 EOT = 256
 

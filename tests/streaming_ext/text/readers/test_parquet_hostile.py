@@ -21,8 +21,8 @@ from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
-from tasks.core.workers.jobs import TokenizeJob
 from tasks.core.workers.pool import _MEMORY_SETTINGS, WorkerPool
+from tasks.core.workers.tokenize_part import TokenizeJob
 
 LIMIT = 6 * 2**27
 LAYOUT = {"write_statistics": False, "store_schema": False}

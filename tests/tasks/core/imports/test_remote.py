@@ -15,8 +15,6 @@ from streaming_ext.text.token_sets import megatron
 from tasks.core.check.verify import verify
 from tasks.core.outputs.publish import publish
 from tasks.core.storage import open_storage
-from tasks.core.workers.jobs import FetchJob
-from tasks.core.workers.own_threads import OwnThreads
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.storage.swift import SwiftServer
@@ -146,22 +144,6 @@ def test_faults_that_pass_are_waited_out(
         assert proxy.struck == 3
     publish(plan, storage)
     assert documents_in(tmp_path / "out") == documents_in(dataset)
-
-
-def test_little_is_fetched_by_threads_of_the_command(
-    dataset: Path,
-    own: dict[str, Any],
-    upload: Upload,
-    tmp_path: Path,
-) -> None:
-    url = upload(made(CASES[5], dataset, tmp_path))
-    plan, storage = planned("nanogpt", url, tmp_path / "out", **own)
-    options = plan.spec.read_options
-    job = FetchJob(part=plan.part(0), folder=str(plan.downloads), options=options)
-    with OwnThreads(1) as threads:
-        (path,) = threads.run(job).paths
-    assert Path(path).stat().st_size == plan.part(0).size
-    storage.close()
 
 
 def test_what_lies_beside_a_file_pins_it_there_too(

@@ -21,9 +21,9 @@ from streaming_ext.errors import (
 )
 from streaming_ext.text.sources import SourceFile
 from tasks.core.storage import LocalStorage
-from tasks.core.workers.jobs import TokenizeJob
 from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.pool import InternalError, WorkerPool
+from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
 from tests.command_line import is_alive, wait_for
 from tests.tasks.core.doubles import (
     EOT,
@@ -194,7 +194,7 @@ def test_a_worker_that_dies_before_it_is_ready_is_replaced(
     with WorkerPool(2) as made:
         first = made.pids
         os.kill(first[0], signal.SIGKILL)
-        made.prepare(tokenizer_folder, "reference")
+        made.run_in_each(PrepareJob.of(tokenizer_folder, "reference"))
         assert first[0] not in made.pids
         source = write_source(tmp_path / "source.parquet", ["a", "b"])
         assert [made.run(job(source)).tokens for _ in range(2)] == [4, 4]
