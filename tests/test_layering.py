@@ -108,7 +108,9 @@ def test_a_worker_is_light_and_all_of_core_does_without_prefect_and_torch() -> N
     modules = modules_of("tasks/core")
     assert {"tasks.core.planning.plan", "tasks.core.workers.do_job"} <= set(modules)
     assert len(modules) > 15
-    worker, core = loaded_by(["tasks.core.workers.do_job"], modules)
+    worker, core = loaded_by(
+        ["tasks.core.workers.do_job", "tasks.core.workers.tokenize_part"], modules
+    )
     assert {"tasks", "pyarrow", "pydantic"} <= worker
     assert not worker & (PREFECT | TRAINING | COMMAND_LINE | {"flows", "pandas"})
     assert not core & (PREFECT | TRAINING | {"flows"})

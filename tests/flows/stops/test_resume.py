@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.record import PartRecord
+from streaming_ext.dataset.reading import record_of
 from tests.command_line import CommandLine, assert_same_dataset, holds, kill_group, wait_for
 
 KILLS = 3
@@ -17,7 +17,7 @@ KILLS = 3
 def assert_nothing_is_half_written(output: Path) -> None:
     """Whatever is recorded lies under its final name, whole."""
     for file in output.glob("parts/*"):
-        for recorded in PartRecord.model_validate_json(file.read_bytes()).files():
+        for recorded in record_of(file.read_bytes(), where=str(file)).files():
             assert content_hash((output / recorded.path).read_bytes()) == recorded.xxh128
 
 

@@ -143,9 +143,9 @@ def test_a_state_of_any_step_goes_on_on_any_number_of_ranks(sizes, epoch) -> Non
     after = alone.next_epoch(begin)
     following = alone.whole_step(after, 0)[1].tolist()
     for step in range(len(expected) + 1):
-        state = resume_of(alone).state_of(alone.after(begin, step)).to_dict()
+        state = resume_of(alone, sizes).state_of(alone.after(begin, step)).to_dict()
         other = plan_of(sizes, rank=step % 3, ranks=3)
-        cursor = resume_of(other).cursor_of(state, allow_changes=())
+        cursor = resume_of(other, sizes).cursor_of(state, allow_changes=())
         # The next two steps: the state of each step tells of those behind it.
         left = other.steps_left(cursor)
         found = [other.whole_step(cursor, number)[1].tolist() for number in range(min(left, 2))]
@@ -156,8 +156,9 @@ def test_a_state_of_any_step_goes_on_on_any_number_of_ranks(sizes, epoch) -> Non
             assert found[0] == following
 
 
-def resume_of(plan: EpochPlan) -> Resume:
-    return Resume(plan=plan, settings={"sequence_length": 12}, fingerprints=("a",), lanes=3)
+def resume_of(plan: EpochPlan, sizes: StepSizes) -> Resume:
+    settings = {"sequence_length": str(sizes.length)}
+    return Resume(plan=plan, settings=settings, fingerprints=("a",), lanes=3)
 
 
 @settings(max_examples=8, deadline=None)
