@@ -66,7 +66,7 @@ def chain(options: argparse.Namespace, source: Callable[..., Any], *, functions:
 def engine(options: argparse.Namespace) -> dict[str, Any]:
     import pyarrow as pa
 
-    from streaming_ext.transforms.tokens.tokenizers import FastHub
+    from streaming_ext.transforms.tokenizers import FastHub
 
     fast = FastHub.of(tokenizer_of(options.tokenizer))
     assert fast is not None, "the engine does not follow this tokenizer"

@@ -1,12 +1,11 @@
-"""Some consecutive samples of a chain, as columns where they have the same ones, else one by one.
+"""Some consecutive samples of a chain, as Arrow columns where they have the same ones.
 
-A column of tokens is flat, with the place where each sample's begin:
-
-    [[7, 8], [], [9]]    values 7 8 9    offsets 0 2 2 3
+A column holds texts, numbers, or tokens. Samples show tokens of a `list` as a list, as tokenizers
+give them, and those of a `large_list` as a tensor.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, TypeAlias
@@ -17,130 +16,79 @@ import pyarrow as pa
 import torch
 
 from streaming_ext.errors import UsageError
-from streaming_ext.sampler.orders.order import Ints
-from streaming_ext.transforms.copies import copied
 
-Sample = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Ragged:
-    """Tokens of some samples.
-
-    Attributes:
-        values: of all, any kind of integer: (tokens,).
-        offsets: where each sample's begin in them, and where the last one's end: (samples + 1,).
-        listed: a sample shows them as a list, as tokenizers do; else as a tensor.
-    """
-
-    values: npt.NDArray[Any]
-    offsets: Ints
-    listed: bool = False
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> Ints:
-        """Tokens of each sample."""
-        return np.diff(self.offsets)
-
-    @classmethod
-    def of_lengths(cls, values: npt.NDArray[Any], lengths: npt.ArrayLike) -> "Ragged":
-        """Of tokens in their order, and how many each sample has."""
-        offsets = np.zeros(np.size(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        return cls(values, offsets)
-
-    @classmethod
-    def regular(cls, rows: npt.NDArray[Any]) -> "Ragged":
-        """Of samples that have the same length: (samples, length)."""
-        count, length = rows.shape
-        return cls(rows.reshape(-1), np.arange(count + 1, dtype=np.int64) * length)
-
-    def slice(self, start: int, stop: int) -> "Ragged":
-        """The samples [start, stop), without a copy."""
-        return Ragged(self.values, self.offsets[start : stop + 1], self.listed)
-
-    def gather(self, chosen: Ints) -> "Ragged":
-        """Some samples, in this order."""
-        all_lengths = self.lengths
-        if len(all_lengths) and (all_lengths == all_lengths[0]).all():
-            # (samples, length)
-            rows = self.values[self.offsets[0] : self.offsets[-1]].reshape(len(self), -1)
-            made = Ragged.regular(rows[chosen])
-            return Ragged(made.values, made.offsets, self.listed)
-        starts, lengths = self.offsets[chosen], all_lengths[chosen]
-        made = Ragged.of_lengths(self.values[ranges(starts, lengths)], lengths)
-        return Ragged(made.values, made.offsets, self.listed)
-
-    def shown(self) -> list[Any]:
-        """Each sample's, of its own memory."""
-        flat = np.array(self.values[self.offsets[0] : self.offsets[-1]], np.int64)
-        cuts = (self.offsets[1:-1] - self.offsets[0]).tolist()
-        if self.listed:
-            whole, ends = flat.tolist(), [0, *cuts, len(flat)]
-            return [whole[a:b] for a, b in pairwise(ends)]
-        return list(torch.from_numpy(flat).tensor_split(cuts)) if len(self) else []
-
-
-def ranges(starts: npt.ArrayLike, lengths: npt.ArrayLike) -> Ints:
-    """start, start + 1, ... of each, one behind the other: 5, 9 of 2, 3 are 5 6 9 10 11."""
-    lengths = np.asarray(lengths, np.int64)
-    before = np.cumsum(lengths) - lengths
-    steps = np.repeat(np.asarray(starts, np.int64) - before, lengths)
-    made: Ints = steps + np.arange(len(steps))
-    return made
-
-
-Column: TypeAlias = Ragged | pa.LargeStringArray | list[Any]  # type: ignore[valid-type, unused-ignore]
+Sample: TypeAlias = dict[str, Any]
+State: TypeAlias = Mapping[str, Any]
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Column: TypeAlias = Any  # an array of Arrow, or a list with a value for each sample
+# What cannot be changed, and is most of what samples hold.
+_FIXED = frozenset({str, int, float, bool, bytes, complex, type(None)})
 
 
 class Block:
-    """Some consecutive samples, never changed."""
+    """Some consecutive samples, never changed.
+
+    Attributes:
+        place: where the samples behind these begin; None where nobody can begin there.
+        passes: of a source that repeats for ever, how many passes ended before these samples.
+    """
 
     def __init__(
-        self, columns: Mapping[str, Column] | None = None, samples: Sequence[Sample] | None = None
+        self,
+        of: Sequence[Sample] | Mapping[str, Column] = (),
+        place: Any = None,
+        passes: int = 0,
     ) -> None:
-        """Take over columns of one length, or the samples themselves."""
-        self.columns = None if columns is None else dict(columns)
-        self._own = samples
-        first = next(iter(self.columns.values()), ()) if self.columns is not None else samples or ()
-        self._length = len(first)
+        """Take over samples, or columns of one length."""
+        self._of, self.place, self.passes = of, place, passes
+        self._length = len(next(iter(of.values()), ()) if isinstance(of, Mapping) else of)
 
     def __len__(self) -> int:
         return self._length
 
+    def at(self, place: Any, passes: int = 0) -> "Block":
+        """The same samples, with another place behind them."""
+        return Block(self._of, place, passes)
+
+    @property
+    def columns(self) -> Mapping[str, Column] | None:
+        """The columns, None where there are only samples."""
+        return self._of if isinstance(self._of, Mapping) else None
+
     @cached_property
     def samples(self) -> Sequence[Sample]:
         """As dictionaries."""
-        if self.columns is None:
-            return self._own or ()
-        shown = [_shown(column) for column in self.columns.values()]
-        return [dict(zip(self.columns, row, strict=True)) for row in zip(*shown, strict=True)]
+        if not isinstance(self._of, Mapping):
+            return self._of
+        rows = zip(*map(shown, self._of.values()), strict=True)
+        return [dict(zip(self._of, row, strict=True)) for row in rows]
 
-    def _column(self, name: str) -> Column:
-        if self.columns is not None:
-            if name in self.columns:
-                return self.columns[name]
-            raise _missing(name, self.columns)
-        for sample in self.samples:
-            if name not in sample:
-                raise _missing(name, sample)
-        return [sample[name] for sample in self.samples]
+    def column(self, name: str) -> Column:
+        """The values of a column.
 
-    def tokens(self, name: str) -> Ragged:
+        Raises:
+            UsageError: a sample has none of this name.
+        """
+        lacking = [
+            have for have in ([self._of] if self.columns else self.samples) if name not in have
+        ]
+        if lacking:
+            has = ", ".join(map(repr, lacking[0]))
+            raise UsageError(f"A sample has no column {name!r}; it has {has}.")
+        return self.columns[name] if self.columns else [one[name] for one in self.samples]
+
+    def tokens(self, name: str) -> Column:
         """A column of tokens.
 
         Raises:
             UsageError: there is none of this name, or it holds something else.
         """
-        column = self._column(name)
-        if isinstance(column, Ragged):
-            return column
-        if not isinstance(column, list):
-            raise UsageError(f"Column {name!r} holds texts, where tokens are needed.")
-        return _ragged(column, name)
+        column = self.column(name)
+        if isinstance(column, list):
+            return lists([_integers(value, name) for value in column])
+        if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
+            raise UsageError(f"Column {name!r} holds {column.type}, where tokens are needed.")
+        return column
 
     def texts(self, name: str) -> pa.LargeStringArray:
         """A column of texts.
@@ -148,123 +96,145 @@ class Block:
         Raises:
             UsageError: there is none of this name, or it holds something else.
         """
-        column = self._column(name)
-        if isinstance(column, pa.LargeStringArray):
-            return column
-        values = column if isinstance(column, list) else []
-        wrong = [one for one in values if not isinstance(one, str)]
-        if wrong or not isinstance(column, list):
-            found = type(wrong[0]).__name__ if wrong else "tokens"
+        column = self.column(name)
+        kinds = {type(one).__name__ for one in column} if isinstance(column, list) else {"str"}
+        if kinds - {"str"} or getattr(column, "type", pa.large_string()) != pa.large_string():
+            found = min(kinds - {"str"}, default="tokens")
             raise UsageError(f"Column {name!r} holds {found}, where a text is needed.")
         try:
-            return pa.array(values, pa.large_string())
+            return pa.array(column, pa.large_string()) if isinstance(column, list) else column
         except UnicodeEncodeError as error:
             raise UsageError(f"Column {name!r} holds no valid text: {error}.") from error
 
     def with_columns(self, added: Mapping[str, Column]) -> "Block":
         """The same samples with further columns, or with others in their place."""
-        if self.columns is not None:
-            return Block(self.columns | dict(added))
-        shown = [_shown(column) for column in added.values()]
+        if self.columns is not None and not any(isinstance(c, list) for c in added.values()):
+            return Block({**self.columns, **added})
+        rows = zip(*map(shown, added.values()), strict=True)
         return Block(
-            samples=[
+            [
                 {**sample, **dict(zip(added, values, strict=True))}
-                for sample, *values in zip(self.samples, *shown, strict=True)
+                for sample, values in zip(self.samples, rows, strict=True)
             ]
         )
 
     def copied(self) -> "Block":
-        """The same samples with values of their own; tokens and texts are always shown so."""
-        if self.columns is None:
-            return Block(samples=[copied(sample) for sample in self.samples])
-        return self._each(lambda column: copied(column) if isinstance(column, list) else column)
+        """The same samples with values of their own; columns always show such."""
+        return Block(self._of if self.columns else [copied(one) for one in self.samples])
 
     def slice(self, start: int, stop: int) -> "Block":
         """The samples [start, stop)."""
         if self.columns is None:
-            return Block(samples=self.samples[start:stop])
-        return self._each(lambda column: _slice(column, start, stop))
+            return Block(self.samples[start:stop])
+        size = max(stop - start, 0)
+        return Block({name: column.slice(start, size) for name, column in self.columns.items()})
 
-    def gather(self, chosen: Ints) -> "Block":
+    def gather(self, numbers: Numbers) -> "Block":
         """Some samples, in this order."""
         if self.columns is None:
-            return Block(samples=[self.samples[n] for n in chosen.tolist()])
-        return self._each(lambda column: _gather(column, chosen))
-
-    def _each(self, change: Callable[[Column], Column]) -> "Block":
-        columns = self.columns or {}
-        return Block({name: change(column) for name, column in columns.items()})
+            return Block([self.samples[number] for number in numbers.tolist()])
+        return Block({name: _gather(column, numbers) for name, column in self.columns.items()})
 
 
-def concat(blocks: Sequence[Block]) -> Block:
+def concat(blocks: Iterable[Block]) -> Block:
     """One block of some."""
-    if len(blocks) == 1:
-        return blocks[0]
     filled = [block for block in blocks if len(block)]
-    if not filled:
-        return Block(samples=[])
-    kinds = {_kinds(block) for block in filled}
-    if None in kinds or len(kinds) > 1:
-        return Block(samples=[*chain.from_iterable(block.samples for block in filled)])
+    if len(filled) < 2:
+        return filled[0] if filled else Block()
     names = list(filled[0].columns or {})
-    return Block({name: _joined([(block.columns or {})[name] for block in filled])
-                  for name in names})  # fmt: skip
+    kinds = [
+        [(name, column.type) for name, column in (block.columns or {}).items()] for block in filled
+    ]
+    if not names or any(kind != kinds[0] for kind in kinds):
+        return Block([*chain.from_iterable(block.samples for block in filled)])
+    return Block(
+        {
+            name: pa.concat_arrays([(block.columns or {})[name] for block in filled])
+            for name in names
+        }
+    )
 
 
-def _kinds(block: Block) -> tuple[Any, ...] | None:
-    if block.columns is None:
-        return None
-    return tuple((name, type(column), getattr(column, "listed", None))
-                 for name, column in block.columns.items())  # fmt: skip
+def tokens_of(values: npt.NDArray[Any], lengths: npt.ArrayLike, *, listed: bool = False) -> Column:
+    """A column of tokens: those of all samples in their order, and how many each has."""
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    if listed:
+        return pa.ListArray.from_arrays(offsets.astype(np.int32), values)
+    return pa.LargeListArray.from_arrays(offsets, values)
 
 
-def _joined(columns: Sequence[Any]) -> Column:
-    if isinstance(columns[0], Ragged):
-        values = np.concatenate([c.values[c.offsets[0] : c.offsets[-1]] for c in columns])
-        made = Ragged.of_lengths(values, np.concatenate([c.lengths for c in columns]))
-        return Ragged(made.values, made.offsets, columns[0].listed)
-    if isinstance(columns[0], list):
-        return [*chain.from_iterable(columns)]
-    return pa.concat_arrays(columns)
+def rows_of(rows: npt.NDArray[Any]) -> Column:
+    """A column of tokens, as many in each sample: (samples, tokens)."""
+    return tokens_of(rows.reshape(-1), np.full(len(rows), rows.shape[1]))
 
 
-def _slice(column: Column, start: int, stop: int) -> Column:
-    if isinstance(column, pa.LargeStringArray):
-        return column.slice(start, stop - start)
-    return column.slice(start, stop) if isinstance(column, Ragged) else column[start:stop]
+def lists(values: Sequence[npt.NDArray[Any]]) -> Column:
+    """A column of tokens out of those of each sample."""
+    return tokens_of(np.concatenate([np.empty(0, np.int64), *values]), [len(v) for v in values])
 
 
-def _gather(column: Column, chosen: Ints) -> Column:
-    if isinstance(column, pa.LargeStringArray):
-        return column.take(pa.array(chosen))
-    if isinstance(column, Ragged):
-        return column.gather(chosen)
-    return [column[n] for n in chosen.tolist()]
+def flat(column: Column) -> npt.NDArray[Any]:
+    """The tokens of all samples of a column, one behind the other."""
+    values: npt.NDArray[Any] = column.flatten().to_numpy()
+    return values
 
 
-def _shown(column: Column) -> list[Any]:
-    if isinstance(column, pa.LargeStringArray):
-        texts: list[Any] = column.to_pylist()
-        return texts
-    return column.shown() if isinstance(column, Ragged) else column
+def lengths_of(column: Column) -> Numbers:
+    """The tokens of each sample of a column."""
+    lengths: Numbers = column.value_lengths().to_numpy().astype(np.int64)
+    return lengths
 
 
-def _ragged(values: Sequence[Any], name: str) -> Ragged:
-    """Tokens as users hand them over: lists, arrays, tensors, a single number, None for none."""
-    arrays = []
-    for value in values:
-        array = np.atleast_1d(np.asarray([] if value is None else value))
-        if array.ndim == 2 and len(array) == 1:
-            array = array[0]
-        if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
-            raise UsageError(
-                f"Column {name!r} holds {array.dtype} of shape {array.shape}, where a sample's "
-                "tokens are needed: a list of integers."
-            )
-        arrays.append(array.astype(np.int64))
-    joined = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
-    return Ragged.of_lengths(joined, [len(array) for array in arrays])
+def regular(column: Column) -> npt.NDArray[Any] | None:
+    """The rows of tokens that have one length, (samples, tokens); None where they have others."""
+    lengths = lengths_of(column)
+    same = len(lengths) > 0 and lengths[0] > 0 and (lengths == lengths[0]).all()
+    return flat(column).reshape(len(lengths), -1) if same else None
 
 
-def _missing(name: str, there: Mapping[str, Any]) -> UsageError:
-    return UsageError(f"A sample has no column {name!r}; it has {', '.join(map(repr, there))}.")
+def shown(column: Column) -> Sequence[Any]:
+    """The values of a column as samples have them, each of its own memory."""
+    if isinstance(column, list) or not pa.types.is_large_list(column.type):
+        return column if isinstance(column, list) else column.to_pylist()
+    values, ends = flat(column).astype(np.int64), np.cumsum(lengths_of(column)).tolist()
+    return [torch.from_numpy(values[a:b].copy()) for a, b in pairwise([0, *ends])]
+
+
+def _gather(column: Column, numbers: Numbers) -> Column:
+    """Some values of a column; Arrow takes four times as long for rows of one length."""
+    rows = regular(column) if pa.types.is_large_list(column.type) else None
+    return column.take(pa.array(numbers)) if rows is None else rows_of(rows[numbers])
+
+
+def _integers(value: Any, name: str) -> npt.NDArray[np.int64]:
+    """Tokens as users hand them over: a list, array, tensor, a single number, None for none."""
+    array: npt.NDArray[Any] = np.atleast_1d(np.asarray([] if value is None else value))
+    array = array[0] if array.ndim == 2 and len(array) == 1 else array
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+        raise UsageError(
+            f"Column {name!r} holds {array.dtype} of shape {array.shape}, where a sample's tokens "
+            "are needed: a list of integers."
+        )
+    return array.astype(np.int64)
+
+
+def copied(value: Any) -> Any:
+    """A sample with containers, arrays and tensors of its own, at any depth.
+
+    Objects of other kinds, such as images, are shared: what copies of them cost, or whether they
+    can be had, is not known here.
+    """
+    kind = type(value)
+    if kind in _FIXED:
+        return value
+    if kind is dict:
+        return {name: one if type(one) in _FIXED else copied(one) for name, one in value.items()}
+    if kind is list and _FIXED.issuperset(map(type, value)):  # tokens: many
+        return value.copy()
+    if kind is list or kind is tuple:
+        return kind(copied(one) for one in value)
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    # numpy's arrays, and what others made of containers
+    known = isinstance(value, np.ndarray | dict | list | tuple | set | bytearray)
+    return copy.deepcopy(value) if known else value

@@ -1,180 +1,284 @@
-"""A chain at work: blocks of samples, and where it stands between two of them.
+"""A chain at work: blocks of samples flow through steps, each with the place behind it.
 
-States are positions, never contents: who opens a flow at one gets the same samples again. Where a
-step holds samples back, it names the place in its source from which on they come, and how many of
-them were used already.
+A place says where a source is read again: {"source": a place of the source's own source, "skip":
+samples from there on that were used}. So a state is small whatever a step holds back, and who opens
+a flow at one gets the same samples again.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
 
 from streaming_ext.errors import UsageError
-from streaming_ext.transforms.block import Block, concat
+from streaming_ext.transforms.block import Block, State, concat
 
-State = Mapping[str, Any]
+_log = logging.getLogger(__name__)
+MANY: Final = 100_000  # samples left out in a row, of which there is a warning
+Flow: TypeAlias = Generator[Block, None, None]
+Made: TypeAlias = tuple[Block, int | None]
+# Makes a block of the samples that came, and uses up some of them. It is handed its count, 0 at
+# first, and whether no more come; it returns its count for the next time, or None at its end.
+Step: TypeAlias = Callable[["Input", int, bool], Made]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Opening:
     """What a flow is opened for.
 
     Attributes:
         share: number of a worker and how many there are; each has samples of its own.
-        columns: that are asked for, None for all.
-        text: the only one of them, where it is a text; None else.
+        column: the only one that is asked for; None for all.
+        text: whether that one holds texts.
     """
 
     share: tuple[int, int] = (0, 1)
-    columns: frozenset[str] | None = None
-    text: str | None = None
+    column: str | None = None
+    text: bool = False
 
-    def asking(self, columns: Iterable[str] | None) -> "Opening":
-        """The same, of other columns."""
-        return replace(self, columns=None if columns is None else frozenset(columns), text=None)
-
-    def asking_text(self, column: str) -> "Opening":
-        """The same, of one column that holds texts."""
-        return replace(self, columns=frozenset({column}), text=column)
+    def asking(self, column: str | None = None, *, text: bool = False) -> "Opening":
+        """The same, of one column or of all."""
+        return replace(self, column=column, text=text)
 
 
-class Passes(NamedTuple):
-    """Whole passes of a source that begins anew for ever, up to the sample that was given last.
+class Source(Protocol):
+    """Something that can be opened, such as a dataset."""
 
-    Attributes:
-        least: so many ended.
-        most: no more did.
+    def open(self, opening: Opening, state: State | None) -> Flow:
+        """Its blocks, from the beginning or from a place on."""
+        ...
+
+
+class Input:
+    """Samples of a source: those that came and were not used up, and where each can be read again.
+
+    Samples are numbered from the place on at which the source was opened.
     """
 
-    least: int
-    most: int
+    def __init__(self, source: Source, opening: Opening, state: State | None) -> None:
+        """Open a source at `state["source"]`, behind `state["skip"]` samples.
 
-
-class Flow(ABC):
-    """Samples of one pass through a step of a chain."""
-
-    @abstractmethod
-    def pull(self, most: int) -> Block | None:
-        """The next samples, about so many at most, perhaps none; None at the end, and from then on.
-
-        Where a block ends is free: only the samples and their order are not.
+        Raises:
+            ConfigMismatchError: the state is of other data.
         """
-
-    @abstractmethod
-    def state(self) -> State:
-        """Where the next samples begin."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop what runs in the background."""
-
-    def passes(self) -> Passes:
-        """After which the same samples come again; none where they end, or where nobody knows."""
-        return Passes(0, 0)
-
-
-class Through(Flow):
-    """A step of single samples that holds nothing back: it stands where its source does."""
-
-    def __init__(self, source: Flow) -> None:
-        self.source = source
-
-    def state(self) -> State:
-        return self.source.state()
-
-    def close(self) -> None:
-        self.source.close()
-
-    def passes(self) -> Passes:
-        return self.source.passes()
-
-
-class Taken:
-    """A flow of which just so many samples can be taken, whatever its blocks are.
-
-    The state names the beginning of the block in hand, and how many of its samples were taken. When
-    the next block fails, some of its samples may be used up on the way, so none is taken behind it,
-    and the state stays where it was.
-    """
-
-    def __init__(self, source: Flow, skip: int = 0) -> None:
-        """Begin with the first sample, or behind some that were taken before."""
-        self._source = source
-        self._before, self._block, self._at = source.state(), Block(samples=[]), 0
-        self._passes = source.passes()  # before the block in hand
+        self.source, self.opening = source, opening
+        begin = None if state is None else state["source"]
+        self._flow = source.open(opening, begin)
+        self._places = deque([(0, begin)])
+        self.used = self._skip = 0 if state is None else int(state["skip"])
+        self._came = self.passes = 0  # passes: see `Block`, of the newest one
+        self.size = 1  # samples of the newest block
         self._failed: BaseException | None = None
-        while skip:
-            if not self._fill(skip):
-                raise UsageError("A state names more samples than there are: the data changed.")
-            self._at = min(skip, len(self._block))
-            skip -= self._at
+        self.pieces: deque[Block] = deque()  # of those that were not used up
 
-    def _fill(self, most: int) -> bool:
-        """Have a sample that was not taken, unless there is none any more."""
+    @property
+    def have(self) -> int:
+        """How many samples came that were not used up."""
+        return sum(map(len, self.pieces))
+
+    @property
+    def rest(self) -> Block:
+        """The samples that came and were not used up."""
+        self.pieces = deque([concat(self.pieces)])
+        return self.pieces[0]
+
+    def more(self) -> bool:
+        """Put one more block, which may be empty, behind the rest; False at the end."""
         if self._failed is not None:
             raise UsageError(
                 f"This pass ended with an error ({type(self._failed).__name__}), and goes on in "
                 "another one only: dataset.iter(it.state_dict())."
             ) from self._failed
-        while self._at == len(self._block):
-            self._before, self._passes = self._source.state(), self._source.passes()
-            self._block, self._at = Block(samples=[]), 0
-            try:
-                block = self._source.pull(most)
-            except BaseException as error:
-                self._failed = error
-                raise
-            if block is None:
-                return False
-            self._block = block
+        try:
+            block = next(self._flow, None)
+        except BaseException as error:
+            self._failed = error
+            raise
+        if block is None:
+            if self._came < self._skip:
+                raise UsageError(
+                    "A state names more samples than there are: the data behind it changed."
+                )
+            return False
+        over = min(max(self._skip - self._came, 0), len(block))
+        self._came += len(block)
+        self.passes = block.passes
+        if block.place is not None:
+            self._places.append((self._came, block.place))
+        self.size = max(len(block), 1)
+        if over < len(block):
+            self.pieces.append(block.slice(over, len(block)) if over else block)
         return True
 
-    def some(self, most: int) -> Block | None:
-        """The next samples, at most so many, at least one; None at the end."""
-        if not self._fill(most):
-            return None
-        start = self._at
-        self._at = min(start + most, len(self._block))
-        return self._block.slice(start, self._at)
+    def use(self, count: int | None = None) -> Block:
+        """Use up the first samples of the rest, by default all."""
+        left, taken = self.have if count is None else count, []
+        while left and self.pieces:
+            piece = self.pieces.popleft()
+            if len(piece) > left:
+                self.pieces.appendleft(piece.slice(left, len(piece)))
+                piece = piece.slice(0, left)
+            taken.append(piece)
+            left -= len(piece)
+            self.used += len(piece)
+        return concat(taken)
 
-    def exactly(self, count: int) -> Block | None:
-        """The next samples; fewer at the end, None behind it."""
-        blocks = []
-        while count and (block := self.some(count)) is not None:
-            blocks.append(block)
-            count -= len(block)
-        return concat(blocks) if blocks else None
+    def filled(self) -> bool:
+        """Have a sample that was not used up; False at the end."""
+        while not self.have and self.more():
+            pass
+        return self.have > 0
 
-    def state(self, unread: int = 0) -> State:
-        """See `Flow.state`; before the last so many of the samples that were taken from a block."""
-        if self._at == len(self._block) and not unread and self._failed is None:
-            return {"source": self._source.state(), "skip": 0}
-        return {"source": self._before, "skip": self._at - unread}
+    def exactly(self, count: int) -> Block:
+        """Use up so many samples; fewer at the end."""
+        while self.have < count and self.more():
+            pass
+        return self.use(count)
+
+    def place(self, number: int | None = None) -> dict[str, Any]:
+        """Where a sample is read again, by default the first that is not used; none before it."""
+        number = self.used if number is None else number
+        while len(self._places) > 1 and self._places[1][0] <= number:
+            self._places.popleft()
+        first, begin = self._places[0]
+        return {"source": begin, "skip": number - first}
 
     def close(self) -> None:
-        """See `Flow.close`."""
-        self._source.close()
+        """Stop what runs in the background."""
+        self._flow.close()
 
-    def passes(self) -> Passes:
-        """See `Flow.passes`."""
-        return Passes(self._passes.least, self._source.passes().most)
+    def __enter__(self) -> "Input":
+        return self
 
-
-class Source(Protocol):
-    """A dataset that can be opened."""
-
-    def open(self, opening: Opening, state: State | None) -> Flow:
-        """A pass through it, from the beginning or from a place that a state names."""
-        ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def inner(state: State | None, name: str = "source") -> Any:
-    """Of a state, that of the source; None at the beginning."""
-    return None if state is None else state[name]
+def through(
+    given: Input,
+    state: State | None,
+    *,
+    step: Step,
+    same: bool = False,
+    watch: "Watch | None" = None,
+) -> Flow:
+    """The blocks that a step makes; what it does not use up is there again the next time.
+
+    Args:
+        given: the samples.
+        state: a place of this flow.
+        step: see `Step`.
+        same: whether the same samples come in each pass, where they do so in the source.
+        watch: looks whether the step leaves out all.
+    """
+    at = 0 if state is None else state["at"]
+    with given:
+        while at is not None:
+            last, used = not given.more(), given.used
+            made, at = step(given, at, last)
+            if last or (watch and watch.is_all(given.used - used, len(made), given.passes)):
+                at = None
+            yield made.at({**given.place(), "at": at}, given.passes if same else 0)
 
 
-@runtime_checkable
+def mapped(
+    given: Input,
+    state: State | None,
+    *,
+    function: Callable[[Block], Block],
+    name: str | None = None,
+) -> Flow:
+    """What a function makes of each block; of one that leaves samples out, with a name for it."""
+    watch = None if name is None else Watch(given, name, function)
+    return through(given, state, step=partial(_whole, function=function), same=True, watch=watch)
+
+
+def _whole(given: Input, at: int, last: bool, *, function: Callable[[Block], Block]) -> Made:
+    block = given.use()
+    return function(block) if len(block) else block, at
+
+
+class Watch:
+    """Looks whether a step leaves out every sample of a whole pass.
+
+    A source that begins anew for ever then gives none any more. Of one that says nothing of passes
+    nobody can know: there is a warning.
+    """
+
+    def __init__(self, given: Input, name: str, keep: Callable[[Block], Block]) -> None:
+        """Watch a step.
+
+        Args:
+            given: the samples of this worker.
+            name: of the step.
+            keep: makes of samples those that are not left out.
+        """
+        self._given, self._name, self._keep = given, name, keep
+        self._since: int | None = None  # passes when a sample came last
+        self._count = 0
+
+    def is_all(self, taken: int, given: int, passes: int) -> bool:
+        """Note what became of some samples; whether this worker has no other ones any more.
+
+        Args:
+            taken: how many there were.
+            given: how many are left.
+            passes: see `Block`.
+
+        Raises:
+            UsageError: no worker has.
+        """
+        if given or self._since is None:
+            self._since = passes
+        if given:
+            self._count = 0
+            return False
+        if self._count < MANY <= self._count + taken:
+            _log.warning(
+                "%s left out the last %s samples, all that came. Where the source has no end, none "
+                "may ever come: look at what is kept.",
+                self._name,
+                f"{MANY:,}",
+            )
+        self._count += taken
+        # Each pass deals the samples out to the workers anew: so many, until one has seen all. One
+        # more, since sources that take turns do not end their passes together.
+        if passes - self._since <= self._given.opening.share[1] + 1:
+            return False
+        if others_have_any(self._given.source, self._given.opening, self._keep):
+            return True
+        raise UsageError(
+            f"{self._name} left out every sample of a whole pass, and the source repeats them for "
+            "ever: no other one would come. Look at what is kept, or leave out repeat."
+        )
+
+
+def others_have_any(
+    source: Source, opening: Opening, keep: Callable[[Block], Block] = lambda block: block
+) -> bool:
+    """Whether a worker other than this one has a sample; reads on until one is found."""
+    own, workers = opening.share
+    for number in {*range(workers)} - {own}:
+        with closing(source.open(replace(opening, share=(number, workers)), None)) as flow:
+            for block in flow:
+                if block.passes > workers:
+                    break
+                if len(block) and len(keep(block)):
+                    return True
+    return False
+
+
+def growing(most: int) -> Iterator[int]:
+    """How many samples a source gives at once: few at first, since somebody waits for them."""
+    count = 1
+    while True:
+        yield count
+        count = min(2 * count, most)
+
+
 class Rendered(Protocol):
     """Something in a state whose value is known only when the state is asked for."""
 
@@ -185,10 +289,8 @@ class Rendered(Protocol):
 
 def plain(state: Any) -> Any:
     """A copy of a state as plain values."""
-    if state is None or isinstance(state, int | str | float):  # most are: the others cost more
-        return state
     if isinstance(state, Mapping):
         return {key: plain(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
         return [plain(value) for value in state]
-    return plain(state.plain()) if isinstance(state, Rendered) else state
+    return plain(state.plain()) if hasattr(state, "plain") else state

@@ -1,20 +1,19 @@
 """A pass through a chain that can tell at any sample where it stands."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from streaming_ext.errors import ConfigMismatchError
 from streaming_ext.format_version import FormatVersion, refuse_newer
 from streaming_ext.transforms.block import Sample
-from streaming_ext.transforms.flow import Opening, State, Taken, plain
+from streaming_ext.transforms.flow import Input, Opening, plain
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from streaming_ext.transforms.checkpointable import CheckpointableDataset
 
 STATE_VERSION: Final = 1
-_MOST: Final = 1024  # samples at once; few at first, since somebody waits for the first one
+_FILES: Final = re.compile(r"files [0-9a-f]{16}")  # in what describes a chain
 
 
 class CheckpointableIterator:
@@ -37,60 +36,52 @@ class CheckpointableIterator:
     def _begin(self, state: Mapping[str, Any] | None) -> None:
         if state is not None:
             require_same(self._dataset, self._share, state)
-        flow = self._dataset.open(Opening(share=self._share), state and state["source"])
-        self._taken = Taken(flow, 0 if state is None else int(state["skip"]))
+        self._given = Input(self._dataset, Opening(self._share), state)
         self._samples: Sequence[Sample] = ()
-        self._at, self._most = 0, 1
+        self._at = 0
 
     def __iter__(self) -> "CheckpointableIterator":
         return self
 
     def __next__(self) -> Any:
-        if self._at == len(self._samples):
+        while self._at == len(self._samples):
+            self._given.use()
+            self._given.place()  # what is before it is not asked for any more
             self._samples, self._at = (), 0
-            block = self._taken.some(self._most)
-            if block is None:
+            if not self._given.more():
                 self.close()
                 raise StopIteration
-            self._most = min(2 * self._most, _MOST)
-            self._samples = block.samples
-        sample = self._samples[self._at]
+            self._samples = self._given.rest.samples  # one piece
         self._at += 1
-        return sample
+        return self._samples[self._at - 1]
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next sample is, as plain values: for JSON, torch.save and the like."""
-        return self.told(self.here())
-
-    def here(self) -> State:
-        """Where the next sample is, to be told later."""
-        return self._taken.state(unread=len(self._samples) - self._at)
-
-    def told(self, here: State, more: int = 0) -> dict[str, Any]:
-        """The state at a place, or so many samples behind it, all of which were handed over."""
-        told = {"version": STATE_VERSION, "chain": self._dataset.described, "share": self._share}
-        made: dict[str, Any] = plain({**told, **here, "skip": int(here["skip"]) + more})
-        return made
+        place = self._given.place(self._given.used + self._at)
+        state: dict[str, Any] = plain(
+            {
+                "version": STATE_VERSION,
+                "chain": self._dataset.described,
+                "share": self._share,
+                **place,
+            }
+        )
+        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on at a state, as torchdata's loader asks for it."""
-        before = self._taken
+        before = self._given
         self._begin(state_dict)  # a state that is refused leaves this where it is
         before.close()
 
     def close(self) -> None:
         """Stop what runs in the background."""
-        self._taken.close()
+        self._given.close()
 
     def __enter__(self) -> "CheckpointableIterator":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: "TracebackType | None",
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -106,6 +97,12 @@ def require_same(
     refuse_newer(version, FormatVersion(STATE_VERSION), what="The state of a chain")
     if version != STATE_VERSION or "chain" not in state:
         raise ConfigMismatchError("This is no state of a CheckpointableDataset.")
+    chains = state["chain"], dataset.described
+    if len({_FILES.sub("", chain) for chain in chains}) < len({*chains}):
+        raise ConfigMismatchError(
+            "The state is of other files: their names, sizes or contents are not those that "
+            "are there now. Resume with the same files, or start anew."
+        )
     if state["chain"] != dataset.described:
         raise ConfigMismatchError(
             f"The state is of the chain `{state['chain']}`, this one is `{dataset.described}`. "

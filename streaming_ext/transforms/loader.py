@@ -1,8 +1,20 @@
-"""A DataLoader with workers over a chain, whose state is known at every sample."""
+"""A DataLoader with workers over a chain, whose state is known at every sample.
+
+A chain is dealt out to *shares*, each of which has samples of its own; at the beginning there is
+one share a worker. Fewer workers go on in several shares each, in the same turns. Of shares 0 to 3,
+two workers make
+
+    worker 0: 0 2 0 2      worker 1: 1 3 1 3
+"""
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import io
+import mmap
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import torch
@@ -14,28 +26,130 @@ from streaming_ext.loading.parent import end_with_parent
 from streaming_ext.loading.workers import as_it_is, forks, messages_of
 from streaming_ext.transforms.checkpointable import CheckpointableDataset
 from streaming_ext.transforms.iterator import require_same
-from streaming_ext.transforms.slots import SampleSlots
-from streaming_ext.transforms.turns import Turn, turns_of
 
 STATE_VERSION: Final = 1
+SLOT_BYTES: Final = 4 << 20  # of a message; memory that was never written takes no room
 _PREFETCHED: Final = 2  # messages of each worker, by torch's default
 
 
-class _Messages(IterableDataset[Turn]):
-    """What a worker sends: its turns, their tensors in slots."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Some samples of a share; none where it is at its end.
+
+    Attributes:
+        share: its number.
+        samples: in order.
+        state: before the first one; `skip` more of it are the states behind it.
+    """
+
+    share: int
+    samples: list[Any]
+    state: dict[str, Any]
+
+
+def _turns(
+    dataset: CheckpointableDataset, state: Mapping[str, Any], *, worker: int, workers: int
+) -> Iterator[Turn]:
+    """The turns of one worker, until all of its shares are at their end.
+
+    Args:
+        dataset: the chain.
+        state: of a loader; how many workers there are divides its number of shares.
+        worker: number of this worker; 0 has the first turn.
+        workers: how many there are.
+    """
+    shares = len(state["states"])
+    mine = [(state["next"] + number) % shares for number in range(worker, shares, workers)]
+    # The share whose turn it is gives the rest of the samples that were in hand.
+    count = state["in_message"] - (state["used"] if worker == 0 else 0)
+    with ExitStack() as stack:
+        flows = {
+            share: stack.enter_context(dataset.iter_share((share, shares), own))
+            for share in mine
+            for own in [state["states"][share]]
+        }
+        ended: set[int] = set()
+        while len(ended) < len(mine):
+            for share, samples in flows.items():
+                before = samples.state_dict()
+                some = list(islice(samples, count))
+                count = state["in_message"]
+                if not some:
+                    ended.add(share)
+                if len(ended) < len(mine):
+                    yield Turn(share, some, before)
+
+
+class _Slots:
+    """Memory that workers and their parent have: what a pipe carries is copied four times.
+
+    A worker takes a slot that is free, and the receiver frees it when it has copied what is in it.
+    """
+
+    def __init__(self, workers: int, each: int) -> None:
+        self._each = each
+        self._taken = mmap.mmap(-1, workers * each + 1)  # a byte for each slot
+        self._memory = mmap.mmap(-1, workers * each * SLOT_BYTES + 1)
+
+    def write(self, turn: Turn, worker: int) -> tuple[int | None, bytes, list[Any]]:
+        """A turn pickled, and its tensors in a slot; those that find no room are pickled too."""
+        slot = self._taken.find(b"\0", worker * self._each, (worker + 1) * self._each)
+        tensors: list[Any] = []
+        pickled = _pickled(turn, None if slot < 0 else tensors.append)
+        sizes = [tensor.raw().nbytes for tensor in tensors]
+        if not sizes or sum(sizes) > SLOT_BYTES:
+            return None, _pickled(turn, None) if sizes else pickled, []
+        self._memory.seek(slot * SLOT_BYTES)
+        for tensor in tensors:
+            self._memory.write(tensor)
+        self._taken[slot] = 1
+        return slot, pickled, sizes
+
+    def read(self, slot: int | None, pickled: bytes, sizes: list[int]) -> Turn:
+        """A turn, each of its tensors of its own memory."""
+        self._memory.seek((slot or 0) * SLOT_BYTES)
+        tensors = [bytearray(self._memory.read(size)) for size in sizes]
+        if slot is not None:
+            self._taken[slot] = 0
+        turn: Turn = pickle.loads(pickled, buffers=tensors)  # noqa: S301 - a worker of ours
+        return turn
+
+
+def _pickled(turn: Turn, tensors: Callable[[pickle.PickleBuffer], Any] | None) -> bytes:
+    file = io.BytesIO()
+    _Writer(file, pickle.HIGHEST_PROTOCOL, buffer_callback=tensors).dump(turn)
+    return file.getvalue()
+
+
+class _Writer(pickle.Pickler):
+    """Pickles tensors by value: torch would send files, whose worker may be gone by then."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Those that NumPy knows as its arrays, which takes a tenth of the time."""
+        if type(value) is not torch.Tensor:
+            return NotImplemented
+        try:
+            return torch.from_numpy, (value.numpy(),)
+        except (TypeError, RuntimeError):
+            return NotImplemented
+
+
+class _Messages(IterableDataset[Any]):
+    """What a worker sends: its turns, pickled here: what cannot be is an error of the worker."""
 
     def __init__(
-        self, dataset: CheckpointableDataset, state: Mapping[str, Any], slots: SampleSlots
+        self, dataset: CheckpointableDataset, state: Mapping[str, Any], slots: _Slots | None
     ) -> None:
         self._dataset, self._state, self._slots = dataset, state, slots
 
-    def __iter__(self) -> Iterator[Turn]:
+    def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         if info is None:
             raise UsageError("Messages are made in workers only.")
-        turns = turns_of(self._dataset, self._state, worker=info.id, workers=info.num_workers)
+        turns = _turns(self._dataset, self._state, worker=info.id, workers=info.num_workers)
         for turn in turns:
-            yield replace(turn, samples=self._slots.write(turn.samples, worker=info.id))
+            slots = self._slots
+            yield slots.write(turn, info.id) if slots else (None, _pickled(turn, None), [])
 
 
 class CheckpointableLoader:
@@ -90,8 +204,13 @@ class CheckpointableLoader:
 
     def _beginning(self) -> dict[str, Any]:
         states: list[Any] = [None] * max(self._workers, 1)
-        return {"version": STATE_VERSION, "next": 0, "used": 0, "in_message": self._in_message,
-                "states": states}  # fmt: skip
+        return {
+            "version": STATE_VERSION,
+            "next": 0,
+            "used": 0,
+            "in_message": self._in_message,
+            "states": states,
+        }
 
     def __iter__(self) -> Iterator[Any]:
         """The rest of a pass that a state was loaded of, else a new one; ends those before it."""
@@ -102,33 +221,31 @@ class CheckpointableLoader:
     def _samples(self, state: dict[str, Any], iteration: int) -> Iterator[Any]:
         self._newest.require(iteration)
         begun = copy.deepcopy(state)  # workers begin at it, however far this has come by then
-        for turn in self._turns(begun):
-            own = turn.share
+        for turn in self._received(begun):
+            own, shares = turn.share, len(state["states"])
             if own != state["next"]:  # the one whose turn it was is at its end
                 state["used"] = 0
             if not turn.samples:
-                state["next"], state["used"] = (own + 1) % len(state["states"]), 0
+                state["next"], state["used"] = (own + 1) % shares, 0
             for number, sample in enumerate(turn.samples, 1):
-                skip = turn.state["skip"] + number
-                state["states"][own] = {**turn.state, "skip": skip}
+                state["states"][own] = {**turn.state, "skip": turn.state["skip"] + number}
                 whole = number == len(turn.samples)
-                state["next"] = (own + whole) % len(state["states"])
+                state["next"] = (own + whole) % shares
                 state["used"] = 0 if whole else state["used"] + 1
                 yield _pinned(sample) if self._pin else sample
                 self._newest.require(iteration)
         if self._state is state:
             self._state = self._beginning()
 
-    def _turns(self, state: dict[str, Any]) -> Iterator[Turn]:
+    def _received(self, state: dict[str, Any]) -> Iterator[Turn]:
         """Samples of all workers, or of this process where there are none."""
         if not self._workers:
             # What was asked for, and no more, is made: nobody waits for a message to be full.
             single = len(state["states"]) == 1
             at = {**state, "in_message": 1, "used": 0} if single else state
-            yield from turns_of(self._dataset, at, worker=0, workers=1)
+            yield from _turns(self._dataset, at, worker=0, workers=1)
             return
         forked = forks(self._settings.get("multiprocessing_context"))
-        slots = SampleSlots(workers=self._workers, each=self._prefetched + 2, inherited=forked)
         own = self._settings.get("worker_init_fn")
 
         def begin(worker: int) -> None:
@@ -136,13 +253,18 @@ class CheckpointableLoader:
             if own is not None:
                 own(worker)
 
+        # Only forks have the memory; each has a slot for what is read, and one for what it makes.
+        slots = _Slots(self._workers, self._prefetched + 2) if forked else None
         loader: DataLoader[Any] = DataLoader(
-            _Messages(self._dataset, state, slots), batch_size=None, collate_fn=as_it_is,
-            num_workers=self._workers, prefetch_factor=self._prefetched,
+            _Messages(self._dataset, state, slots),
+            batch_size=None,
+            collate_fn=as_it_is,
+            num_workers=self._workers,
+            prefetch_factor=self._prefetched,
             **self._settings | {"worker_init_fn": begin if forked else own},
-        )  # fmt: skip
-        for turn in messages_of(loader):
-            yield replace(turn, samples=slots.read(turn.samples))
+        )
+        for slot, pickled, tensors in messages_of(loader):
+            yield slots.read(slot, pickled, tensors) if slots else pickle.loads(pickled)  # noqa: S301
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next sample is, as plain values."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.transforms.files import mux, pieces
+from streaming_ext.transforms import files
 from tasks.core.synthetic import make_documents
 
 PIECE = 1_500  # bytes: each file has some
@@ -15,8 +15,7 @@ PIECE = 1_500  # bytes: each file has some
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (mux, pieces):
-        monkeypatch.setattr(module, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(files, "PIECE_BYTES", PIECE)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@ samples gives, beyond the lengths of blocks that steps take at once, and behind 
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from itertools import cycle, islice
 from random import Random
@@ -14,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.transforms import CheckpointableDataset, interleave_datasets
-from streaming_ext.transforms.flow import Opening, Taken
+from streaming_ext.transforms.flow import Input, Opening
 from streaming_ext.transforms.flow import plain as plain_state
-from streaming_ext.transforms.steps.drawing import last_order, slots_drawn
+from streaming_ext.transforms.shuffling import last_order, slots_drawn
 from tests.streaming_ext.transforms.chains import plain
 from tests.streaming_ext.transforms.cuts import Cuts, sample
 
@@ -212,16 +211,15 @@ def test_blocks_change_nothing(names: list[str], count: int, seed: int, at: floa
     wanted = [plain(one) for one in wanted]
 
     def taken(state: Any, most: int) -> tuple[list[Any], Any]:
-        with closing(Taken(chain.open(Opening(), state and state["source"]),
-                           state["skip"] if state else 0)) as source:  # fmt: skip
+        with Input(chain, Opening(), state) as source:
             found: list[Any] = []
             while len(found) < most:
                 some = min(most - len(found), draw.choice([1, 5, 1024, 4096, 7000]))
-                block = source.some(some)
-                if block is None:
+                block = source.exactly(some)
+                if not len(block):
                     break
                 found.extend(plain(one) for one in block.samples)
-            return found, json.loads(json.dumps(plain_state(source.state())))
+            return found, json.loads(json.dumps(plain_state(source.place())))
 
     first, state = taken(None, int(at * len(wanted)))
     rest, end = taken(state, len(wanted) + 1)

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from streaming_ext.errors import ConfigMismatchError, UsageError, WorkerDiedError
-from streaming_ext.transforms import CheckpointableDataset, CheckpointableLoader, slots
+from streaming_ext.transforms import CheckpointableDataset, CheckpointableLoader
 from tests.command_line import is_alive, wait_for
 from tests.streaming_ext.transforms.chains import NUMBERED, plain
 
@@ -80,7 +80,7 @@ def odd(samples: Any) -> dict[str, Any]:
     return {
         "brain": made.bfloat16(), "learned": made.clone().requires_grad_(), "turned": made.T,
         "none": torch.empty(0, 3), "one": torch.tensor(7), "list": [made, "text"],
-        "large": torch.arange(slots.SLOT_BYTES // 8),
+        "large": torch.arange(1 << 19),
     }  # fmt: skip
 
 

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import time
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ import psutil
 import pytest
 
 from streaming_ext.transforms import CheckpointableDataset
-from streaming_ext.transforms.examples import open_sequence
-from streaming_ext.transforms.flow import Flow, Opening, State
+from streaming_ext.transforms.block import Block, State
+from streaming_ext.transforms.flow import Flow, Opening
 from tests.command_line import is_alive, wait_for
 from tests.streaming_ext.from_text.test_text_torchrun import run
 from tests.streaming_ext.transforms.chains import batches_of
@@ -81,7 +80,7 @@ def test_workers_begin_before_their_source_has_threads() -> None:
 
     def opened(opening: Opening, state: State | None) -> Flow:
         begun.update(children())
-        return partial(open_sequence, sequence=SAMPLES, repeat=False, seed=None)(opening, state)
+        yield Block(SAMPLES, {})
 
     before = children()
     dataset = CheckpointableDataset(opened, "own").parallel_map(with_pid, max_workers=2)
@@ -93,10 +92,11 @@ def test_workers_begin_before_their_source_has_threads() -> None:
 def test_a_pass_that_is_not_begun_leaves_no_worker() -> None:
     def refuses(opening: Opening, state: State | None) -> Flow:
         raise ValueError("refused")
+        yield
 
     before = children()
     with pytest.raises(ValueError, match="refused"):
-        CheckpointableDataset(refuses, "own").parallel_map(with_pid, max_workers=1).iter()
+        next(CheckpointableDataset(refuses, "own").parallel_map(with_pid, max_workers=1).iter())
     wait_for(lambda: children() <= before)
 
 

@@ -11,9 +11,8 @@ from streaming_ext.errors import ConfigMismatchError, UsageError
 from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
-from streaming_ext.transforms import CheckpointableDataset
-from streaming_ext.transforms.tokens import tokenizers
-from streaming_ext.transforms.tokens.tokenizers import HubTokenizer, tokenizer_of
+from streaming_ext.transforms import CheckpointableDataset, tokenizers
+from streaming_ext.transforms.tokenizers import HubTokenizer, tokenizer_of
 from tests.streaming_ext.transforms.chains import samples_of
 
 Chain = CheckpointableDataset

@@ -12,7 +12,7 @@ import pytest
 from streaming_ext.errors import ConfigMismatchError, SourceError, UsageError
 from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from streaming_ext.transforms import CheckpointableDataset
-from streaming_ext.transforms.files import mux
+from streaming_ext.transforms import files as of_files
 from tests.servers.storage.swift import SwiftServer, make_bucket, s3_client
 from tests.streaming_ext.transforms.chains import require_resumes
 from tests.streaming_ext.transforms.conftest import write_lines
@@ -164,7 +164,7 @@ def test_an_epoch_may_end_within_what_is_asked_for(
     tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At these counts, a file's samples make not quite the bytes that are read at once."""
-    monkeypatch.setattr(mux, "PIECE_BYTES", 2**22)
+    monkeypatch.setattr(of_files, "PIECE_BYTES", 2**22)
     write_lines(tmp_path / "0.jsonl", [{"id": n} for n in range(count)])
     dataset = Chain.from_files(str(tmp_path), repeat=True).batch(128)
     assert next(iter(dataset))["id"].tolist() == [n % count for n in range(128)]

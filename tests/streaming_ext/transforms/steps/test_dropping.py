@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from streaming_ext.errors import UsageError
-from streaming_ext.transforms import CheckpointableDataset, interleave_datasets
-from streaming_ext.transforms.steps import dropping
+from streaming_ext.transforms import CheckpointableDataset, flow, interleave_datasets
 from tests.streaming_ext.transforms.chains import NUMBERED
 from tests.streaming_ext.transforms.conftest import write_lines
 
@@ -124,7 +123,7 @@ class Counting:
 def test_of_a_source_that_says_nothing_of_passes_there_is_a_warning_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(dropping, "MANY", 2_000)
+    monkeypatch.setattr(flow, "MANY", 2_000)
     chain = Chain.from_iterable(Counting()).filter(lambda sample: sample["id"] >= 9_000)
     with caplog.at_level(logging.WARNING, logger="streaming_ext"):
         assert next(iter(chain))["id"] == 9_000

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +20,17 @@ import pyarrow.compute as pc
 from platformdirs import user_cache_path
 
 from streaming_ext.errors import EngineMismatchError, ShardmillError, UsageError
-from streaming_ext.sampler.orders.order import Ints
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.tokenizer.code_points import find_unsafe_code_points
 from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample, choose_engine, splice
 from streaming_ext.text.tokenizer.fast_tokenizer import fast_source
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer, tokenizer_of_json
-from streaming_ext.transforms.block import Column, Ragged
+from streaming_ext.transforms.block import Block, Column, State, shown, tokens_of
+from streaming_ext.transforms.flow import Flow, Input, Opening
+from streaming_ext.transforms.functions import Crew, parallel
+from streaming_ext.transforms.steps import around
 
-AnyTokenizer = Any  # a name or path, a `Tokenizer`, or a tokenizer of transformers
+AnyTokenizer: TypeAlias = Any  # a name or path, a `Tokenizer`, or a tokenizer of transformers
 _PROBES: Final = ("Hello world!", " 1,234 näive  words\n\n\tand\u00a0more: 你好 🙂", "")
 _AUDITED: Final = 2**16  # bytes of a text that is compared with the reference, at most
 
@@ -41,13 +43,11 @@ class ChainTokenizer(Protocol):
         """What a state knows it by."""
         ...
 
-    def columns(
-        self, texts: pa.LargeStringArray, wanted: frozenset[str] | None
-    ) -> Mapping[str, Column]:
-        """The columns that it adds to samples, at least those that are wanted (None: all)."""
+    def columns(self, texts: pa.LargeStringArray, *, only_ids: bool) -> Mapping[str, Column]:
+        """The columns that it adds to samples, or the ids alone."""
         ...
 
-    def prepare(self, wanted: frozenset[str] | None) -> None:
+    def prepare(self, *, only_ids: bool) -> None:
         """Make what this thread needs for `columns`, before there are texts."""
         ...
 
@@ -72,36 +72,30 @@ def tokenizer_of(
     Raises:
         UsageError: it is no tokenizer, or takes no such settings.
     """
-    if isinstance(tokenizer, OwnTokenizer | HubTokenizer):
-        return tokenizer
     if isinstance(tokenizer, str | Path | Tokenizer):
         if settings:
             raise UsageError("`tokenizer_kwargs` go with a tokenizer of transformers only.")
         if isinstance(tokenizer, Tokenizer):
-            return OwnTokenizer(tokenizer, None)
+            return OwnTokenizer(tokenizer)
         return _named(str(tokenizer), pattern)
     if callable(tokenizer) and hasattr(tokenizer, "encode"):
-        return HubTokenizer(tokenizer, dict(settings or {}))
+        return HubTokenizer(tokenizer, settings or {})
     raise UsageError(
         f"`tokenizer` must be a name, a file, or a tokenizer of transformers, got "
         f"{type(tokenizer).__name__}."
     )
 
 
-class Engines:
+class Engines(threading.local):
     """An engine for each thread; none is inherited by a fork, nor sent to another process."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self._own = threading.local()
+        """Make none yet; each thread begins with this."""
+        self.tokenizer, self._process = tokenizer, 0
+        self._engine: Engine | None = None
 
-    def __getstate__(self) -> dict[str, object]:
-        """The tokenizer alone."""
-        return {"tokenizer": self.tokenizer}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Without an engine."""
-        self.__init__(state["tokenizer"])  # type: ignore[misc]
+    def __reduce__(self) -> Any:
+        return Engines, (self.tokenizer,)
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """The ids of some texts.
@@ -116,50 +110,34 @@ class Engines:
 
     def own(self) -> Engine:
         """That of this thread, made when it is first asked for."""
-        process, engine = getattr(self._own, "engine", (None, None))
-        if engine is None or process != os.getpid():
-            engine = self._engine()
-            self._own.engine = (os.getpid(), engine)
-        made: Engine = engine
-        return made
-
-    def _engine(self) -> Engine:
-        """A new one; what it must not be given is kept on disk."""
-        unsafe = find_unsafe_code_points(self.tokenizer, user_cache_path("shardmill"))
-        return choose_engine(self.tokenizer, engine="auto", unsafe=unsafe)
+        if self._engine is None or self._process != os.getpid():
+            unsafe = find_unsafe_code_points(self.tokenizer, user_cache_path("shardmill"))
+            self._engine = choose_engine(self.tokenizer, engine="auto", unsafe=unsafe)
+            self._process = os.getpid()
+        return self._engine
 
 
 class OwnTokenizer:
     """One of Shardmill's own: special tokens in a text are text."""
 
-    def __init__(self, tokenizer: Tokenizer, name: tuple[str, str | None] | None) -> None:
-        """Take it over.
-
-        Args:
-            tokenizer: it.
-            name: and pattern, to load it by in another process.
-        """
+    def __init__(self, tokenizer: Tokenizer, name: tuple[str, str | None] | None = None) -> None:
+        """Take it over; a name and a pattern load it in another process."""
         self._engines, self._name = Engines(tokenizer), name
 
     def __reduce__(self) -> Any:
         """By its name, where it has one: not all can be sent to another process."""
-        if self._name is not None:
-            return _named, self._name
-        return OwnTokenizer, (self._engines.tokenizer, None)
+        return (_named, self._name) if self._name else (OwnTokenizer, (self._engines.tokenizer,))
 
     @property
     def described(self) -> str:
         """See `ChainTokenizer`."""
         return self._engines.tokenizer.fingerprint[:12]
 
-    def columns(
-        self, texts: pa.LargeStringArray, wanted: frozenset[str] | None
-    ) -> Mapping[str, Column]:
+    def columns(self, texts: pa.LargeStringArray, *, only_ids: bool) -> Mapping[str, Column]:
         """See `ChainTokenizer`."""
-        encoded = self._engines.encode(texts)
-        return {"input_ids": Ragged(encoded.ids, encoded.offsets, listed=True)}
+        return {"input_ids": _column(self._engines.encode(texts))}
 
-    def prepare(self, wanted: frozenset[str] | None) -> None:
+    def prepare(self, *, only_ids: bool) -> None:
         """See `ChainTokenizer`."""
         self._engines.own()
 
@@ -172,12 +150,7 @@ class HubTokenizer:
     """One of transformers: the ids of its own call, whatever engine finds them."""
 
     def __init__(self, tokenizer: Any, settings: Mapping[str, Any]) -> None:
-        """Take it over.
-
-        Args:
-            tokenizer: it.
-            settings: of each call.
-        """
+        """Take it over, with the settings of each call."""
         self._tokenizer, self._settings = tokenizer, dict(settings)
         self._fast = None if settings else FastHub.of(tokenizer)
 
@@ -186,33 +159,23 @@ class HubTokenizer:
         """See `ChainTokenizer`."""
         return hub_described(self._tokenizer, self._settings)
 
-    def columns(
-        self, texts: pa.LargeStringArray, wanted: frozenset[str] | None
-    ) -> Mapping[str, Column]:
+    def columns(self, texts: pa.LargeStringArray, *, only_ids: bool) -> Mapping[str, Column]:
         """See `ChainTokenizer`."""
-        if (fast := self._fast_for(wanted)) is not None:
-            return {"input_ids": fast.ids(texts)}
-        if not len(texts):
-            return {"input_ids": []}
+        if only_ids and self._fast is not None:
+            return {"input_ids": self._fast.ids(texts)}
         found = self._tokenizer(texts.to_pylist(), **self._settings)
-        return {name: list(values) for name, values in found.items()}
+        return {name: list(found[name]) for name in (["input_ids"] if only_ids else found)}
 
-    def prepare(self, wanted: frozenset[str] | None) -> None:
+    def prepare(self, *, only_ids: bool) -> None:
         """See `ChainTokenizer`."""
-        if (fast := self._fast_for(wanted)) is not None:
-            fast.engines.own()
-
-    def _fast_for(self, wanted: frozenset[str] | None) -> "FastHub | None":
-        """The fast engine, where it makes all that is wanted."""
-        return self._fast if wanted is not None and wanted <= {"input_ids"} else None
+        if only_ids and self._fast is not None:
+            self._fast.engines.own()
 
     def missing_ends(self) -> tuple[int | None, int | None]:
         """See `ChainTokenizer`; one token that is both is put at the end, and only once."""
-        known = self._tokenizer
-        ids = list(known(_PROBES[0])["input_ids"])
-        bos, eos = known.bos_token_id, known.eos_token_id
-        begins = bool(ids) and ids[0] == bos
-        ends = bool(ids) and ids[-1] == eos
+        ids = list(self._tokenizer(_PROBES[0])["input_ids"])
+        bos, eos = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
+        begins, ends = ids[:1] == [bos], ids[-1:] == [eos]
         if bos == eos:
             return None, None if begins or ends else eos
         return None if begins else bos, None if ends else eos
@@ -223,6 +186,10 @@ def hub_described(tokenizer: Any, settings: Mapping[str, Any]) -> str:
     ids = [tokenizer(probe)["input_ids"] for probe in _PROBES]
     told = repr((len(tokenizer), ids, sorted(settings.items(), key=str)))
     return hashlib.sha256(told.encode()).hexdigest()[:12]
+
+
+def _column(encoded: Encoded) -> Column:
+    return tokens_of(encoded.ids, np.diff(encoded.offsets), listed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,60 +216,77 @@ class FastHub:
         if backend is None or backend.truncation is not None or backend.padding is not None:
             return None
         added = {token.content for token in backend.get_added_tokens_decoder().values()}
-        end = tokenizer.eos_token or next(iter(sorted(added)), None)
+        end = tokenizer.eos_token or min(added, default=None)
         try:
             own = tokenizer_of_json(backend.to_str().encode(), name="tokenizer", eot_token=end)
         except ShardmillError:  # it needs no end of text here
             return None
-        if isinstance(fast_source(own), str):
-            return None
         plain = tuple(tokenizer(_PROBES[0], add_special_tokens=False)["input_ids"])
         whole = tuple(tokenizer(_PROBES[0])["input_ids"])
         at = next((n for n in range(len(whole)) if whole[n : n + len(plain)] == plain), None)
-        if at is None:
+        if at is None or isinstance(fast_source(own), str):
             return None
         made = cls(tokenizer, Engines(own), tuple(added), whole[:at], whole[at + len(plain) :])
-        probes = pa.array(_PROBES, pa.large_string())
         try:
-            found = made.ids(probes).shown()
+            found = shown(made.ids(pa.array(_PROBES, pa.large_string())))
         except EngineMismatchError:
             return None
         return made if found == [tokenizer(probe)["input_ids"] for probe in _PROBES] else None
 
-    def ids(self, texts: pa.LargeStringArray) -> Ragged:
+    def ids(self, texts: pa.LargeStringArray) -> Column:
         """The ids of some texts."""
-        encoded = self.engines.encode(texts)
-        if self.before or self.behind:
-            encoded = self._around(encoded)
-        rows = self._rows_with_special(texts)
-        if len(rows):
-            own = [self.tokenizer(texts[row].as_py())["input_ids"] for row in rows.tolist()]
-            made = Ragged.of_lengths(
-                np.concatenate([np.asarray(one, np.uint32) for one in own]),
-                [len(one) for one in own],
-            )
-            encoded = splice(encoded, rows, Encoded(made.values, made.offsets))
-        return Ragged(encoded.ids, encoded.offsets, listed=True)
-
-    def _around(self, encoded: Encoded) -> Encoded:
-        """The same ids with those that are put around them."""
-        before, behind = len(self.before), len(self.behind)
-        made = Ragged.of_lengths(
-            np.empty(len(encoded.ids) + (before + behind) * (len(encoded.offsets) - 1), np.uint32),
-            np.diff(encoded.offsets) + before + behind,
-        )
-        of_text = np.ones(len(made.values), bool)
-        starts, ends = made.offsets[:-1], made.offsets[1:]
-        places = [(starts + n, token) for n, token in enumerate(self.before)]
-        places += [(ends - behind + n, token) for n, token in enumerate(self.behind)]
-        for at, token in places:
-            made.values[at], of_text[at] = token, False
-        made.values[of_text] = encoded.ids
-        return Encoded(made.values, made.offsets)
-
-    def _rows_with_special(self, texts: pa.LargeStringArray) -> Ints:
-        found = np.zeros(len(texts), bool)
+        found = self.engines.encode(texts)
+        values, lengths = around(found.ids, np.diff(found.offsets), self.before, self.behind)
+        special = np.zeros(len(texts), bool)
         for token in self.special:
-            matches = pc.match_substring(texts, token)
-            found |= matches.to_numpy(zero_copy_only=False)
-        return np.flatnonzero(found)
+            special |= pc.match_substring(texts, token).to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(special)
+        encoded = Encoded(values, np.append(0, np.cumsum(lengths)))
+        if len(rows):
+            own = [
+                np.asarray(self.tokenizer(texts[row].as_py())["input_ids"], np.uint32)
+                for row in rows.tolist()
+            ]
+            offsets = np.append(0, np.cumsum([len(one) for one in own]))
+            encoded = splice(encoded, rows, Encoded(np.concatenate(own), offsets))
+        return _column(encoded)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizing:
+    """Columns of tokens, made of a column of texts.
+
+    Attributes:
+        tokenizer: that makes them.
+        column: of the texts.
+        only_ids: whether `input_ids` are all that is asked for.
+    """
+
+    tokenizer: ChainTokenizer
+    column: str
+    only_ids: bool
+
+    def prepare(self) -> None:
+        """Make what this thread needs for its first block."""
+        self.tokenizer.prepare(only_ids=self.only_ids)
+
+    def __call__(self, block: Block) -> Block:
+        """The samples with them."""
+        if not len(block):
+            return block
+        added = self.tokenizer.columns(block.texts(self.column), only_ids=self.only_ids)
+        return Block(added) if self.only_ids else block.with_columns(added)
+
+
+def tokenized(
+    given: Input, state: State | None, *, tokenizer: ChainTokenizer, column: str, crew: Crew
+) -> Flow:
+    """`tokenize`; texts alone are read where nothing but their ids is asked for."""
+    function = Tokenizing(tokenizer, column, given.opening.text)
+    return parallel(given, state, function=function, crew=crew)
+
+
+def asks_text(opening: Opening, *, column: str) -> Opening:
+    """What `tokenize` asks its source for."""
+    ids = opening.column == "input_ids"
+    return opening.asking(column if ids else None, text=ids)

@@ -1,1 +1,0 @@
-"""Files as a source of a chain: pieces, records, and several files in turns."""

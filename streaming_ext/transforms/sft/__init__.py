@@ -1,1 +1,0 @@
-"""Fine-tuning: conversations as tokens, with labels of what the assistant says."""

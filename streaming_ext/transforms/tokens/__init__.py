@@ -1,1 +1,0 @@
-"""Steps over tokens: made of text, cut, packed and filled up."""
