@@ -24,7 +24,7 @@ from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points, save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tasks.core.config import ShardConfig
-from tasks.core.outputs.contract import Memories
+from tasks.core.memories import Memories
 from tasks.core.synthetic import make_documents, train_vocabulary
 from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
 
