@@ -250,8 +250,17 @@ def main() -> None:
 
 def print_tables(results: dict[str, dict[str, Any]], files: int) -> None:
     """What a run costs, and how long its pages take."""
-    columns = ("server", "seconds", "whole command", "behind", *_TABLES, "API calls",
-               "of them artifacts", "database, MB", "KB a file")  # fmt: skip
+    columns = (
+        "server",
+        "seconds",
+        "whole command",
+        "behind",
+        *_TABLES,
+        "API calls",
+        "of them artifacts",
+        "database, MB",
+        "KB a file",
+    )
     rows = []
     for name, result in results.items():
         row = [name, f"{result['seconds']:.1f}", f"{result['whole command']:.1f}"]

@@ -42,8 +42,9 @@ def main() -> None:
     options = ("--sample-size", arguments.sample_size, "--sample-files", arguments.sample_files)
     rows: dict[str, list[tuple[float, float, float | None]]] = {}
     for number in range(arguments.rounds):
-        found = estimate(files, tokenizer, arguments.workers, *options,
-                         "--sample-seed", str(number))  # fmt: skip
+        found = estimate(
+            files, tokenizer, arguments.workers, *options, "--sample-seed", str(number)
+        )
         with tempfile.TemporaryDirectory() as folder:
             output = Path(folder) / "out"
             made = shard(files, output, tokenizer, workers=arguments.workers)
@@ -64,13 +65,15 @@ def main() -> None:
     for name, values in rows.items():
         off = [one / really - 1 for one, really, _ in values]
         said = [error for _, _, error in values if error is not None]
-        shown.append((
-            name,
-            f"{statistics.median(one for one, _, _ in values):,.4g}",
-            f"{statistics.median(really for _, really, _ in values):,.4g}",
-            ", ".join(f"{each:+.2%}" for each in off),
-            ", ".join(f"±{each:.2%}" for each in said),
-        ))  # fmt: skip
+        shown.append(
+            (
+                name,
+                f"{statistics.median(one for one, _, _ in values):,.4g}",
+                f"{statistics.median(really for _, really, _ in values):,.4g}",
+                ", ".join(f"{each:+.2%}" for each in off),
+                ", ".join(f"±{each:.2%}" for each in said),
+            )
+        )
     print(table(("", "estimate", "run", "off by", "said"), shown))
     save(arguments.result, rows=rows, files=len(files))
 

@@ -83,9 +83,11 @@ def main() -> None:
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """All contenders in alternating rounds; returns MB of output a second."""
     files = make_corpus(
-        args.scratch / "export-corpus", files=args.files,
-        megabytes=args.megabytes / args.files, share=0.005,
-    )  # fmt: skip
+        args.scratch / "export-corpus",
+        files=args.files,
+        megabytes=args.megabytes / args.files,
+        share=0.005,
+    )
     dataset = args.scratch / f"export-dataset-{args.compression.replace(':', '-')}"
     if not (dataset / "manifest.json").exists():
         options = ("--compression", args.compression)
@@ -167,11 +169,13 @@ def bare(
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     shards = [
-        (dataset / split / (shard["zip_data"] or shard["raw_data"])["basename"],
-         shard["raw_data"]["bytes"])
+        (
+            dataset / split / (shard["zip_data"] or shard["raw_data"])["basename"],
+            shard["raw_data"]["bytes"],
+        )
         for split in json.loads((dataset / "manifest.json").read_text())["splits"]
         for shard in json.loads((dataset / split / "index.json").read_text())["shards"]
-    ]  # fmt: skip
+    ]
     parts = [shards[number::workers] for number in range(workers)]
     began = time.monotonic()
     commands: list[list[str | Path]] = []
@@ -198,11 +202,19 @@ def bare(
 def preprocess(shared: Path, file: Path, output: Path, workers: int) -> float:
     """MB of text a second of Megatron's own preprocessing, on one file."""
     shutil.rmtree(output, ignore_errors=True)
-    done = common.run([
-        sys.executable, common.ROOT / "benchmarks/peers/megatron_preprocess.py",
-        file, "--output", output,
-        "--tokenizer", shared / "data/vocab/gpt2-tokenizer.json", "--workers", str(workers),
-    ])  # fmt: skip
+    done = common.run(
+        [
+            sys.executable,
+            common.ROOT / "benchmarks/peers/megatron_preprocess.py",
+            file,
+            "--output",
+            output,
+            "--tokenizer",
+            shared / "data/vocab/gpt2-tokenizer.json",
+            "--workers",
+            str(workers),
+        ]
+    )
     told = json.loads(done.output.splitlines()[-1])
     return common.text_bytes([file]) / 1e6 / float(told["seconds"])
 

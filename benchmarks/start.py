@@ -26,10 +26,24 @@ def once(program: Path, file: Path, tokenizer: Path, env: dict[str, str]) -> tup
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         began = time.monotonic()
         subprocess.run(
-            [program, "shard", file, "--output", Path(folder) / "out", "--tokenizer", tokenizer,
-             "--pattern", "gpt2", "--holdout-fraction", "0.01"],
-            env=env, cwd=folder, check=True, capture_output=True,
-        )  # fmt: skip
+            [
+                program,
+                "shard",
+                file,
+                "--output",
+                Path(folder) / "out",
+                "--tokenizer",
+                tokenizer,
+                "--pattern",
+                "gpt2",
+                "--holdout-fraction",
+                "0.01",
+            ],
+            env=env,
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
         seconds = time.monotonic() - began
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -71,10 +85,12 @@ def main() -> None:
         }
         for name, measured in rows.items()
     }
-    print(table(
-        ("command", "seconds", "from", "to", "of processors"),
-        [(name, *(f"{value:.2f}" for value in row.values())) for name, row in found.items()],
-    ))  # fmt: skip
+    print(
+        table(
+            ("command", "seconds", "from", "to", "of processors"),
+            [(name, *(f"{value:.2f}" for value in row.values())) for name, row in found.items()],
+        )
+    )
     save(arguments.result, seconds=found)
 
 

@@ -98,10 +98,16 @@ def _copies(args: argparse.Namespace, dataset: Path, output: Path) -> dict[str, 
         seconds = common.rounds(contenders, args.rounds)
     middle = {name: statistics.median(values) for name, values in seconds.items()}
     rows = [
-        (ours, f"{middle[ours]:.2f}", theirs, f"{middle[theirs]:.2f}",
-         f"{middle[theirs] / middle[ours]:.2f}", f"at least {bound:g}")
+        (
+            ours,
+            f"{middle[ours]:.2f}",
+            theirs,
+            f"{middle[theirs]:.2f}",
+            f"{middle[theirs] / middle[ours]:.2f}",
+            f"at least {bound:g}",
+        )
         for ours, theirs, bound in _PAIRS
-    ]  # fmt: skip
+    ]
     print(f"a dataset of {_bytes(dataset) / 1e6:.0f} MB")
     print(common.table(("ours", "s", "theirs", "s", "times as fast", "bound"), rows))
     return seconds
@@ -133,12 +139,14 @@ def _merges(args: argparse.Namespace, datasets: list[Path], output: Path) -> lis
     columns = ("GB", "ours, s", "of them start", "Megatron's, s", "of them start", "times as fast")
     shown = [
         (
-            f"{row['bytes'] / 1e9:.1f}", f"{row['ours']:.1f}", f"{row['our start']:.1f}",
+            f"{row['bytes'] / 1e9:.1f}",
+            f"{row['ours']:.1f}",
+            f"{row['our start']:.1f}",
             *(f"{row[name]:.1f}" for name in ("theirs", "their start") if name in row),
             *([f"{row['theirs'] / row['ours']:.2f}"] if "theirs" in row else []),
         )
         for row in rows
-    ]  # fmt: skip
+    ]
     print(f"merges, as commands; at least {_MERGE:g} times as fast")
     print(common.table(columns, shown))
     return rows

@@ -104,8 +104,10 @@ class Begun:
         **more: Any,
     ) -> RunReport:
         """What became of `todo` among all `parts`; `more` are further fields of the report."""
-        sums = {name: sum(getattr(times, name) for times in done)
-                for name in ("text_bytes", "tokens", "shard_bytes")}  # fmt: skip
+        sums = {
+            name: sum(getattr(times, name) for times in done)
+            for name in ("text_bytes", "tokens", "shard_bytes")
+        }
         fields = sums | {"engine": None} | more
         return RunReport(
             run=str(flow_run.id),

@@ -10,8 +10,14 @@ if TYPE_CHECKING:
     from streaming_ext.training.text_dataset import StreamingTextDataset
     from streaming_ext.transforms.checkpointable import CheckpointableDataset
 
-__all__ = ["CheckpointableDataset", "StreamingTextDataset", "StreamingTokenDataset",
-           "StreamingTokenLoader", "TextStream", "TokenStream"]  # fmt: skip
+__all__ = [
+    "CheckpointableDataset",
+    "StreamingTextDataset",
+    "StreamingTokenDataset",
+    "StreamingTokenLoader",
+    "TextStream",
+    "TokenStream",
+]
 
 _HOMES = {
     "CheckpointableDataset": "streaming_ext.transforms.checkpointable",

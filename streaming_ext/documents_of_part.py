@@ -160,8 +160,11 @@ def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[in
                 chosen = documents.places.among(documents.rows, documents.sources, wanted)
                 for number in np.flatnonzero(chosen):
                     begin = int(documents.ends[number - 1]) if number else 0
-                    yield (documents.origin + begin, documents.origin + int(documents.ends[number]),
-                           Place(url, row, from_byte))  # fmt: skip
+                    yield (
+                        documents.origin + begin,
+                        documents.origin + int(documents.ends[number]),
+                        Place(url, row, from_byte),
+                    )
 
 
 def _sources(cache: ShardCache) -> Iterator[str]:

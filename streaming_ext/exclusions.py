@@ -62,8 +62,10 @@ class Exclusions:
     @cached_property
     def fingerprint(self) -> str:
         """Content hash of what is left out, in whatever order and however often it was named."""
-        lines = [f"{url}\t{from_byte}\t{','.join(map(str, rows.tolist()))}"
-                 for (url, from_byte), rows in sorted(self.rows.items())]  # fmt: skip
+        lines = [
+            f"{url}\t{from_byte}\t{','.join(map(str, rows.tolist()))}"
+            for (url, from_byte), rows in sorted(self.rows.items())
+        ]
         return content_hash("\n".join(lines).encode())
 
     def documents_in(self, cache: ShardCache) -> Documents:
@@ -143,8 +145,10 @@ def without_sequences_of(
     """
     if documents is None:
         return bounds, None
-    left_out = [excluded_sequences(each, length, int(own[-1]))
-                for each, own in zip(documents, bounds, strict=True)]  # fmt: skip
+    left_out = [
+        excluded_sequences(each, length, int(own[-1]))
+        for each, own in zip(documents, bounds, strict=True)
+    ]
     return [kept_bounds(*each) for each in zip(bounds, left_out, strict=True)], left_out
 
 

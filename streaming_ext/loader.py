@@ -76,14 +76,19 @@ class StreamingTokenLoader:
         self._newest = Newest("loader")
         self._masked: MaskedCount | None = None
         if dataset.batch_reader.filters:
-            self._masked = MaskedCount(rank=dataset.dp_rank, ranks=dataset.dp_world_size,
-                                       again=not dataset.drop_last)  # fmt: skip
+            self._masked = MaskedCount(
+                rank=dataset.dp_rank, ranks=dataset.dp_world_size, again=not dataset.drop_last
+            )
         self._counts = None
         if dataset.token_domains is not None:
-            self._counts = DomainCounts(dataset.plan, dataset.batch_reader.source,
-                                        dataset.token_domains, self._cursor)  # fmt: skip
-        self._count_on(dataset.loaded_state, dataset.loaded_place or self._cursor,
-                       begins=not self._cursor.place)  # fmt: skip
+            self._counts = DomainCounts(
+                dataset.plan, dataset.batch_reader.source, dataset.token_domains, self._cursor
+            )
+        self._count_on(
+            dataset.loaded_state,
+            dataset.loaded_place or self._cursor,
+            begins=not self._cursor.place,
+        )
 
     def __len__(self) -> int:
         """Steps of the whole epoch."""
@@ -269,14 +274,18 @@ class StreamingTokenLoader:
             domains = self._counts.up_to(self._position())
         return [
             StreamShare(
-                stream=number, domain=names[domain], sequences=count,
-                tokens=count * self.dataset.sequence_length, share=count / total,
-                passes=count / size, tokens_by_domain=by_domain,
+                stream=number,
+                domain=names[domain],
+                sequences=count,
+                tokens=count * self.dataset.sequence_length,
+                share=count / total,
+                passes=count / size,
+                tokens_by_domain=by_domain,
             )
             for number, (domain, count, size, by_domain) in enumerate(
                 zip(of_stream, seen, self.dataset.plan.sizes, domains, strict=True)
             )
-        ]  # fmt: skip
+        ]
 
     def masked(self, group: Any = None) -> Masked:
         """What `max_repeated_ngram` masked of that which training received, over all ranks.
@@ -304,15 +313,23 @@ class StreamingTokenLoader:
     def _raw_batches(self, cursor: Cursor) -> Iterator[Batch]:
         reader = self.dataset.batch_reader
         if self.num_workers == 0:
-            runs = [Run(steps=range(stage.first, stage.stop),
-                        size=max(1, PLANNED_ROWS // stage.batch_size))
-                    for stage in self.dataset.plan.stages(cursor)]  # fmt: skip
+            runs = [
+                Run(
+                    steps=range(stage.first, stage.stop),
+                    size=max(1, PLANNED_ROWS // stage.batch_size),
+                )
+                for stage in self.dataset.plan.stages(cursor)
+            ]
             gathered = CACHED_BYTES // reader.source.dtype.itemsize
             yield from reader.batches(cursor, Blocks(runs=runs), gathered=gathered)
             return
-        messages = Messages(reader, cursor, num_workers=self.num_workers,
-                            slots=self._prefetch_factor + 2,
-                            inherited=forks(self._context))  # fmt: skip
+        messages = Messages(
+            reader,
+            cursor,
+            num_workers=self.num_workers,
+            slots=self._prefetch_factor + 2,
+            inherited=forks(self._context),
+        )
         for message in self._messages(messages):
             yield messages.slots.read(message)
 

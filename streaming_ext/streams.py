@@ -126,8 +126,11 @@ def mixing_of(
         UsageError: not all streams have a proportion, or there is no other stream.
     """
     limits = [stream.max_repeats for stream in streams]
-    schedules = [Schedule.share(stream.proportion, name="proportion")
-                 for stream in streams if stream.proportion is not None]  # fmt: skip
+    schedules = [
+        Schedule.share(stream.proportion, name="proportion")
+        for stream in streams
+        if stream.proportion is not None
+    ]
     if all(each.constant for each in schedules) and not any(limits):
         if at_max_repeats != "error":
             raise UsageError("`at_max_repeats` goes with `max_repeats` of a TokenStream.")
@@ -143,9 +146,10 @@ def mixing_of(
             "proportions without max_repeats, or batching_method='random'."
         )
     return Mixing(
-        shares=tuple(schedules), at_limit=at_max_repeats,
+        shares=tuple(schedules),
+        at_limit=at_max_repeats,
         max_repeats=tuple(None if limit is None else Fraction(str(limit)) for limit in limits),
-    )  # fmt: skip
+    )
 
 
 def sequences_an_epoch(
@@ -163,8 +167,9 @@ def sequences_an_epoch(
     """
     relative = [
         float(Schedule.share(stream.proportion, name="proportion").at(0))
-        for stream in streams if stream.proportion is not None
-    ]  # fmt: skip
+        for stream in streams
+        if stream.proportion is not None
+    ]
     if relative and len(relative) < len(streams):
         raise UsageError(
             "Some streams have a proportion and some do not. Give all of them one, or none."
@@ -178,10 +183,13 @@ def sequences_an_epoch(
             counts[i] += 1
         return counts
     counts = [
-        stream.choose if stream.choose is not None
-        else size if stream.repeat is None else int(size * stream.repeat)
+        stream.choose
+        if stream.choose is not None
+        else size
+        if stream.repeat is None
+        else int(size * stream.repeat)
         for stream, size in zip(streams, sizes, strict=True)
-    ]  # fmt: skip
+    ]
     if epoch_size is None or epoch_size == sum(counts):
         return counts
     if len(streams) > 1 or streams[0].choose is not None or streams[0].repeat is not None:

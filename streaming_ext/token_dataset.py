@@ -150,15 +150,28 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         download_retry = count("download_retry", download_retry, least=0)
         exclusions = None if exclude is None else Exclusions.read(exclude)
         order = OrderSettings(
-            split=split, sequence_length=sequence_length, batch_size=batch_size, shuffle=shuffle,
-            shuffle_seed=shuffle_seed, shuffle_block_size=shuffle_block_size,
-            num_canonical_nodes=num_canonical_nodes, drop_last=drop_last, packing=packing,
-            batching_method=batching_method, document_multiple=document_multiple,
+            split=split,
+            sequence_length=sequence_length,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            shuffle_seed=shuffle_seed,
+            shuffle_block_size=shuffle_block_size,
+            num_canonical_nodes=num_canonical_nodes,
+            drop_last=drop_last,
+            packing=packing,
+            batching_method=batching_method,
+            document_multiple=document_multiple,
             exclude=None if exclusions is None else exclusions.fingerprint,
-            max_repeated_ngram=max_repeated_ngram, global_batch=global_batch,
-        )  # fmt: skip
-        rank = find_rank(dp_rank=dp_rank, dp_world_size=dp_world_size, device_mesh=device_mesh,
-                         process_group=process_group, replication=replication)  # fmt: skip
+            max_repeated_ngram=max_repeated_ngram,
+            global_batch=global_batch,
+        )
+        rank = find_rank(
+            dp_rank=dp_rank,
+            dp_world_size=dp_world_size,
+            device_mesh=device_mesh,
+            process_group=process_group,
+            replication=replication,
+        )
         self.streams = one_or_several(streams, remote=remote, local=local)
         self.domains, self.domain_of_stream = domains_of(self.streams)
         mixing = mixing_of(self.streams, at_max_repeats=at_max_repeats, batching=batching_method)
@@ -167,11 +180,16 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.num_canonical_nodes, self.drop_last = order.lanes, order.drops_last
         self.dp_rank, self.dp_world_size = rank.rank, rank.size
         self.cache_limit = parse_bytes(cache_limit, name="cache_limit")
-        caches = open_streams(self.streams, split=split, limit=self.cache_limit,
-                              retries=download_retry,
-                              timeout=seconds("download_timeout", download_timeout),
-                              options=storage_options or {}, token_dtype=token_dtype,
-                              sequence_length=order.longest)  # fmt: skip
+        caches = open_streams(
+            self.streams,
+            split=split,
+            limit=self.cache_limit,
+            retries=download_retry,
+            timeout=seconds("download_timeout", download_timeout),
+            options=storage_options or {},
+            token_dtype=token_dtype,
+            sequence_length=order.longest,
+        )
         indexes = [cache.index for cache in caches]
         self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
         self.eot_id = end_of_text(indexes, eot_id)
@@ -182,49 +200,92 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         if self.token_domains is not None:
             self.domains = self.token_domains.names
         documents = excluded_documents(exclusions, caches)
-        source = source_of(caches, packing=packing, length=self.sequence_length,
-                           cache_limit=self.cache_limit, left_out=documents,
-                           multiple=order.document_multiple, reading=reading)  # fmt: skip
+        source = source_of(
+            caches,
+            packing=packing,
+            length=self.sequence_length,
+            cache_limit=self.cache_limit,
+            left_out=documents,
+            multiple=order.document_multiple,
+            reading=reading,
+        )
         self.reader = source.reader
         told = (dp_rank, device_mesh, process_group, replication)
-        context = context_slice(cp_rank, cp_size, lengths=sizes.lengths, layout=cp_layout,
-                                multiple=order.document_multiple,
-                                told=any(each is not None for each in told))  # fmt: skip
+        context = context_slice(
+            cp_rank,
+            cp_size,
+            lengths=sizes.lengths,
+            layout=cp_layout,
+            multiple=order.document_multiple,
+            told=any(each is not None for each in told),
+        )
         self._bounds = source.bounds(self.sequence_length)
-        bounds, left_out = without_sequences_of(documents if packing is None else None,
-                                                self._bounds, self.sequence_length)  # fmt: skip
+        bounds, left_out = without_sequences_of(
+            documents if packing is None else None, self._bounds, self.sequence_length
+        )
         counts = [int(own[-1]) for own in bounds]
         self.epoch_size = parse_count(epoch_size, name="epoch_size")
         self.node_group = find_node_group(
-            indexes, node_local=node_local, rank=rank, sequences=counts[0],
-            whole_epochs=self.epoch_size is None, mesh=device_mesh, group=process_group,
-            settings=order.of_group(sizes), domain_by=domain_by,
-        )  # fmt: skip
+            indexes,
+            node_local=node_local,
+            rank=rank,
+            sequences=counts[0],
+            whole_epochs=self.epoch_size is None,
+            mesh=device_mesh,
+            group=process_group,
+            settings=order.of_group(sizes),
+            domain_by=domain_by,
+        )
         own = rank if self.node_group is None else self.node_group.rank
         self.plan = plan_of(
-            self.node_group, order.spec, bounds=bounds, drop_last=self.drop_last, left_out=left_out,
+            self.node_group,
+            order.spec,
+            bounds=bounds,
+            drop_last=self.drop_last,
+            left_out=left_out,
             choose=sequences_an_epoch(self.streams, counts, epoch_size=self.epoch_size),
             batching=sizes.batching,
-            slices=RankSlices(batch_size=sizes.batch_size, lanes=sizes.lanes,
-                              rank=own.rank, num_ranks=own.size, pieces=sizes.pieces),
-            length=sizes.length, sizes=sizes.changing, mixing=mixing,
-            earlier=earlier_of(indexes, sizes.length,
-                               plain=packing is None and documents is None),
-        )  # fmt: skip
-        ahead = sequences_ahead(order.spec, sizes=counts, shards=self.reader.num_shards,
-                                ranks=own.size, batch_size=sizes.largest)  # fmt: skip
+            slices=RankSlices(
+                batch_size=sizes.batch_size,
+                lanes=sizes.lanes,
+                rank=own.rank,
+                num_ranks=own.size,
+                pieces=sizes.pieces,
+            ),
+            length=sizes.length,
+            sizes=sizes.changing,
+            mixing=mixing,
+            earlier=earlier_of(indexes, sizes.length, plain=packing is None and documents is None),
+        )
+        ahead = sequences_ahead(
+            order.spec,
+            sizes=counts,
+            shards=self.reader.num_shards,
+            ranks=own.size,
+            batch_size=sizes.largest,
+        )
         self.predownload = ahead if predownload is None else predownload
         self.batch_reader = BatchReader(
-            self.plan, source, sequence_length=self.sequence_length, extras=extras,
-            eot_id=self.eot_id, predownload=self.predownload,
-            max_repeated_ngram=order.max_repeated_ngram, domain_of_stream=self.domain_of_stream,
-            domains=self.token_domains, context=context,
-        )  # fmt: skip
-        self.resume = resume_of(self.node_group, self.plan, caches,
-                                settings=order.identity(sizes)
-                                | ({} if mixing is None else mixing.identity())
-                                | ({} if domain_by is None else {"domain_by": domain_by}),
-                                lanes=self.num_canonical_nodes)  # fmt: skip
+            self.plan,
+            source,
+            sequence_length=self.sequence_length,
+            extras=extras,
+            eot_id=self.eot_id,
+            predownload=self.predownload,
+            max_repeated_ngram=order.max_repeated_ngram,
+            domain_of_stream=self.domain_of_stream,
+            domains=self.token_domains,
+            context=context,
+        )
+        self.resume = resume_of(
+            self.node_group,
+            self.plan,
+            caches,
+            settings=order.identity(sizes)
+            | ({} if mixing is None else mixing.identity())
+            | ({} if domain_by is None else {"domain_by": domain_by}),
+            lanes=self.num_canonical_nodes,
+        )
         self._progress, self._newest = TrainingPosition(self.resume), Newest("dataset")
         self.loaded_state: Mapping[str, Any] = {}
         self.loaded_place: Cursor | None = None  # that it is of
@@ -281,9 +342,13 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         size = self.plan.slices.batch_size
         progress, own = self._progress, self._newest.begin()
         here = progress.begin()
-        blocks = StepsInTurn(steps=self.plan.steps_left(here.cursor), worker=here.worker,
-                             num_workers=here.num_workers, size=max(1, PLANNED_ROWS // size),
-                             first=progress.yielded // size)  # fmt: skip
+        blocks = StepsInTurn(
+            steps=self.plan.steps_left(here.cursor),
+            worker=here.worker,
+            num_workers=here.num_workers,
+            size=max(1, PLANNED_ROWS // size),
+            first=progress.yielded // size,
+        )
         for batch in self.batch_reader.batches(here.cursor, blocks, gathered=0):
             for sample in samples_of(self.batch_reader.finish(batch)):
                 progress.yielded += 1

@@ -18,8 +18,18 @@ if TYPE_CHECKING:
     from streaming_ext.token_dataset import StreamingTokenDataset
 
 _MOST_EPOCHS = 2**31 - 1
-_COLUMNS = ("step", "rank", "stream", "sequence", "source", "row", "from_byte", "first", "tokens",
-            "place")  # fmt: skip
+_COLUMNS = (
+    "step",
+    "rank",
+    "stream",
+    "sequence",
+    "source",
+    "row",
+    "from_byte",
+    "first",
+    "tokens",
+    "place",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,9 +166,16 @@ def trace_document(
                     for span in _spans(cache, pieces, reading.multiple)
                     if span.document == place
                 ]
-                visits += [DocumentVisit(step=visit.step, rank=visit.rank, stream=stream,
-                                         sequence=visit.sequence, span=span)
-                           for span in spans]  # fmt: skip
+                visits += [
+                    DocumentVisit(
+                        step=visit.step,
+                        rank=visit.rank,
+                        stream=stream,
+                        sequence=visit.sequence,
+                        span=span,
+                    )
+                    for span in spans
+                ]
     if not found:
         raise UsageError(
             f"No document of split {dataset.split!r} comes from row {row} of {source}. Is it in "
@@ -191,10 +208,17 @@ def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path
     import pyarrow.parquet as pq
 
     lines = [
-        {"step": step, "rank": trace.rank, "stream": trace.stream, "sequence": trace.sequence,
-         **asdict(span)}
-        for step, sequences in traces.items() for trace in sequences for span in trace.spans
-    ]  # fmt: skip
+        {
+            "step": step,
+            "rank": trace.rank,
+            "stream": trace.stream,
+            "sequence": trace.sequence,
+            **asdict(span),
+        }
+        for step, sequences in traces.items()
+        for trace in sequences
+        for span in trace.spans
+    ]
     schema = pa.schema(
         [(name, pa.string() if name == "source" else pa.int64()) for name in _COLUMNS]
     )
@@ -214,8 +238,9 @@ def _spans(
     spans: list[DocumentSpan] = []
     place = 0
     for begin, end in pieces:
-        spans += [replace(span, place=place + span.place)
-                  for span in _spans_of_piece(cache, (begin, end))]  # fmt: skip
+        spans += [
+            replace(span, place=place + span.place) for span in _spans_of_piece(cache, (begin, end))
+        ]
         place += -(-(end - begin) // multiple) * multiple
     return tuple(spans)
 

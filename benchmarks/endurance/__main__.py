@@ -133,9 +133,15 @@ def print_tables(runs: dict[str, Passed], disturbed: Passed, redone: dict[str, f
     print(common.table(("fault", "times", "processes, servers or connections"), [*rows, total]))
     columns = ("run", "seconds", "commands", "MB to S3", "MB from S3")
     shown = [
-        (name, f"{run.seconds:.1f}", run.commands, f"{run.megabytes_up:.1f}",
-         f"{run.megabytes_down:.1f}") for name, run in runs.items()
-    ]  # fmt: skip
+        (
+            name,
+            f"{run.seconds:.1f}",
+            run.commands,
+            f"{run.megabytes_up:.1f}",
+            f"{run.megabytes_down:.1f}",
+        )
+        for name, run in runs.items()
+    ]
     print(f"\n{common.table(columns, shown)}")
     print(
         f"\nTokenized again, at most: {redone['attempts']} times, {redone['files']} files, "
@@ -158,9 +164,11 @@ def main() -> None:
         help="folder for the undisturbed dataset; kept, and used again",
     )
     parser.add_argument(
-        "--compare-time", action=argparse.BooleanOptionalAction, default=True,
+        "--compare-time",
+        action=argparse.BooleanOptionalAction,
+        default=True,
         help="run undisturbed to S3 too, for the time",
-    )  # fmt: skip
+    )
     parser.add_argument("--result", type=Path, help="file to keep the result in, as JSON")
     args = parser.parse_args()
     enter_own_mounts()

@@ -31,8 +31,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-OURS = ("engine", "engine, twice", "chain", "chain, here", "chain, here, twice", "chain, 1 worker",
-        "chain, 2 workers", "chain, map and filter")  # fmt: skip
+OURS = (
+    "engine",
+    "engine, twice",
+    "chain",
+    "chain, here",
+    "chain, here, twice",
+    "chain, 1 worker",
+    "chain, 2 workers",
+    "chain, map and filter",
+)
 PEERS = ("epochraft", "epochraft, map and filter", "datasets")
 LENGTH, BUFFER, BATCH = 1024, 1000, 8
 
@@ -73,8 +81,9 @@ def engine(options: argparse.Namespace) -> dict[str, Any]:
     blocks = []
     for path in sorted(Path(options.folder).glob(options.glob)):
         texts = [json.loads(line)["text"] for line in path.open()]
-        blocks += [pa.array(texts[n : n + 1000], pa.large_string())
-                   for n in range(0, len(texts), 1000)]  # fmt: skip
+        blocks += [
+            pa.array(texts[n : n + 1000], pa.large_string()) for n in range(0, len(texts), 1000)
+        ]
     fast.ids(blocks[0])
     meet(options)
     began, before, tokens = time.perf_counter(), time.process_time(), 0
@@ -83,8 +92,12 @@ def engine(options: argparse.Namespace) -> dict[str, Any]:
         if time.perf_counter() - began > options.seconds:
             break
     seconds = time.perf_counter() - began
-    return {"tokens": tokens, "seconds": seconds, "first": 0.0,
-            "cores": (time.process_time() - before) / seconds}  # fmt: skip
+    return {
+        "tokens": tokens,
+        "seconds": seconds,
+        "first": 0.0,
+        "cores": (time.process_time() - before) / seconds,
+    }
 
 
 def meet(options: argparse.Namespace) -> None:
@@ -110,8 +123,12 @@ def watch(batches: Iterable[Any], options: argparse.Namespace) -> dict[str, Any]
             used = processor_seconds() - before  # workers may be gone at the end
             cores = used / (time.perf_counter() - first)
     assert first is not None
-    return {"tokens": tokens, "seconds": time.perf_counter() - first, "first": first - began,
-            "cores": cores}  # fmt: skip
+    return {
+        "tokens": tokens,
+        "seconds": time.perf_counter() - first,
+        "first": first - began,
+        "cores": cores,
+    }
 
 
 def processor_seconds() -> float:
@@ -192,15 +209,25 @@ def main() -> None:
             of_core = rate / sum(one["cores"] for one in found)
             rates.setdefault(run, []).append((rate, of_core))
             more = [{k: round(v, 2) for k, v in one.items() if k != "tokens"} for one in found]
-            print(f"{run:26} {rate:7.2f} M tokens/s, {of_core:7.2f} a core", *more,
-                  f"load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
+            print(
+                f"{run:26} {rate:7.2f} M tokens/s, {of_core:7.2f} a core",
+                *more,
+                f"load {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
     for one, other in (
-        ("chain", "engine"), ("engine, twice", "engine"), ("chain, here, twice", "chain, here"),
-        ("chain, here, twice", "chain"), ("chain, 2 workers", "chain"),
-        ("chain, 2 workers", "chain, here"), ("chain, 2 workers", "chain, 1 worker"),
-        ("chain, 2 workers", "chain, here, twice"), ("chain", "epochraft"), ("chain", "datasets"),
+        ("chain", "engine"),
+        ("engine, twice", "engine"),
+        ("chain, here, twice", "chain, here"),
+        ("chain, here, twice", "chain"),
+        ("chain, 2 workers", "chain"),
+        ("chain, 2 workers", "chain, here"),
+        ("chain, 2 workers", "chain, 1 worker"),
+        ("chain, 2 workers", "chain, here, twice"),
+        ("chain", "epochraft"),
+        ("chain", "datasets"),
         ("chain, map and filter", "epochraft, map and filter"),
-    ):  # fmt: skip
+    ):
         if {one, other} <= rates.keys():
             clock, core = ratios(rates, one, other)
             print(f"{one} / {other}: {clock:.2f}, by processor time {core:.2f}")
@@ -208,17 +235,21 @@ def main() -> None:
         if {alone, "chain, 2 workers", "chain, here, twice"} <= rates.keys():
             got, _ = ratios(rates, "chain, 2 workers", alone)
             limit, _ = ratios(rates, "chain, here, twice", alone)
-            print(f"two workers over `{alone}`: {got:.2f}; the limit of this machine, of two "
-                  f"processes that know nothing of each other: {limit:.2f}; of it "
-                  f"{got / limit:.0%}")  # fmt: skip
+            print(
+                f"two workers over `{alone}`: {got:.2f}; the limit of this machine, of two "
+                f"processes that know nothing of each other: {limit:.2f}; of it "
+                f"{got / limit:.0%}"
+            )
 
 
 def ratios(
     rates: dict[str, list[tuple[float, float]]], one: str, other: str
 ) -> tuple[float, float]:
     """Medians over the rounds: by the clock, and by processor time."""
-    each = [[a / b for a, b in zip(first, second, strict=True)]
-            for first, second in zip(rates[one], rates[other], strict=True)]  # fmt: skip
+    each = [
+        [a / b for a, b in zip(first, second, strict=True)]
+        for first, second in zip(rates[one], rates[other], strict=True)
+    ]
     clock, core = (statistics.median(ratio) for ratio in zip(*each, strict=True))
     return clock, core
 
@@ -227,8 +258,12 @@ def measured(options: argparse.Namespace, run: str) -> list[dict[str, Any]]:
     """What a process found, or each of two."""
     python = options.peers if run in PEERS else sys.executable
     command = [python, str(Path(__file__)), *sys.argv[1:], "--run", run]
-    environment = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "HOME": str(Path.home()),
-                   "PATH": "/usr/bin:/bin"}  # fmt: skip
+    environment = {
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "1",
+        "HOME": str(Path.home()),
+        "PATH": "/usr/bin:/bin",
+    }
     with tempfile.TemporaryDirectory() as name:
         if "twice" in run:
             command += ["--meeting", name]

@@ -39,8 +39,12 @@ EVERY, TOLD = 2.0, 60.0  # seconds
 def memory() -> dict[str, float]:
     """Of this process and its workers, in MB."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    own = {name: int(line.split()[1]) / 1e3 for line in lines if line.count("kB") == 1
-           for name in [line.partition(":")[0]]}  # fmt: skip
+    own = {
+        name: int(line.split()[1]) / 1e3
+        for line in lines
+        if line.count("kB") == 1
+        for name in [line.partition(":")[0]]
+    }
     workers = dict.fromkeys(("Pss_Anon", "Pss_File"), 0.0)
     for child in psutil.Process().children(recursive=True):
         try:
@@ -69,8 +73,9 @@ class Watch:
         while not self.ended.wait(EVERY):
             seconds = time.monotonic() - self.began
             if self.stage:
-                self.seen.append({"stage": self.stage, "seconds": seconds, "tokens": self.tokens,
-                                  **memory()})  # fmt: skip
+                self.seen.append(
+                    {"stage": self.stage, "seconds": seconds, "tokens": self.tokens, **memory()}
+                )
                 if seconds > told + TOLD:
                     told = seconds
                     print(self.seen[-1], file=sys.stderr, flush=True)
@@ -97,11 +102,17 @@ def text(options: argparse.Namespace, watch: Watch, workers: int) -> None:
 
     watch.stage = "counting"
     dataset = StreamingTextDataset(
-        sources=str(options.links), tokenizer=options.tokenizer, pattern=options.pattern,
-        local=options.links.parent / "cache", cache_limit=options.cache_limit,
-        sequence_length=LENGTH, batch_size=BATCH, shuffle=True, shuffle_seed=17,
+        sources=str(options.links),
+        tokenizer=options.tokenizer,
+        pattern=options.pattern,
+        local=options.links.parent / "cache",
+        cache_limit=options.cache_limit,
+        sequence_length=LENGTH,
+        batch_size=BATCH,
+        shuffle=True,
+        shuffle_seed=17,
         shuffle_block_size=options.window,
-    )  # fmt: skip
+    )
     loader = StreamingTokenLoader(dataset, num_workers=workers)
     watch.stage = "reading"
     watch.read(loader, "tokens")
@@ -126,8 +137,11 @@ def tell(run: str, seen: list[dict[str, Any]], gigabytes: float) -> dict[str, fl
                 f"{name} {one[name]:,.0f}"
                 for name in ("RssAnon", "VmRSS", "VmHWM", "Pss_Anon", "Pss_File")
             )
-            print(f"{run}, {stage}: {one['seconds']:6.0f} s, {one['tokens'] / 1e6:7,.0f} M tokens; "
-                  f"MB: {told}", flush=True)  # fmt: skip
+            print(
+                f"{run}, {stage}: {one['seconds']:6.0f} s, {one['tokens'] / 1e6:7,.0f} M tokens; "
+                f"MB: {told}",
+                flush=True,
+            )
         slopes[stage] = slope(of_stage, gigabytes)
         print(f"{run}, {stage}: {slopes[stage]:+.2f} MB a gigabyte of text", flush=True)
     return slopes
@@ -179,8 +193,16 @@ def main() -> None:
             links = Path(name) / "links"
             links.mkdir()
             gigabytes = link(options.folder, links, options.gigabytes)
-            command = [sys.executable, "-m", "benchmarks.from_text.memory", *sys.argv[1:],
-                       "--run", run, "--links", str(links)]  # fmt: skip
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.from_text.memory",
+                *sys.argv[1:],
+                "--run",
+                run,
+                "--links",
+                str(links),
+            ]
             ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             seen = json.loads(ended.stdout.splitlines()[-1])
             results[run] = {"seen": seen, "slopes": tell(run, seen, gigabytes)}

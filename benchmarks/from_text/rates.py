@@ -50,8 +50,12 @@ def engine_alone(options: argparse.Namespace, cache: Path) -> dict[str, Any]:
     def encode(_: Tokenizer, engine: Engine) -> dict[str, Any]:
         began, cpu = time.perf_counter(), time.process_time()
         tokens = sum(len(engine.encode(some).ids) + len(some) for some in texts)
-        return {"tokens": tokens, "seconds": time.perf_counter() - began,
-                "cpu": time.process_time() - cpu, "threads": 1}  # fmt: skip
+        return {
+            "tokens": tokens,
+            "seconds": time.perf_counter() - began,
+            "cpu": time.process_time() - cpu,
+            "threads": 1,
+        }
 
     return Engines(next(cache.glob("text-*/tokenizer*")), engine="auto").run(encode)
 
@@ -62,10 +66,17 @@ def epoch(options: argparse.Namespace, cache: Path, run: str) -> dict[str, Any]:
     workers = {"1 worker": 1, "2 workers": 2}.get(run, 0)
     before, began = time.process_time(), time.perf_counter()
     dataset = StreamingTextDataset(
-        sources=options.folder, tokenizer=options.tokenizer, pattern=options.pattern, local=cache,
-        sequence_length=options.length, batch_size=8, shuffle=True, shuffle_seed=17,
-        shuffle_block_size=options.window, scan_threads=1,
-    )  # fmt: skip
+        sources=options.folder,
+        tokenizer=options.tokenizer,
+        pattern=options.pattern,
+        local=cache,
+        sequence_length=options.length,
+        batch_size=8,
+        shuffle=True,
+        shuffle_seed=17,
+        shuffle_block_size=options.window,
+        scan_threads=1,
+    )
     loader = StreamingTokenLoader(dataset, num_workers=workers)
     if run == "in the middle":
         loader.skip(len(loader) // 2)
@@ -81,9 +92,14 @@ def epoch(options: argparse.Namespace, cache: Path, run: str) -> dict[str, Any]:
         if run == "in the middle":
             break
     cpu += time.process_time() - before
-    return {"tokens": tokens, "seconds": time.perf_counter() - began, "opened": opened,
-            "first batch": first, "cpu": cpu,
-            "state bytes": len(json.dumps(loader.state_dict()))}  # fmt: skip
+    return {
+        "tokens": tokens,
+        "seconds": time.perf_counter() - began,
+        "opened": opened,
+        "first batch": first,
+        "cpu": cpu,
+        "state bytes": len(json.dumps(loader.state_dict())),
+    }
 
 
 def main() -> None:
@@ -98,8 +114,11 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
-        found = (engine_alone(options, options.cache) if options.run == "engine"
-                 else epoch(options, options.cache, options.run))  # fmt: skip
+        found = (
+            engine_alone(options, options.cache)
+            if options.run == "engine"
+            else epoch(options, options.cache, options.run)
+        )
         print(json.dumps(found))
         return
     results: dict[str, Any] = {"machine": machine()}
@@ -109,13 +128,20 @@ def main() -> None:
                 for tokens in Path(folder).glob("text-*/train"):
                     shutil.rmtree(tokens)
             command = [sys.executable, "-m", "benchmarks.from_text.rates", *sys.argv[1:]]
-            ended = subprocess.run([*command, "--run", run, "--cache", folder],
-                                   stdout=subprocess.PIPE, text=True, check=True)  # fmt: skip
+            ended = subprocess.run(
+                [*command, "--run", run, "--cache", folder],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
             found = results[run] = json.loads(ended.stdout)
-            print(f"{run:14}", f"{found['tokens'] / found['seconds'] / 1e6:7.1f} M tokens/s,",
-                  f"{found['tokens'] / found['cpu'] / 1e6:6.1f} M a second of processor time,",
-                  {k: round(v, 2) for k, v in found.items() if k not in {"tokens", "cpu"}},
-                  flush=True)  # fmt: skip
+            print(
+                f"{run:14}",
+                f"{found['tokens'] / found['seconds'] / 1e6:7.1f} M tokens/s,",
+                f"{found['tokens'] / found['cpu'] / 1e6:6.1f} M a second of processor time,",
+                {k: round(v, 2) for k, v in found.items() if k not in {"tokens", "cpu"}},
+                flush=True,
+            )
     if options.result:
         options.result.write_text(json.dumps(results, indent=1))
 

@@ -35,8 +35,14 @@ FILES, LENGTH, BATCH = 100, 1024, 8
 PLACES = (0.1, 0.5, 0.9)
 BOUND_BYTES, BOUND_SECONDS = 100_000, 2.0
 CHAINS = ("chain", "chain, remote")
-TEXTS = ("text, counting", "text", "text, tokens gone", "text, remote, counting", "text, remote",
-         "text, remote, tokens gone")  # fmt: skip
+TEXTS = (
+    "text, counting",
+    "text",
+    "text, tokens gone",
+    "text, remote, counting",
+    "text, remote",
+    "text, remote, tokens gone",
+)
 WARMING = ("chain, remote", "text, remote, counting", "text, remote")
 
 
@@ -135,11 +141,18 @@ def text(options: argparse.Namespace) -> dict[str, Any]:
     from streaming_ext import StreamingTextDataset, StreamingTokenLoader
 
     def loader() -> StreamingTokenLoader:
-        return StreamingTokenLoader(StreamingTextDataset(
-            sources=f"{options.url}/part-{{00..99}}.jsonl", tokenizer=options.tokenizer,
-            pattern=options.pattern, local=options.cache, sequence_length=LENGTH,
-            batch_size=BATCH, shuffle=True, shuffle_seed=17,
-        ))  # fmt: skip
+        return StreamingTokenLoader(
+            StreamingTextDataset(
+                sources=f"{options.url}/part-{{00..99}}.jsonl",
+                tokenizer=options.tokenizer,
+                pattern=options.pattern,
+                local=options.cache,
+                sequence_length=LENGTH,
+                batch_size=BATCH,
+                shuffle=True,
+                shuffle_seed=17,
+            )
+        )
 
     if "counting" in options.run:
         began = time.perf_counter()

@@ -39,12 +39,16 @@ def write(root: Path, shards: int) -> None:
         entries.append(
             form.index_entry(
                 Shard(
-                    samples=SAMPLES, raw_name=name, raw_bytes=form.raw_size(SAMPLES),
-                    raw_hash=f"{number:032x}", zip_name=f"{name}.zstd", zip_bytes=40_000_000,
+                    samples=SAMPLES,
+                    raw_name=name,
+                    raw_bytes=form.raw_size(SAMPLES),
+                    raw_hash=f"{number:032x}",
+                    zip_name=f"{name}.zstd",
+                    zip_bytes=40_000_000,
                     zip_hash=f"{number:032x}",
                 )
             )
-        )  # fmt: skip
+        )
     data = index_json(entries)
     (root / "train").mkdir(parents=True)
     (root / "train/index.json").write_bytes(data)
@@ -52,13 +56,22 @@ def write(root: Path, shards: int) -> None:
         kind="tiktoken", name="gpt2", vocab_size=50257, eot_id=50256, eot_token="", fingerprint="x"
     )
     spec = DatasetSpec(
-        text_column="text", sequence_length=LENGTH, holdout_fraction=0, holdout_seed=0,
-        shard_size=1 << 26, compression="zstd:1", tokenizer=tokenizer,
-    )  # fmt: skip
+        text_column="text",
+        sequence_length=LENGTH,
+        holdout_fraction=0,
+        holdout_seed=0,
+        shard_size=1 << 26,
+        compression="zstd:1",
+        tokenizer=tokenizer,
+    )
     summary = SplitSummary(
-        index=FileRecord.of("train/index.json", data), documents=0, tokens=0, padding=0,
-        samples=shards * SAMPLES, shards=shards,
-    )  # fmt: skip
+        index=FileRecord.of("train/index.json", data),
+        documents=0,
+        tokens=0,
+        padding=0,
+        samples=shards * SAMPLES,
+        shards=shards,
+    )
     manifest = Manifest(spec=spec, parts=(), splits={"train": summary}, tokenizer_files=())
     (root / MANIFEST).write_bytes(to_json(manifest))
 
@@ -84,13 +97,20 @@ def open_and_plan(root: Path) -> None:
     dataset.load_state_dict(state)
     plan.sequences(dataset.start_cursor(), np.arange(64))
     resumed = time.perf_counter()
-    print(json.dumps({
-        "sequences": dataset.size, "shards": dataset.reader.num_shards,
-        "open_s": round(opened - started, 3), "first_steps_s": round(first - opened, 3),
-        "resume_s": round(resumed - first, 3), "memory_mb": round(resident() - before, 1),
-        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, 1),
-        "rss_before_mb": round(before, 1),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "sequences": dataset.size,
+                "shards": dataset.reader.num_shards,
+                "open_s": round(opened - started, 3),
+                "first_steps_s": round(first - opened, 3),
+                "resume_s": round(resumed - first, 3),
+                "memory_mb": round(resident() - before, 1),
+                "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, 1),
+                "rss_before_mb": round(before, 1),
+            }
+        )
+    )
 
 
 def stock(count: int) -> None:
@@ -106,11 +126,16 @@ def stock(count: int) -> None:
     sizes[-1] = count - SAMPLES * (count // SAMPLES)
     shuffled = get_shuffle("py1e", sizes[sizes > 0], 8, 9176, 0, 1 << 18)
     ids = np.where(ids != -1, shuffled[ids], -1)
-    print(json.dumps({
-        "stock_sequences": count, "seconds": round(time.perf_counter() - started, 2),
-        "memory_mb": round(resident() - before, 1),
-        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, 1),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "stock_sequences": count,
+                "seconds": round(time.perf_counter() - started, 2),
+                "memory_mb": round(resident() - before, 1),
+                "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, 1),
+            }
+        )
+    )
 
 
 def main() -> None:

@@ -51,10 +51,16 @@ def main() -> None:
         server = multiprocessing.Process(target=serve, args=(str(root), speed, theirs))
         server.start()
         dataset = StreamingTokenDataset(
-            remote="s3://bucket", local=Path(folder, "cache"), batch_size=16, shuffle=True,
-            num_canonical_nodes=1, shuffle_block_size=SAMPLES, dp_rank=0, dp_world_size=1,
+            remote="s3://bucket",
+            local=Path(folder, "cache"),
+            batch_size=16,
+            shuffle=True,
+            num_canonical_nodes=1,
+            shuffle_block_size=SAMPLES,
+            dp_rank=0,
+            dp_world_size=1,
             storage_options=ours.recv(),
-        )  # fmt: skip
+        )
         started = time.perf_counter()
         waits = []
         last = started
@@ -66,12 +72,19 @@ def main() -> None:
         ours.send("stop")
         sent = ours.recv()
         server.join()
-    print(json.dumps({
-        "workers": arguments.workers, "megabytes": round(sent / 1e6), "seconds": round(seconds, 2),
-        "first_batch_s": round(waits[0], 2), "longest_later_wait_s": round(max(waits[1:]), 2),
-        "one_shard_takes_s": round(sent / arguments.shards / speed, 2),
-        "share_of_link": round(sent / speed / seconds, 3),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "workers": arguments.workers,
+                "megabytes": round(sent / 1e6),
+                "seconds": round(seconds, 2),
+                "first_batch_s": round(waits[0], 2),
+                "longest_later_wait_s": round(max(waits[1:]), 2),
+                "one_shard_takes_s": round(sent / arguments.shards / speed, 2),
+                "share_of_link": round(sent / speed / seconds, 3),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

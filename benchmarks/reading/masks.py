@@ -63,15 +63,18 @@ def main() -> None:
     }
     for batches in kinds.values():
         cost(batches)  # every shard is open then
-    rounds = [{name: cost(batches) for name, batches in kinds.items()}
-              for _ in range(arguments.rounds)]  # fmt: skip
+    rounds = [
+        {name: cost(batches) for name, batches in kinds.items()} for _ in range(arguments.rounds)
+    ]
     results = {}
     for name in kinds:
         costs = [each[name] for each in rounds]
         times = statistics.median(each[name] / each["plain"] for each in rounds)
         results[name] = {"least": min(costs), "median": statistics.median(costs), "times": times}
-        print(f"{name:28s} least {min(costs):5.1f} us, median {statistics.median(costs):5.1f} us, "
-              f"{times:.2f} times a plain batch")  # fmt: skip
+        print(
+            f"{name:28s} least {min(costs):5.1f} us, median {statistics.median(costs):5.1f} us, "
+            f"{times:.2f} times a plain batch"
+        )
     print(json.dumps(results))
 
 

@@ -37,8 +37,7 @@ def write_streams(folder: Path, count: int) -> list[Path]:
         lengths = np.maximum(2, rng.lognormal(6.5, 1.0, 600)).astype(int)
         documents = [("train", rng.integers(0, 99, int(length))) for length in lengths]
         roots.append(folder / f"{number:03}")
-        build(roots[-1], [documents], sequence_length=LENGTH, compression="none",
-              shard_samples=100)  # fmt: skip
+        build(roots[-1], [documents], sequence_length=LENGTH, compression="none", shard_samples=100)
     return roots
 
 
@@ -51,8 +50,9 @@ def loops_of(folder: Path, streams: int) -> dict[str, Iterator[Any]]:
     table = {"source": [first.source], "row": [first.row]}
     pq.write_table(pa.table(table), folder / "excluded.parquet")
     roots = write_streams(folder / "streams", streams)
-    mixed = [TokenStream(local=root, proportion=1 + number % 7)
-             for number, root in enumerate(roots)]  # fmt: skip
+    mixed = [
+        TokenStream(local=root, proportion=1 + number % 7) for number, root in enumerate(roots)
+    ]
     kinds: dict[str, dict[str, Any]] = {
         "plain": {"local": root},
         "packed": {"local": root, "packing": "best_fit"},
@@ -69,8 +69,13 @@ def loops_of(folder: Path, streams: int) -> dict[str, Iterator[Any]]:
 
 
 def loader_of(**settings: Any) -> StreamingTokenLoader:
-    common = {"batch_size": BATCH, "sequence_length": LENGTH, "shuffle": True, "dp_rank": 0,
-              "dp_world_size": 1}  # fmt: skip
+    common = {
+        "batch_size": BATCH,
+        "sequence_length": LENGTH,
+        "shuffle": True,
+        "dp_rank": 0,
+        "dp_world_size": 1,
+    }
     return StreamingTokenLoader(StreamingTokenDataset(**(common | settings)))
 
 
@@ -93,8 +98,9 @@ def main() -> None:
         loops = loops_of(Path(temporary), arguments.streams)
         for loop in loops.values():
             rate(loop)  # what is read is open then
-        rounds = [{name: rate(loop) for name, loop in loops.items()}
-                  for _ in range(arguments.rounds)]  # fmt: skip
+        rounds = [
+            {name: rate(loop) for name, loop in loops.items()} for _ in range(arguments.rounds)
+        ]
     told = {}
     for name in loops:
         told[name] = statistics.median(each[name] / each["plain"] for each in rounds)

@@ -45,8 +45,9 @@ def of_dataset(folder: Path, split: str) -> list[Documents]:
     from streaming_ext.loading.opening import open_streams
     from streaming_ext.streams import TokenStream
 
-    (cache,) = open_streams([TokenStream(local=folder)], split=split, limit=None, retries=0,
-                            timeout=60, options={})  # fmt: skip
+    (cache,) = open_streams(
+        [TokenStream(local=folder)], split=split, limit=None, retries=0, timeout=60, options={}
+    )
     return list(documents_of(cache))
 
 
@@ -71,11 +72,18 @@ def planned(
             told = plan.rows_of_unit(unit)
             tokens += int(told.lengths.sum())
             pieces += len(told.lengths)
-        return {"seconds": seconds, "cpu_seconds": cpu, "opening": opening, "rows": rows,
-                "padding": 1 - tokens / (rows * length), "bytes": path.stat().st_size,
-                "peak_bytes": peak,
-                "seconds for 1e9 documents": seconds * 1e9 / count,
-                "tokens": tokens, "pieces": pieces}  # fmt: skip
+        return {
+            "seconds": seconds,
+            "cpu_seconds": cpu,
+            "opening": opening,
+            "rows": rows,
+            "padding": 1 - tokens / (rows * length),
+            "bytes": path.stat().st_size,
+            "peak_bytes": peak,
+            "seconds for 1e9 documents": seconds * 1e9 / count,
+            "tokens": tokens,
+            "pieces": pieces,
+        }
 
 
 def by_concatenation(lengths: np.ndarray, length: int) -> tuple[float, float]:
@@ -105,8 +113,14 @@ def write_dataset(root: Path) -> None:
     rng = np.random.default_rng(0)
     lengths = np.maximum(2, rng.lognormal(6.5, 1.0, 30_000)).astype(int)
     documents = [rng.integers(100, 50_000, length, dtype=np.int32) for length in lengths]
-    build(root, [[("train", ids.tolist()) for ids in documents]], sequence_length=2048,
-          compression="none", shard_samples=4096, vocab_size=50_257)  # fmt: skip
+    build(
+        root,
+        [[("train", ids.tolist()) for ids in documents]],
+        sequence_length=2048,
+        compression="none",
+        shard_samples=4096,
+        vocab_size=50_257,
+    )
 
 
 def rates(root: Path) -> dict[str, float]:
@@ -115,15 +129,25 @@ def rates(root: Path) -> dict[str, float]:
     from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
     masks = ("targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen")
-    kinds = {"plain": (None, ()), "packed": ("best_fit", ()), "plain with masks": (None, masks),
-             "packed with masks": ("best_fit", masks),
-             "packed with cu_seqlens": ("best_fit", masks[3:])}  # fmt: skip
+    kinds = {
+        "plain": (None, ()),
+        "packed": ("best_fit", ()),
+        "plain with masks": (None, masks),
+        "packed with masks": ("best_fit", masks),
+        "packed with cu_seqlens": ("best_fit", masks[3:]),
+    }
     loops = {}
     for name, (packing, extras) in kinds.items():
         dataset = StreamingTokenDataset(
-            local=root, batch_size=BATCH, sequence_length=LENGTH, shuffle=True, packing=packing,
-            extras=extras, dp_rank=0, dp_world_size=1,
-        )  # fmt: skip
+            local=root,
+            batch_size=BATCH,
+            sequence_length=LENGTH,
+            shuffle=True,
+            packing=packing,
+            extras=extras,
+            dp_rank=0,
+            dp_world_size=1,
+        )
         loops[name] = endless(lambda dataset=dataset: StreamingTokenLoader(dataset))
     best = dict.fromkeys(kinds, 0.0)
     for _turn in range(7):
@@ -139,8 +163,10 @@ def of_olmo(python: str, lengths: np.ndarray, sizes: list[int]) -> dict[str, lis
         np.save(Path(folder) / "lengths.npy", lengths)
         told = subprocess.run(
             [python, script, Path(folder) / "lengths.npy", str(FILE), *map(str, sizes)],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
+            check=True,
+            capture_output=True,
+            text=True,
+        )
     found: dict[str, list[float]] = json.loads(told.stdout.splitlines()[-1])
     return found
 
@@ -223,8 +249,12 @@ def main() -> None:
                 documents = of_dataset(arguments.dataset, arguments.split)
                 count = sum(len(each.lengths) for each in documents)
                 lengths = np.concatenate([each.lengths for each in documents])
-                print("cut by concatenation:", by_concatenation(lengths, length)[1],
-                      "padding in buffers of 1,000:", by_buffer(lengths, length)[0])  # fmt: skip
+                print(
+                    "cut by concatenation:",
+                    by_concatenation(lengths, length)[1],
+                    "padding in buffers of 1,000:",
+                    by_buffer(lengths, length)[0],
+                )
             results[str(length)] = planned(documents, count, length)
     for name, values in results.items():
         print(name, {key: float(f"{value:.5g}") for key, value in values.items()})

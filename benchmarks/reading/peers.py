@@ -56,13 +56,22 @@ def write(root: Path) -> None:
         kind="tiktoken", name="gpt2", vocab_size=EOT + 1, eot_id=EOT, eot_token="", fingerprint="x"
     )
     spec = DatasetSpec(
-        text_column="text", sequence_length=LENGTH, holdout_fraction=0, holdout_seed=0,
-        shard_size=1 << 26, compression="none", tokenizer=tokenizer,
-    )  # fmt: skip
+        text_column="text",
+        sequence_length=LENGTH,
+        holdout_fraction=0,
+        holdout_seed=0,
+        shard_size=1 << 26,
+        compression="none",
+        tokenizer=tokenizer,
+    )
     summary = SplitSummary(
-        index=FileRecord.of("train/index.json", data), documents=0, tokens=0, padding=0,
-        samples=SHARDS * SAMPLES, shards=SHARDS,
-    )  # fmt: skip
+        index=FileRecord.of("train/index.json", data),
+        documents=0,
+        tokens=0,
+        padding=0,
+        samples=SHARDS * SAMPLES,
+        shards=SHARDS,
+    )
     manifest = Manifest(spec=spec, parts=(), splits={"train": summary}, tokenizer_files=())
     (root / MANIFEST).write_bytes(to_json(manifest))
 
@@ -190,8 +199,16 @@ def main() -> None:
     results = {name: max(values) for name, values in rates.items()}
     for name, values in rates.items():
         print(f"{name:40s} {max(values):6.0f} million tokens/s, of {sorted(map(round, values))}")
-    print(json.dumps({"machine": platform.machine(), "python": platform.python_version(),
-                      "torch": torch.__version__, "mtok_per_s": results}))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "machine": platform.machine(),
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "mtok_per_s": results,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -30,8 +30,13 @@ def make(folder: Path, streams: int) -> list[Path]:
     for number, documents in enumerate([220] * streams + [220 * streams]):
         roots.append(folder / f"{number:03}")
         lengths = np.maximum(2, rng.lognormal(6.5, 1.0, documents)).astype(int)
-        build(roots[-1], [[("train", rng.integers(0, 99, int(length))) for length in lengths]],
-              sequence_length=LENGTH, compression="none", shard_samples=40)  # fmt: skip
+        build(
+            roots[-1],
+            [[("train", rng.integers(0, 99, int(length))) for length in lengths]],
+            sequence_length=LENGTH,
+            compression="none",
+            shard_samples=40,
+        )
     return roots
 
 
@@ -51,9 +56,12 @@ def loader_of(
         for n, root in enumerate(roots)
     ]
     settings: dict[str, Any] = {
-        "batch_size": BATCH // ranks, "shuffle": True, "epoch_size": steps * BATCH,
-        "dp_rank": rank, "dp_world_size": ranks,
-    }  # fmt: skip
+        "batch_size": BATCH // ranks,
+        "shuffle": True,
+        "epoch_size": steps * BATCH,
+        "dp_rank": rank,
+        "dp_world_size": ranks,
+    }
     dataset = StreamingTokenDataset(streams=streams, **(settings | changes))
     return StreamingTokenLoader(dataset, num_workers=workers)
 
@@ -112,28 +120,37 @@ def main() -> None:
             ranks = [
                 context.Process(target=train, args=(roots[:count], rank, options, told))
                 for rank in range(options.ranks)
-            ]  # fmt: skip
+            ]
             for process in ranks:
                 process.start()
             found = [told.get() for _ in ranks]
             for process in ranks:
                 process.join()
             everyone = [each for one in found for each in (one["rank"], *one["workers"])]
-            print(json.dumps({
-                "streams": count, "processes": len(everyone),
-                "most of a rank": most([one["rank"] for one in found]),
-                "most of a worker": most([each for one in found for each in one["workers"]]),
-                "all": {name: sum(each[name] for each in everyone) for name in everyone[0]},
-            }))  # fmt: skip
+            print(
+                json.dumps(
+                    {
+                        "streams": count,
+                        "processes": len(everyone),
+                        "most of a rank": most([one["rank"] for one in found]),
+                        "most of a worker": most(
+                            [each for one in found for each in one["workers"]]
+                        ),
+                        "all": {name: sum(each[name] for each in everyone) for name in everyone[0]},
+                    }
+                )
+            )
         kinds: dict[str, dict[str, Any]] = {
             "one stream": {"roots": [whole]},
-            "batches by a schedule": {"roots": [whole], "batch_size": None,
-                                      "global_batch": "0:8 4M:16 8M:32"},
-            "lengths by a schedule": {"roots": [whole],
-                                      "sequence_length": "0:512 4M:1024 8M:2048"},
+            "batches by a schedule": {
+                "roots": [whole],
+                "batch_size": None,
+                "global_batch": "0:8 4M:16 8M:32",
+            },
+            "lengths by a schedule": {"roots": [whole], "sequence_length": "0:512 4M:1024 8M:2048"},
             "all streams": {"roots": roots},
             "all streams, in ramps": {"roots": roots, "ramp": True},
-        }  # fmt: skip
+        }
         steps = 10 * options.steps
         loaders = {name: loader_of(**kind, steps=steps) for name, kind in kinds.items()}
         best = dict.fromkeys(loaders, 0.0)

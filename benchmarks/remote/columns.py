@@ -30,10 +30,12 @@ def make(path: Path, share: float) -> None:
     text = int(ROW * share)
     rows = SIZE // ROW
     places = [rng.randrange(2**22 - ROW) for _ in range(rows)]
-    table = pa.table({
-        "text": [blob[p : p + text] for p in places],
-        "other": [blob[p : p + ROW - text] for p in reversed(places)],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "text": [blob[p : p + text] for p in places],
+            "other": [blob[p : p + ROW - text] for p in reversed(places)],
+        }
+    )
     pq.write_table(table, path, row_group_size=5000, compression="none", use_dictionary=False)
 
 

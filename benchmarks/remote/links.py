@@ -41,10 +41,23 @@ SPEEDS = {"100 MB/s": 100e6, "1 GB/s": 1e9, "unshaped": None}
 def run(sources: str, output: str, scratch: Path) -> str:
     shared = Path(os.environ["SHARDMILL_SHARED"])
     command = [
-        sys.executable, "-P", "-m", "flows.cli", "shard", sources, "--output", output,
-        "--tokenizer", str(shared / "data/vocab/r50k_base.tiktoken"), "--pattern", "gpt2",
-        "--workers", str(WORKERS), "--scratch", str(scratch),
-    ]  # fmt: skip
+        sys.executable,
+        "-P",
+        "-m",
+        "flows.cli",
+        "shard",
+        sources,
+        "--output",
+        output,
+        "--tokenizer",
+        str(shared / "data/vocab/r50k_base.tiktoken"),
+        "--pattern",
+        "gpt2",
+        "--workers",
+        str(WORKERS),
+        "--scratch",
+        str(scratch),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -107,8 +120,10 @@ def main() -> None:
         print(f"{number} files of {size / 1e6:.0f} MB together")
         shown("disk", json.loads(report.read_text()))
         with server_behind_link(folder / "swift", arguments.proxy or not may_shape()) as (
-            server, endpoint, shape,
-        ):  # fmt: skip
+            server,
+            endpoint,
+            shape,
+        ):
             os.environ.update(aws_environment(endpoint))
             bucket = make_bucket(server.url)
             client = s3_client(server.url)

@@ -46,12 +46,27 @@ class Link:
         for device, prefix in ((self._near, []), (self._far, inside())):
             subprocess.run(
                 [*prefix, "tc", "qdisc", "del", "dev", device, "root"],
-                capture_output=True, check=False,
-            )  # fmt: skip
+                capture_output=True,
+                check=False,
+            )
             if bytes_per_second is not None:
                 bits, burst = int(bytes_per_second * 8), max(2**18, int(bytes_per_second / 100))
-                run(*prefix, "tc", "qdisc", "add", "dev", device, "root", "tbf",
-                    "rate", f"{bits}bit", "burst", str(burst), "latency", "100ms")  # fmt: skip
+                run(
+                    *prefix,
+                    "tc",
+                    "qdisc",
+                    "add",
+                    "dev",
+                    device,
+                    "root",
+                    "tbf",
+                    "rate",
+                    f"{bits}bit",
+                    "burst",
+                    str(burst),
+                    "latency",
+                    "100ms",
+                )
 
     def speed(self, megabytes: int) -> float:
         """Bytes a second that a bare socket receives."""

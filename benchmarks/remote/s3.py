@@ -49,10 +49,12 @@ def main() -> None:
 
         def bare_put() -> None:
             with ThreadPoolExecutor(AT_ONCE) as threads:
-                list(threads.map(
-                    lambda n: client.put_object(Bucket=bucket, Key=f"bare/{n}", Body=data),
-                    range(count),
-                ))  # fmt: skip
+                list(
+                    threads.map(
+                        lambda n: client.put_object(Bucket=bucket, Key=f"bare/{n}", Body=data),
+                        range(count),
+                    )
+                )
 
         def our_put() -> None:
             with uploads(storage) as put:
@@ -61,10 +63,14 @@ def main() -> None:
 
         def bare_get() -> None:
             with ThreadPoolExecutor(AT_ONCE) as threads:
-                list(threads.map(
-                    lambda n: len(client.get_object(Bucket=bucket, Key=f"bare/{n}")["Body"].read()),
-                    range(count),
-                ))  # fmt: skip
+                list(
+                    threads.map(
+                        lambda n: len(
+                            client.get_object(Bucket=bucket, Key=f"bare/{n}")["Body"].read()
+                        ),
+                        range(count),
+                    )
+                )
 
         def our_get() -> None:
             with ThreadPoolExecutor(AT_ONCE) as threads:

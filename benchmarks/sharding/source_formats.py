@@ -28,8 +28,17 @@ from tasks.core.memories import Memories
 from tasks.core.synthetic import make_documents, train_vocabulary
 from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
 
-NAMES = ("x.parquet", "x.jsonl", "x.jsonl.gz", "x.jsonl.zst", "x.jsonl.lz4", "x.json", "x.arrow",
-         "x.cbor", "x.tar")  # fmt: skip
+NAMES = (
+    "x.parquet",
+    "x.jsonl",
+    "x.jsonl.gz",
+    "x.jsonl.zst",
+    "x.jsonl.lz4",
+    "x.json",
+    "x.arrow",
+    "x.cbor",
+    "x.tar",
+)
 ROUNDS = 3
 
 
@@ -66,9 +75,12 @@ class Bench:
         file = self.folder / name
         source = SourceFile(url=str(file), size=file.stat().st_size)
         job = TokenizeJob(
-            part=Part.whole(0, source), engine="auto", spec=self.spec,
-            scratch=str(self.folder / "scratch"), tokenizer_folder=str(self.folder / "tokenizer"),
-        )  # fmt: skip
+            part=Part.whole(0, source),
+            engine="auto",
+            spec=self.spec,
+            scratch=str(self.folder / "scratch"),
+            tokenizer_folder=str(self.folder / "tokenizer"),
+        )
         began, cpu = time.monotonic(), time.process_time()
         done = tokenize_part(job, self.tokenizer, self.engine, memories=self.memories)
         text = done.text_bytes / 1e6

@@ -59,9 +59,11 @@ def main() -> None:
 
 def _corpus(args: argparse.Namespace) -> list[Path]:
     return make_corpus(
-        args.scratch / "shuffle-corpus", files=args.files,
-        megabytes=args.megabytes / args.files, share=0.005,
-    )  # fmt: skip
+        args.scratch / "shuffle-corpus",
+        files=args.files,
+        megabytes=args.megabytes / args.files,
+        share=0.005,
+    )
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -117,9 +119,13 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     for name, value in {**middle, **figures}.items():
         print(f"| {name} | {value:.2f} |")
     return {
-        "seconds": seconds, "gather": gather, "gather, not compressed": plain, "cp": copied,
-        "limit": limit, "figures": figures,
-    }  # fmt: skip
+        "seconds": seconds,
+        "gather": gather,
+        "gather, not compressed": plain,
+        "cp": copied,
+        "limit": limit,
+        "figures": figures,
+    }
 
 
 def plot(picture: Path) -> None:
@@ -158,8 +164,9 @@ def _draw_mix(axes: Axes, sources: npt.NDArray[np.int64]) -> None:
     shares = (sources.reshape(-1, _WINDOW) == 0).sum(axis=1)
     axes.hist(shares, np.arange(-0.5, _WINDOW + 2, 2), color="#3aa394")
     axes.set_yscale("log")
-    axes.set_xlabel(f"documents of the first of {_SOURCES} sources\nin a window of {_WINDOW}",
-                    fontsize=9)  # fmt: skip
+    axes.set_xlabel(
+        f"documents of the first of {_SOURCES} sources\nin a window of {_WINDOW}", fontsize=9
+    )
 
 
 if __name__ == "__main__":

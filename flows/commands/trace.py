@@ -88,8 +88,13 @@ class Wanted(Options):
 
     @model_validator(mode="after")
     def _one_thing(self) -> Self:
-        asked = {"--step": self.step, "--document": self.document, "--text": self.text,
-                 "--grep": self.grep, "--plan": self.plan or None}  # fmt: skip
+        asked = {
+            "--step": self.step,
+            "--document": self.document,
+            "--text": self.text,
+            "--grep": self.grep,
+            "--plan": self.plan or None,
+        }
         if sum(value is not None for value in asked.values()) != 1:
             raise ValueError(f"give one of {', '.join(asked)}")
         if self.step is not None and not self.steps:

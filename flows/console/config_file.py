@@ -17,8 +17,11 @@ def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollecti
     Raises:
         UsageError: the file cannot be read, or is something else.
     """
-    named = [argument.tokens[-1].value for argument in arguments
-             if argument.name == "--config" and argument.tokens]  # fmt: skip
+    named = [
+        argument.tokens[-1].value
+        for argument in arguments
+        if argument.name == "--config" and argument.tokens
+    ]
     if not named:
         return
     source = f"--config {named[0]}"

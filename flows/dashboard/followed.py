@@ -76,11 +76,12 @@ class FollowedRun:
             "/artifacts/filter",
             json={
                 "artifacts": {
-                    "flow_run_id": {"any_": [str(self._run)]}, "key": {"any_": [PROGRESS]},
+                    "flow_run_id": {"any_": [str(self._run)]},
+                    "key": {"any_": [PROGRESS]},
                 },
                 "limit": 1,
             },
-        ).json()  # fmt: skip
+        ).json()
         try:
             return _SNAPSHOT.validate_json(artifacts[0]["metadata_"][METADATA])
         except (IndexError, KeyError, TypeError, ValidationError):

@@ -238,8 +238,10 @@ def leave_if_gone(url: str) -> None:
             if answers(url):
                 heard = time.monotonic()
             time.sleep(LOOK_SECONDS)
-        tell(f"the Prefect server at {shown_url(url)} went away; its pages do not show how the "
-             "run ended.")  # fmt: skip
+        tell(
+            f"the Prefect server at {shown_url(url)} went away; its pages do not show how the "
+            "run ended."
+        )
         leave(1)  # the worker that started the process tells the server, once there is one
 
     threading.Thread(target=watch, name="shardmill-departure", daemon=True).start()

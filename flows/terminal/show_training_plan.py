@@ -48,8 +48,13 @@ def draw_training_plan(plan: TrainingPlan) -> str:
 
 def _stages(axes: "Axes", plan: TrainingPlan, values: list[int], colour: str) -> None:
     for stage, value in zip(plan.stages, values, strict=True):
-        axes.fill_between([stage.first_token, stage.stop_token], [value, value], color=colour,
-                          alpha=0.85, linewidth=0)  # fmt: skip
+        axes.fill_between(
+            [stage.first_token, stage.stop_token],
+            [value, value],
+            color=colour,
+            alpha=0.85,
+            linewidth=0,
+        )
     axes.set_ylim(0, max(values) * 1.15)
     axes.yaxis.set_major_formatter(lambda value, _: count_text(value))
 
@@ -59,8 +64,15 @@ def _shares(figure: "Figure", axes: "Axes", plan: TrainingPlan) -> None:
     base = [0.0] * len(plan.mixture)
     for number, shares in enumerate(zip(*(each.shares for each in plan.mixture), strict=True)):
         top = [a + b for a, b in zip(base, shares, strict=True)]
-        axes.stairs(top, tokens, baseline=base, fill=True, color=COLOURS[number % len(COLOURS)],
-                    alpha=0.85, label=f" stream {number}")  # fmt: skip
+        axes.stairs(
+            top,
+            tokens,
+            baseline=base,
+            fill=True,
+            color=COLOURS[number % len(COLOURS)],
+            alpha=0.85,
+            label=f" stream {number}",
+        )
         base = top
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")

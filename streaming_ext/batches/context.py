@@ -24,8 +24,7 @@ from streaming_ext.base.arrays import Ints
 from streaming_ext.errors import UsageError
 
 LAYOUTS: Final = ("balanced", "contiguous", "documents")
-_PER_TOKEN: Final = ("tokens", "targets", "position_ids", "document_ids",
-                     "domain_ids")  # fmt: skip
+_PER_TOKEN: Final = ("tokens", "targets", "position_ids", "document_ids", "domain_ids")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,8 +135,9 @@ def context_slice(
     if (cp_rank is None) != (cp_size is None):
         raise UsageError(f"cp_rank={cp_rank} and cp_size={cp_size}: give both or neither.")
     size = 1 if cp_size is None else cp_size
-    found = ContextSlice(rank=cp_rank or 0, size=size, lengths=lengths, layout=layout,
-                         multiple=multiple)  # fmt: skip
+    found = ContextSlice(
+        rank=cp_rank or 0, size=size, lengths=lengths, layout=layout, multiple=multiple
+    )
     if found.size > 1 and not told:
         raise UsageError(
             "Context-parallel ranks read the same rows: say which by dp_rank= with dp_world_size=, "

@@ -148,8 +148,10 @@ class Boundaries:
         """Those of some steps that come one behind the other."""
         if len(parts) == 1:
             return parts[0]
-        told = {field.name: np.concatenate([getattr(part, field.name) for part in parts])
-                for field in fields(cls)}  # fmt: skip
+        told = {
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(cls)
+        }
         for name in ("edge_steps", "ignored_steps"):
             # counts of each step, then their sums: (steps + 1,)
             counts = [np.diff(getattr(part, name)) for part in parts]

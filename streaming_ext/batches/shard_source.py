@@ -82,9 +82,14 @@ class ShardSource:
         self, upcoming: Iterable[tuple[range, Ints, Ints]], length: int, bounds: ReadAhead
     ) -> Iterator[Callable[[], None]]:
         """Open the shards of coming steps in threads."""
-        prefetcher = Prefetcher(self.reader, self._first_uses(upcoming, length),
-                                ahead=bounds.steps, limit=self._prefetch_limit,
-                                most=self.reader.most_ahead, now=bounds.now)  # fmt: skip
+        prefetcher = Prefetcher(
+            self.reader,
+            self._first_uses(upcoming, length),
+            ahead=bounds.steps,
+            limit=self._prefetch_limit,
+            most=self.reader.most_ahead,
+            now=bounds.now,
+        )
         self._prefetchers.add(prefetcher)
         try:
             yield prefetcher.require_well
@@ -152,16 +157,22 @@ class ShardRows:
 
     def boundaries(self, rows: slice, *, steps: int, real: Flags, targets: bool) -> Boundaries:
         """From the ends that were found when the shards were opened."""
-        return self._reader.boundaries(self.located, rows, self._length, steps=steps, real=real,
-                                       targets=targets)  # fmt: skip
+        return self._reader.boundaries(
+            self.located, rows, self._length, steps=steps, real=real, targets=targets
+        )
 
     def spans(self, rows: slice) -> Spans:
         """Each is one."""
         starts = self.located.starts[rows]
         streams, origins = self._reader.streams_of(starts)
         lengths = np.full(len(starts), self._length)
-        return Spans(streams=streams, rows=np.arange(len(starts)), starts=starts - origins,
-                     lengths=lengths, rooms=lengths)  # fmt: skip
+        return Spans(
+            streams=streams,
+            rows=np.arange(len(starts)),
+            starts=starts - origins,
+            lengths=lengths,
+            rooms=lengths,
+        )
 
     def uses(self) -> tuple[Ints, Ints]:
         """The first and the last shard of each row."""

@@ -91,9 +91,7 @@ class TokenReader:
         if self._eot is not None:
             self._ends = DocumentEnds(np.diff(self.shard_starts), self._eot)
         watcher = None if self._ends is None else _EndsOfShards(self._ends, self.dtype)
-        self._shards = MappedShards(
-            self.caches, most=MAX_MAPPED, watcher=watcher, maps=self._maps
-        )  # fmt: skip
+        self._shards = MappedShards(self.caches, most=MAX_MAPPED, watcher=watcher, maps=self._maps)
         self._arena = self._shards.arena
         self._data = self._arena.offsets + self._headers
 
@@ -222,8 +220,13 @@ class TokenReader:
         if self._ends is None:
             raise UsageError("The reader was not told to find the ends of documents.")
         after = self.after(located, rows, length) if targets else None
-        return Boundaries.find(self._pieces(located, rows, length, real), self._ends, after,
-                               rows=len(real) // steps, length=length)  # fmt: skip
+        return Boundaries.find(
+            self._pieces(located, rows, length, real),
+            self._ends,
+            after,
+            rows=len(real) // steps,
+            length=length,
+        )
 
     def _pieces_of(self, located: Located, rows: slice) -> tuple[Ints, Ints]:
         """Row and shard of each piece of some rows: (pieces,) each."""
@@ -239,17 +242,31 @@ class TokenReader:
         if located.last is located.first:
             starts = starts - self.shard_starts[first]
             every = np.ones(len(starts), bool)
-            return Pieces(shards=first, starts=starts, stops=starts + length, rows=number,
-                          columns=np.zeros_like(number), empty=~real, opens=every,
-                          closes=every)  # fmt: skip
+            return Pieces(
+                shards=first,
+                starts=starts,
+                stops=starts + length,
+                rows=number,
+                columns=np.zeros_like(number),
+                empty=~real,
+                opens=every,
+                closes=every,
+            )
         row, shards = self._pieces_of(located, rows)
         begins = self.shard_starts[shards]
         start = np.maximum(starts[row], begins)
         stop = np.minimum(starts[row] + length, self.shard_starts[shards + 1])
         opens, closes = shards == first[row], shards == located.last[rows][row]
-        return Pieces(shards=shards, starts=start - begins, stops=stop - begins, rows=row,
-                      columns=start - starts[row], empty=~real[row], opens=opens,
-                      closes=closes)  # fmt: skip
+        return Pieces(
+            shards=shards,
+            starts=start - begins,
+            stops=stop - begins,
+            rows=row,
+            columns=start - starts[row],
+            empty=~real[row],
+            opens=opens,
+            closes=closes,
+        )
 
     def _tokens_at(self, addresses: Ints, inside: Flags) -> Ints:
         """The tokens at some addresses, any value where not `inside`: (addresses,)."""

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 # Where these differ, the sequences of an epoch are the same in the same order.
 _NO_ORDER: Final = {
-    "global_batch", "sequence_length", "domain_by", "drop_last", "max_repeated_ngram",
-}  # fmt: skip
+    "global_batch",
+    "sequence_length",
+    "domain_by",
+    "drop_last",
+    "max_repeated_ngram",
+}
 
 
 def same_order(old: "LoaderState", now: "LoaderState") -> bool:
@@ -58,8 +62,10 @@ def past_read(told: Mapping[str, Any] | None) -> Past | None:
     """What a state says of it, None where nothing was changed in its epoch."""
     if told is None:
         return None
-    steps = tuple(PastSteps(steps=steps, global_batch=batch, length=length)
-                  for steps, batch, length in told["steps"])  # fmt: skip
+    steps = tuple(
+        PastSteps(steps=steps, global_batch=batch, length=length)
+        for steps, batch, length in told["steps"]
+    )
     return Past(steps=steps, reordered=told["reordered"])
 
 
@@ -78,5 +84,6 @@ def _stages(old: "LoaderState", sizes: "LoaderState", begin: int) -> list[Stage]
     )
     one_rank = RankSlices(batch_size=1, lanes=1, rank=0, num_ranks=1)
     sizes_of_steps = StepSizes(batch, length)
-    return sizes_of_steps.stages(place=begin, end=old.sequences, tokens=old.tokens(old.longest),
-                                 slices=one_rank)  # fmt: skip
+    return sizes_of_steps.stages(
+        place=begin, end=old.sequences, tokens=old.tokens(old.longest), slices=one_rank
+    )

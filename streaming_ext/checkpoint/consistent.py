@@ -34,8 +34,11 @@ def contradiction_in(state: "LoaderState") -> str | None:
 
 def _of_types(state: "LoaderState") -> Iterator[str]:
     """Values that are no counts, or no text."""
-    counts: dict[str, Any] = {"epoch": state.epoch, "sample_in_epoch": state.sequences,
-                              "epoch_size": state.order.get("epoch_size")}  # fmt: skip
+    counts: dict[str, Any] = {
+        "epoch": state.epoch,
+        "sample_in_epoch": state.sequences,
+        "epoch_size": state.order.get("epoch_size"),
+    }
     if state.tokens_before is not None:
         counts["tokens_before"] = state.tokens_before
     for number, stream in enumerate(state.streams):
@@ -81,9 +84,11 @@ def _of_growth(grown: Any, *, streams: int) -> Iterator[str]:
         and isinstance(steps, list | tuple)
         and len(steps) > 0
         and all(isinstance(step, list | tuple) and len(step) == 2 for step in steps)
-        and all(type(count) is int and 0 <= count < _MOST
-                for count in (grown.get("pass"), *(seen for _, seen in steps)))
-    )  # fmt: skip
+        and all(
+            type(count) is int and 0 <= count < _MOST
+            for count in (grown.get("pass"), *(seen for _, seen in steps))
+        )
+    )
     if not whole:
         yield f"grown is {grown!r}, and must name a pass of one stream and its steps"
     elif [seen for _, seen in steps] != sorted(seen for _, seen in steps):
@@ -96,8 +101,10 @@ def _of_counts(state: "LoaderState") -> Iterator[str]:
     if place > size:
         yield f"{place} sequences of an epoch of {size}"
     if state.past is not None:
-        runs = [(steps, *divmod(batch * length, state.longest))
-                for steps, batch, length in state.past["steps"]]  # fmt: skip
+        runs = [
+            (steps, *divmod(batch * length, state.longest))
+            for steps, batch, length in state.past["steps"]
+        ]
         held = sum(steps * rows for steps, rows, _ in runs)
         if any(over or not rows for _, rows, over in runs) or held > place:
             yield f"past is {state.past!r}, which {place} sequences do not hold"

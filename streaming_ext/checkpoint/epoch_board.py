@@ -84,14 +84,20 @@ class EpochBoard:
         grown = Growth(number=words[_PASS], steps=tuple(zip(steps[::2], steps[1::2], strict=True)))
         missed = _BEFORE + self._streams
         told = words[_PAST : _PAST + 3 * words[_STAGES]]
-        came = tuple(PastSteps(steps=steps, global_batch=batch, length=length)
-                     for steps, batch, length in zip(*[iter(told)] * 3, strict=True))  # fmt: skip
+        came = tuple(
+            PastSteps(steps=steps, global_batch=batch, length=length)
+            for steps, batch, length in zip(*[iter(told)] * 3, strict=True)
+        )
         past = Past(steps=came, reordered=words[_REORDERED])
-        return Cursor(epoch=words[_EPOCH], place=words[_PLACE], tokens=words[_TOKENS],
-                      before=tuple(words[_BEFORE:missed]),
-                      grown=grown if steps else None,
-                      past=past if past != Past() else None,
-                      missed=tuple(words[missed : missed + self._streams]))  # fmt: skip
+        return Cursor(
+            epoch=words[_EPOCH],
+            place=words[_PLACE],
+            tokens=words[_TOKENS],
+            before=tuple(words[_BEFORE:missed]),
+            grown=grown if steps else None,
+            past=past if past != Past() else None,
+            missed=tuple(words[missed : missed + self._streams]),
+        )
 
     def iterations(self) -> int:
         """Iterations started since the cursor was set."""

@@ -72,8 +72,9 @@ class TrainingPosition:
         else:
             cursor, self.yielded = self._worker_state
             self._worker_state = None
-        self._iteration = Iteration(cursor=cursor, worker=worker, num_workers=num_workers,
-                                    number=self._board.iterations())  # fmt: skip
+        self._iteration = Iteration(
+            cursor=cursor, worker=worker, num_workers=num_workers, number=self._board.iterations()
+        )
         self._process = os.getpid()
         return self._iteration
 

@@ -42,10 +42,19 @@ def resume_of(
     """
     if node_group is None:
         fingerprints = tuple(cache.index.index_hash for cache in caches)
-        return Resume(plan=plan, settings=settings, fingerprints=fingerprints, lanes=lanes,
-                      caches=tuple(caches))  # fmt: skip
-    return Resume(plan=plan, settings={**settings, "nodes": len(node_group.sequences)},
-                  fingerprints=(node_group.fingerprint,), lanes=lanes)  # fmt: skip
+        return Resume(
+            plan=plan,
+            settings=settings,
+            fingerprints=fingerprints,
+            lanes=lanes,
+            caches=tuple(caches),
+        )
+    return Resume(
+        plan=plan,
+        settings={**settings, "nodes": len(node_group.sequences)},
+        fingerprints=(node_group.fingerprint,),
+        lanes=lanes,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +78,14 @@ class Resume:
     def state_of(self, cursor: Cursor) -> LoaderState:
         """The state at a cursor."""
         plan = self.plan
-        amounts = zip(self.fingerprints, plan.choose, cursor.before, plan.drawn(cursor),
-                      cursor.missed, strict=True)  # fmt: skip
+        amounts = zip(
+            self.fingerprints,
+            plan.choose,
+            cursor.before,
+            plan.drawn(cursor),
+            cursor.missed,
+            strict=True,
+        )
         state = LoaderState(
             epoch=cursor.epoch,
             sequences=cursor.place,
@@ -82,11 +97,16 @@ class Resume:
                 "global_batch": plan.global_batch,
             },
             streams=tuple(
-                StreamState(fingerprint=fingerprint, choose=choose, before=before, drawn=drawn,
-                            missed=missed)
+                StreamState(
+                    fingerprint=fingerprint,
+                    choose=choose,
+                    before=before,
+                    drawn=drawn,
+                    missed=missed,
+                )
                 for fingerprint, choose, before, drawn, missed in amounts
             ),
-        )  # fmt: skip
+        )
         state = replace(with_growth(state, cursor.grown, plan), past=past_told(cursor.past))
         if state.tokens(plan.length) == cursor.tokens:
             return state

@@ -160,11 +160,13 @@ class LoaderState:
         if FormatVersion.read(version) is None:
             raise ConfigMismatchError(
                 f"The state has version {version!r}, this loader reads {STATE_VERSION}. "
-                + ("It looks like one of the stock StreamingDataset: its order is another one, "
-                   "training can only start a new epoch."
-                   if version is None and "sample_in_epoch" in state
-                   else "Resume with the version of shardmill that wrote it.")
-            )  # fmt: skip
+                + (
+                    "It looks like one of the stock StreamingDataset: its order is another one, "
+                    "training can only start a new epoch."
+                    if version is None and "sample_in_epoch" in state
+                    else "Resume with the version of shardmill that wrote it."
+                )
+            )
         try:
             result = cls(
                 epoch=state["epoch"],
@@ -217,6 +219,7 @@ class LoaderState:
                 )
         if lines:
             raise ConfigMismatchError(
-                "The state was saved with other settings:\n  " + "\n  ".join(lines)
+                "The state was saved with other settings:\n  "
+                + "\n  ".join(lines)
                 + f"\n{_OVERRIDE}"
-            )  # fmt: skip
+            )

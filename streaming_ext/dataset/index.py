@@ -115,9 +115,10 @@ def _read_manifest(remote: Remote, generation: str | None) -> Manifest:
 
     def read(path: str) -> tuple[Manifest, bytes]:
         return remote.read_checked(
-            path, lambda data: (manifest_of(data, where=f"{remote.url}/{path}"), data),
+            path,
+            lambda data: (manifest_of(data, where=f"{remote.url}/{path}"), data),
             limit=MAX_INDEX_BYTES,
-        )  # fmt: skip
+        )
 
     manifest, data = read(MANIFEST)
     older = chosen_generation(manifest, data, generation, where=remote.url)

@@ -70,9 +70,9 @@ class PlacesOfPart:
             sources: numbers of their sources, for shuffled ones: (rows,).
             wanted: rows of each source file, sorted, by its URL and `from_byte`.
         """
-        number = np.minimum(
-            np.searchsorted(self._starts, rows, side="right"), len(self._pieces)
-        ) - 1  # fmt: skip
+        number = (
+            np.minimum(np.searchsorted(self._starts, rows, side="right"), len(self._pieces)) - 1
+        )
         found = np.zeros(len(rows), bool)
         for piece, told in enumerate(self._pieces):
             theirs = wanted.get((told.source.url, self._from_byte))

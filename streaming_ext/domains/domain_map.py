@@ -53,8 +53,13 @@ def write_map(
             whole.update(some)
         codes.seek(0)
         shutil.copyfileobj(codes, file, _COPIED)
-    told = {"version": VERSION, "runs": count, "tokens": tokens, "xxh128": whole.hexdigest(),
-            "names": names}  # fmt: skip
+    told = {
+        "version": VERSION,
+        "runs": count,
+        "tokens": tokens,
+        "xxh128": whole.hexdigest(),
+        "names": names,
+    }
     directory = json.dumps(told).encode()
     file.write(directory + len(directory).to_bytes(8, "little"))
     file.write(xxhash.xxh3_128_digest(directory))

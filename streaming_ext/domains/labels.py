@@ -109,9 +109,14 @@ def _manifest_with(cache: ShardCache, by: str) -> Manifest:
 
 
 def _labels(
-    cache: ShardCache, manifest: Manifest, split: Split, part: int, *, by: str,
+    cache: ShardCache,
+    manifest: Manifest,
+    split: Split,
+    part: int,
+    *,
+    by: str,
     sources: PlacesOfSources | None,
-) -> _Labels:  # fmt: skip
+) -> _Labels:
     listed = manifest.parts[part].record
     where = f"{cache.source.url}/{listed.path}"
     record = listed_record(read_listed(cache.source, listed), manifest, part, where=where)
@@ -140,8 +145,9 @@ def _labels(
             numbers.append(own[number])
     except (CorruptDatasetError, KeyError) as error:
         raise CorruptDatasetError(f"{cache.source.url}/{record.documents.path}: {error}") from error
-    return _Labels(names=list(names), numbers=np.concatenate(numbers),
-                   lengths=np.concatenate(lengths))  # fmt: skip
+    return _Labels(
+        names=list(names), numbers=np.concatenate(numbers), lengths=np.concatenate(lengths)
+    )
 
 
 def _numbers_of_files(places: PlacesOfPart | PlacesOfSources, documents: DocumentRows) -> Ints:

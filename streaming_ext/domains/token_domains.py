@@ -117,6 +117,7 @@ def _open_map(cache: ShardCache, by: str, maps: bool) -> DomainMap:
         cache.beside / name,
         what="The map of domains",
         opened=lambda path: DomainMap(path, maps=maps),
-        make=lambda file: write_map(file, runs_of(cache, by, names), names,
-                                    tokens=int(index.token_starts[-1])),
-    )  # fmt: skip
+        make=lambda file: write_map(
+            file, runs_of(cache, by, names), names, tokens=int(index.token_starts[-1])
+        ),
+    )

@@ -67,8 +67,10 @@ def text_fingerprint(cache: ShardCache) -> str | None:
         if part.files > 1:
             data = read_listed(cache.source, part.record)
             pieces = record_of(data, where=part.record.path).made_of
-        parts.append([
-            PinnedPiece(size=piece.source.size, version=piece.source.version, span=piece.span)
-            for piece in pieces
-        ])  # fmt: skip
+        parts.append(
+            [
+                PinnedPiece(size=piece.source.size, version=piece.source.version, span=piece.span)
+                for piece in pieces
+            ]
+        )
     return fingerprint_of(manifest.spec, parts, split=index.split)

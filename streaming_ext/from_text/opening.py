@@ -29,9 +29,13 @@ _VERSION: Final = 1  # of what lies in a text's folder of the cache
 
 
 def open_text(
-    stream: TextStream, *, split: str | None, limit: int | None, timeout: float,
+    stream: TextStream,
+    *,
+    split: str | None,
+    limit: int | None,
+    timeout: float,
     sequence_length: int | None,
-) -> TextCache:  # fmt: skip
+) -> TextCache:
     """List the files of a text, and count their tokens where nobody did before.
 
     Args:
@@ -70,24 +74,30 @@ def open_text(
     folder = _folder(stream, spec, sources, parts, unit_bytes=unit_bytes)
     prepared = folder / f"tokenizer-{text.engine}"
     _save_once(tokenizer, prepared, stream)
-    reader = UnitReader(spec, Engines(prepared, engine=text.engine),
-                        folder / "incoming")  # fmt: skip
+    reader = UnitReader(spec, Engines(prepared, engine=text.engine), folder / "incoming")
     remote = any(source.remote for source in sources)
     found = Scan(
-        folder, reader, parts=parts, units=units, keep=limit,
+        folder,
+        reader,
+        parts=parts,
+        units=units,
+        keep=limit,
         threads=text.scan_threads or (os.cpu_count() or 1) * (_FETCHING if remote else 1),
-    ).run()  # fmt: skip
+    ).run()
     index = text_index(spec, parts, units, found, split=split)
     if not index.names:
         raise UsageError(f"{stream.place}: no document of split {split!r} has a token.")
-    return TextCache(index, reader, place=stream.place, folder=folder, limit=limit,
-                     timeout=timeout)  # fmt: skip
+    return TextCache(index, reader, place=stream.place, folder=folder, limit=limit, timeout=timeout)
 
 
 def _folder(
-    stream: TextStream, spec: DatasetSpec, sources: list[SourceFile], parts: tuple[Part, ...],
-    *, unit_bytes: int,
-) -> Path:  # fmt: skip
+    stream: TextStream,
+    spec: DatasetSpec,
+    sources: list[SourceFile],
+    parts: tuple[Part, ...],
+    *,
+    unit_bytes: int,
+) -> Path:
     """Where the cache keeps this text; a text of which a file changed lies elsewhere."""
     if stream.local is not None:
         local = Path(stream.local)
@@ -98,10 +108,12 @@ def _folder(
     decides = spec.model_dump(mode="json", exclude={"shard_size", "compression"})
     del decides["sequence_length"]  # where rows begin is told by counts alone
     told = {
-        "version": _VERSION, "spec": decides, "unit_bytes": unit_bytes,
+        "version": _VERSION,
+        "spec": decides,
+        "unit_bytes": unit_bytes,
         "sources": [[one.url, one.size, one.version, one.modified] for one in sources],
         "parts": [[piece.span for piece in part.pieces] for part in parts],
-    }  # fmt: skip
+    }
     return local / f"text-{content_hash(json.dumps(told, sort_keys=True).encode())[:16]}"
 
 

@@ -96,8 +96,9 @@ class Scan:
             names = [name for name, _ in jobs]
             told: dict[str, Any] = {}
             with ThreadPoolExecutor(self._threads, "shardmill-scan") as threads:
-                working = [threads.submit(self._work, jobs, told, len(names))
-                           for _ in range(self._threads)]  # fmt: skip
+                working = [
+                    threads.submit(self._work, jobs, told, len(names)) for _ in range(self._threads)
+                ]
                 try:
                     wait(working, return_when=FIRST_EXCEPTION)
                 finally:  # no more work for those that are left, if one failed or a signal came
@@ -111,12 +112,14 @@ class Scan:
                 f"The cache {self._folder} cannot be used: {error}. Give local= a folder that this "
                 "user may write, with room, or set cache_limit=."
             ) from error
-        _log.info("counted the tokens of %d units in %.1f s", len(self._units),
-                  time.monotonic() - began)  # fmt: skip
+        _log.info(
+            "counted the tokens of %d units in %.1f s", len(self._units), time.monotonic() - began
+        )
         return found
 
-    def _work(self, jobs: deque[tuple[str, Callable[[], Any]]], told: dict[str, Any],
-              count: int) -> None:  # fmt: skip
+    def _work(
+        self, jobs: deque[tuple[str, Callable[[], Any]]], told: dict[str, Any], count: int
+    ) -> None:
         """Take jobs until all are done, by whomever."""
         passed_over = 0
         while not self._failed.is_set():
@@ -146,8 +149,9 @@ class Scan:
                 return True
             if (found := self._read_found()) is not None:  # all by others meanwhile
                 number = int(name[5:])
-                told[name] = (found.records[number].to_json() if name[0] == "u"
-                              else found.versions[number])  # fmt: skip
+                told[name] = (
+                    found.records[number].to_json() if name[0] == "u" else found.versions[number]
+                )
                 return True
             try:
                 result = work()
@@ -163,11 +167,15 @@ class Scan:
             options = self._reader.spec.read_options
             return [
                 piece.source.version
-                or ("" if piece.source.local_path is None
-                    else identify(piece.source, piece.source.local_path, span=piece.span,
-                                  options=options).version)
+                or (
+                    ""
+                    if piece.source.local_path is None
+                    else identify(
+                        piece.source, piece.source.local_path, span=piece.span, options=options
+                    ).version
+                )
                 for piece in self._parts[number].pieces
-            ]  # fmt: skip
+            ]
 
         return pin
 

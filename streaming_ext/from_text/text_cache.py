@@ -31,9 +31,15 @@ class TextCache(ShardCache):
     of_text = True
 
     def __init__(
-        self, index: TextIndex, reader: UnitReader, *, place: str, folder: Path,
-        limit: int | None, timeout: float,
-    ) -> None:  # fmt: skip
+        self,
+        index: TextIndex,
+        reader: UnitReader,
+        *,
+        place: str,
+        folder: Path,
+        limit: int | None,
+        timeout: float,
+    ) -> None:
         """Choose the folder of the split; nothing is written yet.
 
         Args:

@@ -81,24 +81,41 @@ def text_index(
             owners.append(PADDING)
         samples = (total + padding) // length
         begin = starts[-1]
-        starts += [begin + min(first + per_shard, samples) * length
-                   for first in range(0, samples, per_shard)]  # fmt: skip
+        starts += [
+            begin + min(first + per_shard, samples) * length
+            for first in range(0, samples, per_shard)
+        ]
     sizes = np.array(tokens, np.int64) * np.dtype(spec.dtype).itemsize
     pinned = [
-        tuple(PinnedPiece(size=piece.source.size, version=version, span=piece.span)
-              for piece, version in zip(part.pieces, versions, strict=True))
+        tuple(
+            PinnedPiece(size=piece.source.size, version=version, span=piece.span)
+            for piece, version in zip(part.pieces, versions, strict=True)
+        )
         for part, versions in zip(parts, found.versions, strict=True)
-    ]  # fmt: skip
+    ]
     return TextIndex(
-        names=names, raw_names=names, codecs=[None] * len(names), sizes=sizes, raw_sizes=sizes,
-        hashes=[None] * len(names), raw_hashes=list(hashes), samples=np.array(tokens, np.int64),
-        sample_tokens=1, dtype=spec.dtype, stored_raw_sizes=sizes, stored_raw_hashes=list(hashes),
-        split=split, manifest=None, index_hash=fingerprint_of(spec, pinned, split=split),
-        spec=spec, units=tuple(units), rows_before=_rows_before(units, found),
+        names=names,
+        raw_names=names,
+        codecs=[None] * len(names),
+        sizes=sizes,
+        raw_sizes=sizes,
+        hashes=[None] * len(names),
+        raw_hashes=list(hashes),
+        samples=np.array(tokens, np.int64),
+        sample_tokens=1,
+        dtype=spec.dtype,
+        stored_raw_sizes=sizes,
+        stored_raw_hashes=list(hashes),
+        split=split,
+        manifest=None,
+        index_hash=fingerprint_of(spec, pinned, split=split),
+        spec=spec,
+        units=tuple(units),
+        rows_before=_rows_before(units, found),
         unit_of_shard=np.array(owners, np.int64),
         documents=sum(record.documents[split] for record in found.records),
         order_starts=np.array(starts, np.int64),
-    )  # fmt: skip
+    )
 
 
 def padding_of(spec: DatasetSpec, count: int) -> bytes:

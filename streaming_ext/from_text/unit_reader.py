@@ -86,8 +86,12 @@ class UnitRecord:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "UnitRecord":
         """Out of such values; `KeyError` or `TypeError` where they are others."""
-        return cls(rows=tuple(told["rows"]), tokens=dict(told["tokens"]),
-                   documents=dict(told["documents"]), hashes=dict(told["hashes"]))  # fmt: skip
+        return cls(
+            rows=tuple(told["rows"]),
+            tokens=dict(told["tokens"]),
+            documents=dict(told["documents"]),
+            hashes=dict(told["hashes"]),
+        )
 
 
 class UnitReader:
@@ -160,8 +164,9 @@ class UnitReader:
         spec = self.spec
         texts = pa.concat_arrays([batch.texts for _, batch in batches])
         rows = np.concatenate([batch.rows for _, batch in batches])
-        pieces = np.repeat([number for number, _ in batches],
-                           [len(batch.texts) for _, batch in batches])  # fmt: skip
+        pieces = np.repeat(
+            [number for number, _ in batches], [len(batch.texts) for _, batch in batches]
+        )
         num_rows = np.zeros(len(unit.pieces), np.int64)
         for number, batch in batches:
             num_rows[number] += batch.num_rows
@@ -193,10 +198,13 @@ class UnitReader:
             if hashes is not None and spec.holdout_fraction:
                 in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
             return Documents(
-                num_rows=num_rows, pieces=pieces[kept], rows=rows[kept],
-                lengths=lengths[kept] + 1, in_holdout=in_holdout,
+                num_rows=num_rows,
+                pieces=pieces[kept],
+                rows=rows[kept],
+                lengths=lengths[kept] + 1,
+                in_holdout=in_holdout,
                 stream=stream_of(encoded, lengths, kept, spec.dtype, spec.tokenizer.eot_id),
-            )  # fmt: skip
+            )
 
         return self._engines.run(encode)
 

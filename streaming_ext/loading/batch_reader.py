@@ -142,8 +142,9 @@ class BatchReader:
                 numbers, own_streams = sequences.reshape(-1), streams.reshape(-1)
                 block = _Block(
                     located=self.source.locate(own_streams, numbers, stage.length),
-                    told=_Rows(numbers >= 0, own_streams, numbers), size=stage.batch_size,
-                )  # fmt: skip
+                    told=_Rows(numbers >= 0, own_streams, numbers),
+                    size=stage.batch_size,
+                )
                 together = len(steps) if gathered is None else stage.together(gathered)
                 found = range(0)  # steps whose boundaries are known
                 first = 0
@@ -166,9 +167,11 @@ class BatchReader:
     def read(self, stream: int, sequences: Ints) -> Batch:
         """Some sequences of one stream, by their numbers on disk, as a raw batch."""
         streams = np.full_like(sequences, stream)
-        block = _Block(located=self.source.locate(streams, sequences, self.length),
-                       told=_Rows(sequences >= 0, streams, sequences),
-                       size=len(sequences))  # fmt: skip
+        block = _Block(
+            located=self.source.locate(streams, sequences, self.length),
+            told=_Rows(sequences >= 0, streams, sequences),
+            size=len(sequences),
+        )
         rows = block.rows(0, 1)
         self.source.start_process()
         with block.located.held(rows):
@@ -283,8 +286,9 @@ class BatchReader:
     def _boundaries(self, block: _Block, steps: range) -> Boundaries:
         rows = block.rows(steps.start, len(steps))
         with block.located.held(rows):
-            return block.located.boundaries(rows, steps=len(steps), real=block.told.real[rows],
-                                            targets="targets" in self._masks)  # fmt: skip
+            return block.located.boundaries(
+                rows, steps=len(steps), real=block.told.real[rows], targets="targets" in self._masks
+            )
 
     def _batch(self, located: TokenRows, rows: slice, told: _Rows) -> Batch:
         tokens = located.tokens(rows)

@@ -33,13 +33,19 @@ class Messages(IterableDataset[Message]):
         width = reader.source.dtype.itemsize
         stages = reader.plan.stages(cursor)
         together = [stage.together(MESSAGE_BYTES // width) for stage in stages]
-        self._runs = [Run(steps=range(stage.first, stage.stop), size=size)
-                      for stage, size in zip(stages, together, strict=True)]  # fmt: skip
+        self._runs = [
+            Run(steps=range(stage.first, stage.stop), size=size)
+            for stage, size in zip(stages, together, strict=True)
+        ]
         self.slots = Slots(
-            workers=num_workers, each=slots, inherited=inherited,
-            messages=[(size * stage.batch_size, stage.length * reader.token_bytes)
-                      for stage, size in zip(stages, together, strict=True)],
-        )  # fmt: skip
+            workers=num_workers,
+            each=slots,
+            inherited=inherited,
+            messages=[
+                (size * stage.batch_size, stage.length * reader.token_bytes)
+                for stage, size in zip(stages, together, strict=True)
+            ],
+        )
 
     def __iter__(self) -> Iterator[Message]:
         """The messages of this worker, a block of steps each."""

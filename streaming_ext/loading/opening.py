@@ -46,15 +46,21 @@ def open_streams(
         if isinstance(stream, TextStream):
             from streaming_ext.from_text.opening import open_text
 
-            text = open_text(stream, split=stream.split or split, limit=share, timeout=timeout,
-                             sequence_length=sequence_length)  # fmt: skip
+            text = open_text(
+                stream,
+                split=stream.split or split,
+                limit=share,
+                timeout=timeout,
+                sequence_length=sequence_length,
+            )
             _require_room(text.index, share)
             caches.append(text)
             continue
         url, local = _places(stream)
         source = Remote(url=url, options=options, retries=retries, timeout=timeout)
-        index = read_index(source, stream.split or split, token_dtype=token_dtype,
-                           generation=stream.generation)  # fmt: skip
+        index = read_index(
+            source, stream.split or split, token_dtype=token_dtype, generation=stream.generation
+        )
         _require_room(index, share)
         caches.append(ShardCache(index, source, local=local, limit=share))
     _require_one_tokenizer([cache.index for cache in caches])

@@ -99,13 +99,17 @@ def to_tensors(batch: Batch, *, pin: bool) -> dict[str, Any]:
         for name, values in batch.items()
     }
     if pin:
-        return {name: value.pin_memory() if isinstance(value, torch.Tensor) else value
-                for name, value in result.items()}  # fmt: skip
+        return {
+            name: value.pin_memory() if isinstance(value, torch.Tensor) else value
+            for name, value in result.items()
+        }
     return result
 
 
 def samples_of(batch: Batch) -> list[dict[str, Any]]:
     """A batch as one dictionary of tensors a row."""
     tensors = to_tensors(batch, pin=False)
-    return [{name: values[row] for name, values in tensors.items()}
-            for row in range(len(batch["tokens"]))]  # fmt: skip
+    return [
+        {name: values[row] for name, values in tensors.items()}
+        for row in range(len(batch["tokens"]))
+    ]

@@ -89,11 +89,18 @@ class TrainingPlan:
         rows = [(*head, *shares)]
         for stage in self.stages:
             told = [f"{share:.1%}" for share in stage.shares] if streams > 1 else []
-            rows.append((
-                f"{stage.epoch}", f"{stage.steps:,}", f"{stage.step:,}", f"{stage.first_token:,}",
-                f"{stage.stop_token:,}", f"{stage.global_batch:,}", f"{stage.sequence_length:,}",
-                *told,
-            ))  # fmt: skip
+            rows.append(
+                (
+                    f"{stage.epoch}",
+                    f"{stage.steps:,}",
+                    f"{stage.step:,}",
+                    f"{stage.first_token:,}",
+                    f"{stage.stop_token:,}",
+                    f"{stage.global_batch:,}",
+                    f"{stage.sequence_length:,}",
+                    *told,
+                )
+            )
         total = ("all", f"{self.steps:,}", "", "", f"{self.tokens:,}", "", "")
         return [*rows, (*total, *[""] * len(shares))]
 
@@ -138,12 +145,15 @@ def _of_epoch(plan: EpochPlan, cursor: Cursor, before: int) -> Iterator[PlannedS
             begin = replace(cursor, place=stage.place_of(first))
             end = replace(cursor, place=min(stage.place_of(stop), plan.epoch_size))
             yield PlannedStage(
-                epoch=cursor.epoch, step=before + first, steps=stop - first,
-                first_token=plan.tokens_seen(begin), stop_token=plan.tokens_seen(end),
+                epoch=cursor.epoch,
+                step=before + first,
+                steps=stop - first,
+                first_token=plan.tokens_seen(begin),
+                stop_token=plan.tokens_seen(end),
                 global_batch=stage.batch_size * stage.slices.num_ranks,
                 sequence_length=stage.length,
                 shares=_shares(plan, begin, end),
-            )  # fmt: skip
+            )
 
 
 def _shares(plan: EpochPlan, begin: Cursor, end: Cursor) -> tuple[float, ...]:
@@ -158,10 +168,13 @@ def _shares_of_epoch(plan: EpochPlan, cursor: Cursor) -> list[Shares]:
     looks = max(1, min(_LOOKS, windows)) if len(cursor.before) > 1 else 1
     cursors = [replace(cursor, place=stop * look // looks) for look in range(looks + 1)]
     return [
-        Shares(first_token=plan.tokens_seen(begin), stop_token=plan.tokens_seen(end),
-               shares=_shares(plan, begin, end))
+        Shares(
+            first_token=plan.tokens_seen(begin),
+            stop_token=plan.tokens_seen(end),
+            shares=_shares(plan, begin, end),
+        )
         for begin, end in pairwise(cursors)
-    ]  # fmt: skip
+    ]
 
 
 def _mixture_changes(plan: EpochPlan, cursor: Cursor, stage: Stage) -> list[int]:

@@ -79,7 +79,7 @@ def plan_units(
         for number, unit in enumerate(_cut(documents, count=count, tokens=tokens)):
             rows = pool.submit(
                 pack_unit, *unit, length=length, key=_KEY + number, multiple=multiple
-            )  # fmt: skip
+            )
             waiting.append((int(unit.starts[0]), rows))
             if len(waiting) > threads:
                 origin, done = waiting.popleft()
@@ -125,8 +125,13 @@ def _make(
     documents, count = documents_of(cache), count_documents(cache)
     if left_out is not None:
         documents, count = _without(documents, left_out.starts), count - len(left_out.starts)
-    units = plan_units(documents, count=count, tokens=int(cache.index.token_starts[-1]),
-                       length=length, multiple=multiple)  # fmt: skip
+    units = plan_units(
+        documents,
+        count=count,
+        tokens=int(cache.index.token_starts[-1]),
+        length=length,
+        multiple=multiple,
+    )
     write_plan(file, units, length=length)
 
 

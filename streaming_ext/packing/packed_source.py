@@ -54,8 +54,13 @@ class PackedSource(ShardSource):
 
     def locate(self, streams: Ints, sequences: Ints, length: int) -> "PackedRows":
         """Look up the pieces of rows; a row below zero is looked up as row 0."""
-        return PackedRows(self.reader, self._pieces(streams, np.maximum(sequences, 0)), length,
-                          self._eot, self.multiple)  # fmt: skip
+        return PackedRows(
+            self.reader,
+            self._pieces(streams, np.maximum(sequences, 0)),
+            length,
+            self._eot,
+            self.multiple,
+        )
 
     def pieces_of(self, stream: int, sequence: int, length: int) -> list[tuple[int, int]]:
         """Of each document one."""

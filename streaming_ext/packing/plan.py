@@ -85,14 +85,21 @@ def write_plan(file: BinaryIO, units: Iterable[tuple[int, RowPieces]], *, length
         data = b"".join(_padded(array.tobytes()) for array in arrays)
         sections.append(
             Section(
-                rows=len(unit.firsts) - 1, pieces=len(starts), origin=origin, offset=offset,
-                size=len(data), xxh128=xxhash.xxh3_128_hexdigest(data),
+                rows=len(unit.firsts) - 1,
+                pieces=len(starts),
+                origin=origin,
+                offset=offset,
+                size=len(data),
+                xxh128=xxhash.xxh3_128_hexdigest(data),
             )
-        )  # fmt: skip
+        )
         file.write(data)
         offset += len(data)
-    directory = {"version": VERSION, "sequence_length": length,
-                 "units": [asdict(section) for section in sections]}  # fmt: skip
+    directory = {
+        "version": VERSION,
+        "sequence_length": length,
+        "units": [asdict(section) for section in sections],
+    }
     data = json.dumps(directory).encode()
     file.write(data + len(data).to_bytes(8, "little") + xxhash.xxh3_128_digest(data))
 

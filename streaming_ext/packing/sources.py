@@ -64,5 +64,4 @@ def source_of(
     eot_id = caches[0].index.eot_id
     if eot_id is None:
         raise UsageError("packing= needs the id that ends a document, which the dataset says not.")
-    return PackedSource(reader, plans, eot_id=eot_id, cache_limit=cache_limit,
-                        multiple=multiple)  # fmt: skip
+    return PackedSource(reader, plans, eot_id=eot_id, cache_limit=cache_limit, multiple=multiple)

@@ -62,8 +62,10 @@ def pack_unit(
     rest = lengths - full * length
     room = rounded_up(rest, multiple)
     # The rests in the order in which they are taken: the longest first.
-    order = places_by(room.astype(np.uint64) << _WORD | _words(len(rest), key, _DOCUMENTS),
-                       bits=length.bit_length() + int(_WORD))[::-1]  # fmt: skip
+    order = places_by(
+        room.astype(np.uint64) << _WORD | _words(len(rest), key, _DOCUMENTS),
+        bits=length.bit_length() + int(_WORD),
+    )[::-1]
     order = order[: np.count_nonzero(rest)]
     rows, count = _packed(room[order], length)
     row_of = np.empty(len(rest), np.int64)
@@ -76,8 +78,12 @@ def pack_unit(
     before = full[rests] * length
     first = np.concatenate([starts[rests] + before, starts[owners] + number * length])
     last = (number == full[owners] - 1) & (rest[owners] == 0)
-    told = np.concatenate([_told(rest[rests], before == 0, np.ones(len(rests), bool)),
-                           _told(np.full(len(owners), length), number == 0, last)])  # fmt: skip
+    told = np.concatenate(
+        [
+            _told(rest[rests], before == 0, np.ones(len(rests), bool)),
+            _told(np.full(len(owners), length), number == 0, last),
+        ]
+    )
     row = np.concatenate([row_of[rests], count + np.arange(len(owners))])
     count += len(owners)
     # Rows in any order, the pieces of each together.

@@ -63,10 +63,14 @@ class EpochPlan:
         self.slices = slices
         self.drop_last = drop_last
         self._orders = [
-            StreamOrder(spec, bounds=each, stream=number,
-                        left_out=None if left_out is None else left_out[number])
+            StreamOrder(
+                spec,
+                bounds=each,
+                stream=number,
+                left_out=None if left_out is None else left_out[number],
+            )
             for number, each in enumerate(bounds)
-        ]  # fmt: skip
+        ]
         self.grown = GrownOrders(spec, self._orders[0], bounds[0], earlier)
         self._many = ManyOrders(self._orders)
         self._lanes = spec.lanes
@@ -74,9 +78,16 @@ class EpochPlan:
             if order.size < 1:
                 raise UsageError(f"Stream {number} holds less than one sequence.")
         self.sizes = tuple(order.size for order in self._orders)
-        self._dealing = Dealing(spec, sizes=self.sizes, choose=choose, batching=batching,
-                                global_batch=slices.global_batch, drop_last=drop_last,
-                                mixing=mixing, length=length)  # fmt: skip
+        self._dealing = Dealing(
+            spec,
+            sizes=self.sizes,
+            choose=choose,
+            batching=batching,
+            global_batch=slices.global_batch,
+            drop_last=drop_last,
+            mixing=mixing,
+            length=length,
+        )
         self.row = self._dealing.row  # places in a row that all draw from one stream
         self.epoch_size = self._dealing.epoch_size
         self.filled = self.epoch_size  # places before the last fillers
@@ -107,9 +118,13 @@ class EpochPlan:
     def start(self, epoch: int) -> Cursor:
         """The beginning of an epoch in a run that changed nothing on the way."""
         if self.mixing is None:
-            return Cursor(epoch=epoch, place=0, tokens=epoch * self.tokens_of(self.epoch_size),
-                          before=tuple(epoch * count for count in self.choose),
-                          missed=(0,) * len(self.choose))  # fmt: skip
+            return Cursor(
+                epoch=epoch,
+                place=0,
+                tokens=epoch * self.tokens_of(self.epoch_size),
+                before=tuple(epoch * count for count in self.choose),
+                missed=(0,) * len(self.choose),
+            )
         zero = (0,) * len(self.sizes)
         cursor = Cursor(epoch=0, place=0, before=zero, missed=zero)
         for _ in range(epoch):
@@ -119,9 +134,14 @@ class EpochPlan:
     def next_epoch(self, cursor: Cursor) -> Cursor:
         """The beginning of the epoch after the cursor's."""
         before = tuple(a + b for a, b in zip(cursor.before, self.chosen(cursor), strict=True))
-        return Cursor(epoch=cursor.epoch + 1, place=0, before=before,
-                      grown=self.grown.still(cursor.grown, before[0]), missed=cursor.missed,
-                      tokens=cursor.tokens + self.tokens_of(self.epoch_size))  # fmt: skip
+        return Cursor(
+            epoch=cursor.epoch + 1,
+            place=0,
+            before=before,
+            grown=self.grown.still(cursor.grown, before[0]),
+            missed=cursor.missed,
+            tokens=cursor.tokens + self.tokens_of(self.epoch_size),
+        )
 
     def chosen(self, cursor: Cursor) -> tuple[int, ...]:
         """Sequences of each stream in the cursor's epoch."""
@@ -138,22 +158,33 @@ class EpochPlan:
         return stages
 
     def _stages_with_past(self, cursor: Cursor) -> list[Stage]:
-        past = [] if cursor.past is None else cursor.past.stages(
-            place=cursor.place, longest=self.length, slices=self.slices
-        )  # fmt: skip
+        past = (
+            []
+            if cursor.past is None
+            else cursor.past.stages(place=cursor.place, longest=self.length, slices=self.slices)
+        )
         if not past:
             return self._stages_from(cursor.place, cursor)
         behind = self._stages_from(past[-1].end, cursor)
-        return past + [replace(stage, first=past[-1].stop + stage.first)
-                       for stage in behind if stage.steps]  # fmt: skip
+        return past + [
+            replace(stage, first=past[-1].stop + stage.first) for stage in behind if stage.steps
+        ]
 
     def _stages_from(self, place: int, cursor: Cursor) -> list[Stage]:
         """The stages behind a place of the cursor's epoch by today's sizes."""
         if self._sizes is not None:
-            return self._sizes.stages(place=place, end=self.epoch_size, tokens=cursor.tokens,
-                                      slices=self.slices)  # fmt: skip
-        return [Stage(first=0, steps=self._fixed_steps(place), place=place,
-                      length=self.length, slices=self.slices)]  # fmt: skip
+            return self._sizes.stages(
+                place=place, end=self.epoch_size, tokens=cursor.tokens, slices=self.slices
+            )
+        return [
+            Stage(
+                first=0,
+                steps=self._fixed_steps(place),
+                place=place,
+                length=self.length,
+                slices=self.slices,
+            )
+        ]
 
     def stage_of(self, cursor: Cursor, step: int) -> Stage:
         """The stage of a step behind a cursor; of the last one where there is no such step."""
@@ -225,8 +256,11 @@ class EpochPlan:
         begin = replace(cursor, place=0)
         stages, mixture = self.stages(begin), self._dealing.mixture_of(begin)
         found = []
-        drawn = (self.grown.draws_of(cursor.grown, sequences, draws) if cursor.grown
-                 else self._orders[stream].draws_of(sequences, draws))  # fmt: skip
+        drawn = (
+            self.grown.draws_of(cursor.grown, sequences, draws)
+            if cursor.grown
+            else self._orders[stream].draws_of(sequences, draws)
+        )
         for draw, sequence in drawn:
             place = draw - base
             if mixture is not None:
@@ -237,8 +271,14 @@ class EpochPlan:
             step, pieces = stage.step_of(place), stage.slices.pieces
             for piece in range(pieces):
                 rank = stage.slices.rank_of(place, piece, start=stage.place_of(step), shift=shift)
-                found.append(Visit(step=step, rank=rank, sequence=sequence * pieces + piece,
-                                   length=stage.length))  # fmt: skip
+                found.append(
+                    Visit(
+                        step=step,
+                        rank=rank,
+                        sequence=sequence * pieces + piece,
+                        length=stage.length,
+                    )
+                )
         return sorted(found, key=lambda visit: (visit.step, visit.rank))
 
     def _first_draw(self, cursor: Cursor, stream: int) -> int:
@@ -263,8 +303,13 @@ class EpochPlan:
         """What all ranks read in one step, rank by rank: streams and sequences, (sequences,)."""
         stage = self.stage_of(cursor, step)
         own = stage.slices
-        slices = RankSlices(batch_size=own.batch_size * own.num_ranks, lanes=own.lanes, rank=0,
-                            num_ranks=1, pieces=own.pieces)  # fmt: skip
+        slices = RankSlices(
+            batch_size=own.batch_size * own.num_ranks,
+            lanes=own.lanes,
+            rank=0,
+            num_ranks=1,
+            pieces=own.pieces,
+        )
         streams, sequences = self._of_slices(cursor, np.array([step]), stage, slices)
         return streams[0], sequences[0]
 

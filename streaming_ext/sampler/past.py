@@ -67,8 +67,13 @@ class Past:
             rank, ranks = slices.rank, slices.num_ranks
             if each.global_batch % ranks:
                 rank, ranks = 0, 1
-            own = RankSlices(batch_size=each.global_batch // ranks, lanes=slices.lanes, rank=rank,
-                             num_ranks=ranks, pieces=longest // each.length)  # fmt: skip
+            own = RankSlices(
+                batch_size=each.global_batch // ranks,
+                lanes=slices.lanes,
+                rank=rank,
+                num_ranks=ranks,
+                pieces=longest // each.length,
+            )
             found.append(
                 Stage(first=step, steps=steps, place=begin, length=each.length, slices=own)
             )
@@ -79,7 +84,10 @@ class Past:
 def past_steps(stages: Sequence[Stage]) -> tuple[PastSteps, ...]:
     """Stages as they are remembered."""
     return tuple(
-        PastSteps(steps=stage.steps, global_batch=stage.batch_size * stage.slices.num_ranks,
-                  length=stage.length)
+        PastSteps(
+            steps=stage.steps,
+            global_batch=stage.batch_size * stage.slices.num_ranks,
+            length=stage.length,
+        )
         for stage in stages
-    )  # fmt: skip
+    )

@@ -96,8 +96,9 @@ class RankSlices:
             start: first place of its step.
             shift: see `places`.
         """
-        layout = step_layout(global_batch=self.global_batch, lanes=self.lanes,
-                             phase=(start + shift) % self.lanes)  # fmt: skip
+        layout = step_layout(
+            global_batch=self.global_batch, lanes=self.lanes, phase=(start + shift) % self.lanes
+        )
         at = int(np.flatnonzero(layout == place - start)[0])
         return (at * self.pieces + piece) // self.batch_size
 

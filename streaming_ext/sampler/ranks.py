@@ -59,8 +59,11 @@ def find_rank(
     Raises:
         UsageError: the answers contradict each other, or several processes see no rank.
     """
-    given = [dp_rank is not None or dp_world_size is not None, device_mesh is not None,
-             process_group is not None]  # fmt: skip
+    given = [
+        dp_rank is not None or dp_world_size is not None,
+        device_mesh is not None,
+        process_group is not None,
+    ]
     if sum(given) > 1:
         raise UsageError(
             "Give one of dp_rank with dp_world_size, device_mesh, and process_group, not several."
@@ -86,8 +89,9 @@ def find_rank(
     if process_group is not None:
         from torch import distributed
 
-        return DataRank(rank=distributed.get_rank(process_group),
-                        size=distributed.get_world_size(process_group))  # fmt: skip
+        return DataRank(
+            rank=distributed.get_rank(process_group), size=distributed.get_world_size(process_group)
+        )
     found = _group_rank() or _environment_rank(os.environ if environment is None else environment)
     copies = replication or 1
     if copies < 1 or found.size % copies:

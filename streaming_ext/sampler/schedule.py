@@ -93,8 +93,11 @@ class Schedule:
                 raise _wrong(value, name, f"{word!r} starts within a token")
             if points and start <= points[-1].start:
                 raise _wrong(value, name, f"{word!r} does not start behind the one before")
-            points.append(Point(start=int(start), value=Fraction(match[3]),
-                                end=Fraction(match[4] or match[3])))  # fmt: skip
+            points.append(
+                Point(
+                    start=int(start), value=Fraction(match[3]), end=Fraction(match[4] or match[3])
+                )
+            )
         if not points or points[0].start:
             raise _wrong(value, name, "The first entry must start at 0")
         if points[-1].value != points[-1].end:

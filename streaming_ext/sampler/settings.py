@@ -13,8 +13,14 @@ from streaming_ext.sampler.stages import StepSizes
 DEFAULT_LANES = 8
 DEFAULT_WINDOW = 1 << 18
 PACKINGS = ("best_fit",)
-_LEAST = {"batch_size": 1, "shuffle_seed": 0, "shuffle_block_size": 1,
-          "num_canonical_nodes": 1, "max_repeated_ngram": 1, "document_multiple": 1}  # fmt: skip
+_LEAST = {
+    "batch_size": 1,
+    "shuffle_seed": 0,
+    "shuffle_block_size": 1,
+    "num_canonical_nodes": 1,
+    "max_repeated_ngram": 1,
+    "document_multiple": 1,
+}
 _ALWAYS = {"shuffle_seed", "shuffle_block_size"}  # the others may be left open
 _MOST = {"num_canonical_nodes": 1 << 16}
 
@@ -45,8 +51,13 @@ class OrderSettings:
                 f"global_batch={self.global_batch!r}, those of all ranks, not both."
             )
         for name, least in _LEAST.items():
-            whole = count(name, getattr(self, name), least=least, most=_MOST.get(name, MOST),
-                          optional=name not in _ALWAYS)  # fmt: skip
+            whole = count(
+                name,
+                getattr(self, name),
+                least=least,
+                most=_MOST.get(name, MOST),
+                optional=name not in _ALWAYS,
+            )
             object.__setattr__(self, name, whole)
         object.__setattr__(self, "shuffle", flag("shuffle", self.shuffle))
         if self.drop_last is not None:
@@ -89,9 +100,14 @@ class OrderSettings:
         batching = Batching.parse(self.batching_method).on_ranks(
             batch_size=first // num_ranks, num_ranks=num_ranks
         )
-        return Sizes(steps=steps, batch_size=first // num_ranks, named=named,
-                     largest=batch.largest // num_ranks, batching=batching,
-                     lanes=batching.lanes(self.lanes))  # fmt: skip
+        return Sizes(
+            steps=steps,
+            batch_size=first // num_ranks,
+            named=named,
+            largest=batch.largest // num_ranks,
+            batching=batching,
+            lanes=batching.lanes(self.lanes),
+        )
 
     def _require_change(self, *, lengths: bool) -> None:
         what = "sequence_length" if lengths else "global_batch"
@@ -131,8 +147,12 @@ class OrderSettings:
     @property
     def spec(self) -> OrderSpec:
         """The order within each stream."""
-        return OrderSpec(shuffle=self.shuffle, seed=self.shuffle_seed, lanes=self.lanes,
-                         window=self.shuffle_block_size)  # fmt: skip
+        return OrderSpec(
+            shuffle=self.shuffle,
+            seed=self.shuffle_seed,
+            lanes=self.lanes,
+            window=self.shuffle_block_size,
+        )
 
     def identity(self, sizes: "Sizes") -> dict[str, Any]:
         """What a state names of them, for steps of known sizes."""
@@ -144,8 +164,10 @@ class OrderSettings:
             "shuffle_block_size": self.shuffle_block_size,
         }
         # What is not asked for is not named: such a state is what earlier versions saved.
-        asked = {name: getattr(self, name) for name in ("packing", "document_multiple", "exclude",
-                                                         "max_repeated_ngram")}  # fmt: skip
+        asked = {
+            name: getattr(self, name)
+            for name in ("packing", "document_multiple", "exclude", "max_repeated_ngram")
+        }
         if self.batching_method != "random":
             asked["batching_method"] = str(sizes.batching)
         return identity | {name: value for name, value in asked.items() if value is not None}

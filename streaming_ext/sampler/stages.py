@@ -179,8 +179,12 @@ class StepSizes:
                 steps = min(steps, -(-(change - behind) // (rows * self.longest)))
             if not steps:
                 return stages
-            own = RankSlices(batch_size=batch // slices.num_ranks, lanes=slices.lanes,
-                             rank=slices.rank, num_ranks=slices.num_ranks,
-                             pieces=pieces)  # fmt: skip
+            own = RankSlices(
+                batch_size=batch // slices.num_ranks,
+                lanes=slices.lanes,
+                rank=slices.rank,
+                num_ranks=slices.num_ranks,
+                pieces=pieces,
+            )
             stages.append(Stage(first=step, steps=steps, place=place, length=length, slices=own))
             step, place = step + steps, place + steps * rows

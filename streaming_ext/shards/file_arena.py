@@ -107,10 +107,13 @@ class FileArena:
         files, preadv = self._files, os.preadv
         try:
             for slot, position, first, behind, size in zip(
-                slots[begins].tolist(), (addresses - self.offsets[slots])[begins].tolist(),
-                (begins * width).tolist(), (firsts[1:] * width).tolist(),
-                self._sizes[slots[begins]].tolist(), strict=True,
-            ):  # fmt: skip
+                slots[begins].tolist(),
+                (addresses - self.offsets[slots])[begins].tolist(),
+                (begins * width).tolist(),
+                (firsts[1:] * width).tolist(),
+                self._sizes[slots[begins]].tolist(),
+                strict=True,
+            ):
                 view = whole[first:behind]
                 if preadv(files[slot], [view], position) != behind - first:
                     self._read(files[slot], view, position, size)

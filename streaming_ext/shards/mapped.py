@@ -169,9 +169,12 @@ class MappedShards:
                 cache.unuse(number)
         raise CorruptDatasetError(
             f"Shard {cache.label(number)} is damaged: {cause}. "
-            + ("Put the right file back, or publish the dataset again."
-               if cache.in_place else f"A copy fetched anew is too: look at {cache.folder}.")
-        )  # fmt: skip
+            + (
+                "Put the right file back, or publish the dataset again."
+                if cache.in_place
+                else f"A copy fetched anew is too: look at {cache.folder}."
+            )
+        )
 
     def _map(self, shard: int, cache: ShardCache, number: int) -> str:
         """Map and verify a shard; returns what is wrong with it, or nothing."""
@@ -194,8 +197,12 @@ class MappedShards:
         header = int(index.headers[number])
         cause = ""
         if index.head_check is not None:
-            cause = index.head_check(data, samples=int(index.samples[number]), header=header,
-                                     sample_bytes=index.sample_bytes)  # fmt: skip
+            cause = index.head_check(
+                data,
+                samples=int(index.samples[number]),
+                header=header,
+                sample_bytes=index.sample_bytes,
+            )
         digest = index.raw_hashes[number]
         if not cause and digest is not None:
             found_hash = xxhash.xxh3_128_hexdigest(data.data)

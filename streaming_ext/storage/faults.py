@@ -31,26 +31,51 @@ _ADVICE = {
     "AZURE_STORAGE_CONNECTION_STRING) that of a web server, or does the network ask for a login "
     "(captive portal)?",
     "QuotaExceeded": "the quota of bucket {bucket!r} is used up.",
-}  # fmt: skip
+}
 _ALIASES = {
-    "403": "AccessDenied", "Forbidden": "AccessDenied", "AllAccessDisabled": "AccessDenied",
-    "AuthorizationFailure": "AccessDenied", "AuthorizationPermissionMismatch": "AccessDenied",
-    "ContainerNotFound": "NoSuchBucket", "NoAuthenticationInformation": "401",
-}  # fmt: skip
+    "403": "AccessDenied",
+    "Forbidden": "AccessDenied",
+    "AllAccessDisabled": "AccessDenied",
+    "AuthorizationFailure": "AccessDenied",
+    "AuthorizationPermissionMismatch": "AccessDenied",
+    "ContainerNotFound": "NoSuchBucket",
+    "NoAuthenticationInformation": "401",
+}
 _PASSING = {
-    "SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "Throttling",
-    "ThrottlingException", "TooManyRequests", "RequestLimitExceeded", "BadDigest",
-    "OperationAborted", "ConditionalRequestConflict", "IncompleteBody", "XAmzContentSHA256Mismatch",
-    "409", "429", "500", "502", "503", "504",
-}  # fmt: skip
+    "SlowDown",
+    "ServiceUnavailable",
+    "InternalError",
+    "RequestTimeout",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequests",
+    "RequestLimitExceeded",
+    "BadDigest",
+    "OperationAborted",
+    "ConditionalRequestConflict",
+    "IncompleteBody",
+    "XAmzContentSHA256Mismatch",
+    "409",
+    "429",
+    "500",
+    "502",
+    "503",
+    "504",
+}
 _WRONG_SETTINGS = {
-    "ParamValidationError", "InvalidRegionError", "ProfileNotFound", "UnknownServiceError",
-    "InvalidConfigError", "ConfigParseError",
-}  # fmt: skip
+    "ParamValidationError",
+    "InvalidRegionError",
+    "ProfileNotFound",
+    "UnknownServiceError",
+    "InvalidConfigError",
+    "ConfigParseError",
+}
 _NO_CREDENTIALS = {
-    "NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError",
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "DefaultCredentialsError",
     "CredentialUnavailableError",
-}  # fmt: skip
+}
 _NO_CREDENTIALS_ADVICE = (
     "no credentials were found for bucket {bucket!r}. Set AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, a profile or a role, or what your provider asks for."

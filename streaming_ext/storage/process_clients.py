@@ -15,9 +15,18 @@ Client = TypeVar("Client")
 
 # What the clients look at when they are made: after a change they must be made anew.
 _SETTINGS = (
-    "AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST", "FSSPEC_", "SSL_CERT_",
-    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SHARDMILL_STORAGE_TIMEOUT",
-)  # fmt: skip
+    "AWS_",
+    "AZURE_",
+    "GOOGLE_",
+    "STORAGE_EMULATOR_HOST",
+    "FSSPEC_",
+    "SSL_CERT_",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "SHARDMILL_STORAGE_TIMEOUT",
+)
 
 
 class _Clients:

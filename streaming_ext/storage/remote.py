@@ -172,9 +172,12 @@ class Remote:
         )
         try:
             return client.read_at_most(
-                f"{prefix}/{name}" if prefix else name, limit + 1,
-                what=f"read {where}", deadline=deadline, failures=failures,
-            )  # fmt: skip
+                f"{prefix}/{name}" if prefix else name,
+                limit + 1,
+                what=f"read {where}",
+                deadline=deadline,
+                failures=failures,
+            )
         except FileNotFoundError as error:
             raise FileMissingError(f"{where} is missing.") from error
 

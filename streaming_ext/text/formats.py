@@ -20,9 +20,14 @@ from streaming_ext.text.token_sets.token_set import TokenSetFormat
 from streaming_ext.text.token_sets.webdataset import WebdatasetSet
 
 FORMATS: list[SourceFormat] = [
-    ParquetFormat(), JsonLinesFormat(), JsonFormat(), CborFormat(), ArrowFormat(),
-    WebDatasetFormat(), PlainTextFormat(),
-]  # fmt: skip
+    ParquetFormat(),
+    JsonLinesFormat(),
+    JsonFormat(),
+    CborFormat(),
+    ArrowFormat(),
+    WebDatasetFormat(),
+    PlainTextFormat(),
+]
 TOKEN_SETS: dict[TokenSetName, TokenSetFormat] = {
     "megatron": MegatronSet(),
     "litdata": LitdataSet(),

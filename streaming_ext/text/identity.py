@@ -100,9 +100,10 @@ def identity_of(
         return identify(source, local, span=span, options=options)
     ids = None if options is None else options.ids
     if (
-        source.beside and ids is not None
+        source.beside
+        and ids is not None
         and TOKEN_SETS[ids.set_format].pinned(source, ids) != source
-    ):  # fmt: skip
+    ):
         raise SourceError(f"{source.url}: files beside it changed since the run began. Run again.")
     if local.stat().st_size != source.size:
         raise SourceError(

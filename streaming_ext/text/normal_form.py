@@ -24,8 +24,14 @@ _SPACE: Final = 0x20
 _FIRST_BEYOND_ASCII: Final = 0x80
 _CODE_POINTS: Final = 0x110000
 # Ranges in which no character folds, composes, or is white space: all others are looked at.
-_PLAIN: Final = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0xD800, 0xF900),
-                 (0x20000, 0x2F800), (0x2FA20, _CODE_POINTS))  # fmt: skip
+_PLAIN: Final = (
+    (0x3400, 0x4DC0),
+    (0x4E00, 0xA000),
+    (0xAC00, 0xD7A4),
+    (0xD800, 0xF900),
+    (0x20000, 0x2F800),
+    (0x2FA20, _CODE_POINTS),
+)
 # Vowels and final consonants of Hangul compose with what stands before them.
 _JAMO: Final = ((0x1161, 0x1176), (0x11A8, 0x11C3))
 _PIECE_BYTES: Final = 2**19  # what a core keeps near itself

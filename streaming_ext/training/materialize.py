@@ -44,9 +44,12 @@ def materialize(stream: TextStream, cache: TextCache, output: str, *, workers: i
         config.write_text(json.dumps(config_of(stream, cache, output, workers=workers)))
         ended = subprocess.run(
             own_module("flows.cli", "shard", "--config", str(config), "--quiet"),
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
             env=_environment(),
-        )  # fmt: skip
+        )
     if ended.returncode:
         raise DatasetError(
             f"`shardmill shard` ended with exit code {ended.returncode}: {ended.stderr.strip()}"

@@ -55,8 +55,12 @@ class StreamingTextDataset(StreamingTokenDataset):
                 f"Give either streams=[...], or {', '.join(sorted(given))}; a TextStream takes "
                 "these too."
             )
-        super().__init__(streams=streams, sequence_length=sequence_length,
-                         shuffle_block_size=shuffle_block_size, **settings)  # fmt: skip
+        super().__init__(
+            streams=streams,
+            sequence_length=sequence_length,
+            shuffle_block_size=shuffle_block_size,
+            **settings,
+        )
 
     def materialize(self, output: str | Path, *, workers: int | None = None) -> None:
         """Make a dataset of the text, as `shardmill shard` with the same settings does.

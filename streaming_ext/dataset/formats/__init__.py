@@ -9,8 +9,15 @@ from streaming_ext.dataset.formats.mds_index import read_table as foreign_table
 from streaming_ext.dataset.formats.webdataset import WebdatasetFormat
 from streaming_ext.dataset.shard import TokenDtype
 
-__all__ = ["DEFAULT_FORMAT", "FORMATS", "MAX_SHARD_BYTES", "USUAL_COMPRESSION", "ShardFormat",
-           "foreign_table", "shard_format"]  # fmt: skip
+__all__ = [
+    "DEFAULT_FORMAT",
+    "FORMATS",
+    "MAX_SHARD_BYTES",
+    "USUAL_COMPRESSION",
+    "ShardFormat",
+    "foreign_table",
+    "shard_format",
+]
 
 DEFAULT_FORMAT = "mds"
 

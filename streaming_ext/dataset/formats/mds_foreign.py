@@ -74,8 +74,12 @@ class SampleLayout:
             )
         if told and token_dtype not in (None, told):
             raise UsageError(f"{_ASKED} says {token_dtype}, but the set says {told}: leave it out.")
-        return cls(sizes=tuple(sizes), column=column, encoding=encodings[column],
-                   token_dtype=told or token_dtype)  # fmt: skip
+        return cls(
+            sizes=tuple(sizes),
+            column=column,
+            encoding=encodings[column],
+            token_dtype=told or token_dtype,
+        )
 
     def token_ids(self, raw: bytes, *, samples: int, where: str) -> npt.NDArray[Any]:
         """The ids of a raw shard: (samples, tokens a sample).

@@ -89,9 +89,13 @@ def read_table(
         layout = told
         first, _, codec, size, raw_size, _, _, count, _ = table[0]
         dtype, sample_tokens = first_sample(
-            layout, fetch(first, size), codec=codec, raw_size=raw_size, samples=count,
+            layout,
+            fetch(first, size),
+            codec=codec,
+            raw_size=raw_size,
+            samples=count,
             where=f"{where}: {first}",
-        )  # fmt: skip
+        )
     else:
         dtype, sample_tokens = told
     raw_names = [row[1] for row in table]
@@ -153,8 +157,10 @@ def _collection_paused() -> Iterator[None]:
 def _unknown(table: list[Any], layout: SampleLayout | None) -> tuple[str, ...]:
     unknown = ["the end-of-text id", "the tokenizer", "its documents", "padding"]
     if layout is not None:
-        unknown += ["whether all samples have one length, until a shard is read",
-                    "a hash of its rewritten shards, so a damaged cache may go unseen"]  # fmt: skip
+        unknown += [
+            "whether all samples have one length, until a shard is read",
+            "a hash of its rewritten shards, so a damaged cache may go unseen",
+        ]
         if layout.encoding == "bytes":
             unknown.append(f"the type of an id, taken as {layout.token_dtype}")
     elif any(row[6] is None for row in table):

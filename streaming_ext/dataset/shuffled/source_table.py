@@ -99,7 +99,9 @@ def sources_of(data: bytes) -> Sequence[Source]:
         return [
             Source(
                 identity=SourceIdentity(
-                    url=row["url"], size=row["size"], version=row["version"],
+                    url=row["url"],
+                    size=row["size"],
+                    version=row["version"],
                     content=row["content"],
                 ),
                 span=None if row["begin"] is None else (row["begin"], row["end"]),
@@ -107,6 +109,6 @@ def sources_of(data: bytes) -> Sequence[Source]:
                 documents=row["documents"],
             )
             for row in table.to_pylist()
-        ]  # fmt: skip
+        ]
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDatasetError(f"no table of sources: {one_line(error)}") from error

@@ -96,9 +96,15 @@ class NodePlan(EpochPlan):
         steps = node_group.steps(batch, drop_last=drop_last)
         fills_up = node_group.fills_up(batch, steps)
         self._shares = node_group.sequences
-        super().__init__(spec, bounds=[bounds], choose=[steps * batch], slices=slices,
-                         drop_last=drop_last and not fills_up,
-                         left_out=left_out, length=length)  # fmt: skip
+        super().__init__(
+            spec,
+            bounds=[bounds],
+            choose=[steps * batch],
+            slices=slices,
+            drop_last=drop_last and not fills_up,
+            left_out=left_out,
+            length=length,
+        )
         self.sizes = (sum(self._shares),)
         self._own = int(bounds[-1])
         self.filled = min(self._own, self.epoch_size)
@@ -136,16 +142,33 @@ def plan_of(
 ) -> EpochPlan:
     """The plan of a rank of a node_group, or an ordinary one where there is none."""
     if node_group is None:
-        return EpochPlan(spec, bounds=bounds, choose=choose, slices=slices, drop_last=drop_last,
-                         left_out=left_out, batching=batching, length=length, sizes=sizes,
-                         mixing=mixing, earlier=earlier)  # fmt: skip
+        return EpochPlan(
+            spec,
+            bounds=bounds,
+            choose=choose,
+            slices=slices,
+            drop_last=drop_last,
+            left_out=left_out,
+            batching=batching,
+            length=length,
+            sizes=sizes,
+            mixing=mixing,
+            earlier=earlier,
+        )
     if sizes is not None:
         raise UsageError(
             "Shares of nodes are read in steps of one size: give batch_size and sequence_length as "
             "numbers, or pass node_local=False."
         )
-    return NodePlan(spec, bounds=bounds[0], node_group=node_group, slices=slices,
-                    drop_last=drop_last, left_out=left_out, length=length)  # fmt: skip
+    return NodePlan(
+        spec,
+        bounds=bounds[0],
+        node_group=node_group,
+        slices=slices,
+        drop_last=drop_last,
+        left_out=left_out,
+        length=length,
+    )
 
 
 def find_node_group(

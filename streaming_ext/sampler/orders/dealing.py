@@ -77,8 +77,9 @@ class Dealing:
                 f"its share, or {instead}."
             )
         window = batching.window(global_batch=global_batch)
-        self._same = Mixture(rows, lanes=self.row, seed=self._seed, shuffle=self._shuffle,
-                             window=window)  # fmt: skip
+        self._same = Mixture(
+            rows, lanes=self.row, seed=self._seed, shuffle=self._shuffle, window=window
+        )
         return [count * self.row for count in rows] if drop_last else list(choose)
 
     def chosen(self, cursor: Cursor) -> tuple[int, ...]:
@@ -94,8 +95,12 @@ class Dealing:
         found = self._mixtures.get(key)
         if found is None:
             room = self.mixing.room(self._sizes, cursor.before, row=self.row)
-            spans = self.mixing.spans(tokens=cursor.tokens, rows=self.epoch_size // self.row,
-                                       row_tokens=self.row * self._length, room=room)  # fmt: skip
+            spans = self.mixing.spans(
+                tokens=cursor.tokens,
+                rows=self.epoch_size // self.row,
+                row_tokens=self.row * self._length,
+                room=room,
+            )
             found = Mixture(*spans, lanes=self.row, seed=self._seed, shuffle=self._shuffle)
             for old in list(self._mixtures.copy())[:-2]:  # another thread may look ahead meanwhile
                 self._mixtures.pop(old, None)

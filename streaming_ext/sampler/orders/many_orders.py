@@ -48,9 +48,10 @@ class _Passes:
         self.codes = codes
         self._spec = orders[0].spec
         self._numbers, self._streams = np.divmod(codes, len(orders))
-        passes = [orders[stream].at_pass(number)
-                  for stream, number in zip(self._streams.tolist(), self._numbers.tolist(),
-                                            strict=True)]  # fmt: skip
+        passes = [
+            orders[stream].at_pass(number)
+            for stream, number in zip(self._streams.tolist(), self._numbers.tolist(), strict=True)
+        ]
         # (passes, lanes) each
         self._lane_first = np.stack([each.lane_first for each in passes])
         self._lane_length = np.stack([each.lane_length for each in passes])

@@ -48,8 +48,9 @@ class Mixing:
         """What a state names of it."""
         told: dict[str, Any] = {"proportions": [str(share) for share in self.shares]}
         if any(limit is not None for limit in self.max_repeats):
-            told["max_repeats"] = [None if limit is None else str(limit)
-                                   for limit in self.max_repeats]  # fmt: skip
+            told["max_repeats"] = [
+                None if limit is None else str(limit) for limit in self.max_repeats
+            ]
             told["at_max_repeats"] = self.at_limit
         return told
 
@@ -95,8 +96,10 @@ class Mixing:
         for size, middle in self._even_spans(tokens, rows, row_tokens):
             stop = at + size
             while at < stop:
-                left = [None if limit is None else limit - own
-                        for limit, own in zip(room, given, strict=True)]  # fmt: skip
+                left = [
+                    None if limit is None else limit - own
+                    for limit, own in zip(room, given, strict=True)
+                ]
                 shares = self._shares(weights.at(middle), left, here=tokens + at * row_tokens)
                 whole = _deal(stop - at, shares, asked, given)
                 span = dealt(whole, _fitting(whole, left))
@@ -108,8 +111,11 @@ class Mixing:
 
     def _shares(self, weights: list[int], left: Sequence[int | None], *, here: int) -> list[int]:
         """The shares of streams of some weights, in parts of `_ONE`, when they have rows left."""
-        over = [number for number, rows in enumerate(left)
-                if rows is not None and rows <= 0 and weights[number]]  # fmt: skip
+        over = [
+            number
+            for number, rows in enumerate(left)
+            if rows is not None and rows <= 0 and weights[number]
+        ]
         for number in over:
             weights[number] = 0
         if over and (self.at_limit == "error" or not any(weights)):
@@ -138,11 +144,13 @@ class Mixing:
         names = ", ".join(map(str, streams))
         return UsageError(
             f"At token {tokens:,} of training, stream {names} has reached `max_repeats`"
-            + (". Lower epoch_size or its proportion, raise max_repeats, or let the others take "
-               "over: at_max_repeats='renormalize'."
-               if self.at_limit == "error"
-               else ", and no other is left. Lower epoch_size, or raise max_repeats.")
-        )  # fmt: skip
+            + (
+                ". Lower epoch_size or its proportion, raise max_repeats, or let the others take "
+                "over: at_max_repeats='renormalize'."
+                if self.at_limit == "error"
+                else ", and no other is left. Lower epoch_size, or raise max_repeats."
+            )
+        )
 
 
 class _Weights:
@@ -171,10 +179,12 @@ def _deal(
     size: int, shares: Sequence[int], asked: Sequence[int], given: Sequence[int]
 ) -> tuple[int, ...]:
     """Rows of a span for each stream: what it is behind, rounded so that the sum is `size`."""
-    missing = [a + size * share - own * _ONE
-               for a, share, own in zip(asked, shares, given, strict=True)]  # fmt: skip
-    counts = [max(0, lack // _ONE) if share else 0
-              for lack, share in zip(missing, shares, strict=True)]  # fmt: skip
+    missing = [
+        a + size * share - own * _ONE for a, share, own in zip(asked, shares, given, strict=True)
+    ]
+    counts = [
+        max(0, lack // _ONE) if share else 0 for lack, share in zip(missing, shares, strict=True)
+    ]
     live = [number for number, share in enumerate(shares) if share]
 
     def lacks(number: int) -> int:
@@ -194,8 +204,9 @@ def _fitting(span: tuple[int, ...], room: Sequence[int | None]) -> int:
 
     def fits(rows: int) -> bool:
         counts = dealt(span, rows)
-        return all(limit is None or count <= limit
-                   for count, limit in zip(counts, room, strict=True))  # fmt: skip
+        return all(
+            limit is None or count <= limit for count, limit in zip(counts, room, strict=True)
+        )
 
     size = sum(span)
     if fits(size):

@@ -273,8 +273,11 @@ class StreamOrder:
         found = []
         for number in range(draws.start // self.size, -(-draws.stop // self.size)):
             drawn = self.at_pass(number).draws_of(kept)
-            found += [pair for pair in zip(drawn.tolist(), sequences.tolist(), strict=True)
-                      if pair[0] in draws]  # fmt: skip
+            found += [
+                pair
+                for pair in zip(drawn.tolist(), sequences.tolist(), strict=True)
+                if pair[0] in draws
+            ]
         return sorted(found)
 
     def _of_passes(self, draws: Ints) -> Ints:

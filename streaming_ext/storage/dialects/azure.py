@@ -24,8 +24,10 @@ class Azure:
         settings = {"use_listings_cache": False, "skip_instance_cache": True}
         fs = fsspec.filesystem(scheme, **{**settings, **options})
         fs.of_each_request = {
-            "retry_total": 0, "connection_timeout": min(timeout, 10.0), "read_timeout": timeout
-        }  # fmt: skip
+            "retry_total": 0,
+            "connection_timeout": min(timeout, 10.0),
+            "read_timeout": timeout,
+        }
         return fs
 
     async def look_at(self, fs: Any, bucket: str, prefix: str) -> None:

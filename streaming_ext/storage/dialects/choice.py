@@ -6,8 +6,13 @@ from streaming_ext.storage.dialects.google import Google
 from streaming_ext.storage.dialects.s3 import S3
 
 _DIALECTS: dict[str, Dialect] = {
-    "s3": S3(), "s3a": S3(), "gs": Google(), "gcs": Google(), "az": Azure(), "abfs": Azure(),
-}  # fmt: skip
+    "s3": S3(),
+    "s3a": S3(),
+    "gs": Google(),
+    "gcs": Google(),
+    "az": Azure(),
+    "abfs": Azure(),
+}
 OBJECT_STORES = tuple(_DIALECTS)
 
 

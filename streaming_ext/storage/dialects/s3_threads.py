@@ -9,9 +9,12 @@ from typing import Any
 from streaming_ext.storage.dialects.s3_data import with_shared_data
 
 BOTO_NAMES = {
-    "key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token",
-    "endpoint_url": "endpoint_url", "use_ssl": "use_ssl",
-}  # fmt: skip
+    "key": "aws_access_key_id",
+    "secret": "aws_secret_access_key",
+    "token": "aws_session_token",
+    "endpoint_url": "endpoint_url",
+    "use_ssl": "use_ssl",
+}
 MORE = "client_kwargs"
 
 

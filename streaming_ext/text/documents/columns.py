@@ -72,8 +72,10 @@ def find_compared(schema: pa.Schema, compared: Mapping[str, Kind], *, where: str
         kind = kind_at(schema, path)
         if kind is None:
             names = ", ".join(name for name, _ in _leaves(schema))
-            raise UsageError(f"{where} has no column {column!r}; its columns are {names}. "
-                             f"Mend {option_of(wanted)}.")  # fmt: skip
+            raise UsageError(
+                f"{where} has no column {column!r}; its columns are {names}. "
+                f"Mend {option_of(wanted)}."
+            )
         if not fits(wanted, kind):
             raise UsageError(
                 f"{where}: column {column!r} is of type {kind}, and {asked_of(wanted)}."

@@ -86,8 +86,10 @@ class DocumentRows:
         more = more + unfit
         texts = join(columns, self.options.separator)
         first, before = self.row, self._fraction
-        bad = sorted({one.row: one for one in (*bad, *more, *self._too_long(texts))}.values(),
-                     key=lambda one: one.row)  # fmt: skip
+        bad = sorted(
+            {one.row: one for one in (*bad, *more, *self._too_long(texts))}.values(),
+            key=lambda one: one.row,
+        )
         if more or len(bad) > len(more):
             texts = _without(texts, [one.row - self.row for one in bad])
         bad_rows = [one.row - first for one in bad]
@@ -98,9 +100,10 @@ class DocumentRows:
             own_places = rows + self._before if places is None else places[start:end]
             own_bad = bad[bisect_left(bad_rows, start) : bisect_left(bad_rows, end)]
             stay, dropped = self._filtered(
-                piece, None if true is None else true[start:end],
+                piece,
+                None if true is None else true[start:end],
                 [one.row - first - start for one in own_bad],
-            )  # fmt: skip
+            )
             if stay is not None:
                 rows, own_places = rows[stay], own_places[stay]
                 piece = piece.filter(pa.array(stay))
@@ -109,9 +112,15 @@ class DocumentRows:
                 own_values = [column.filter(pa.array(stay)) for column in own_values]
             share = before + (fraction - before) * end / len(texts)
             yield DocumentBatch(
-                rows, piece, end - start, fraction if end == len(texts) else share, tuple(own_bad),
-                dropped, own_places, tuple(own_values),
-            )  # fmt: skip
+                rows,
+                piece,
+                end - start,
+                fraction if end == len(texts) else share,
+                tuple(own_bad),
+                dropped,
+                own_places,
+                tuple(own_values),
+            )
         self.row, self._fraction = first + len(texts), fraction
 
     def passed_over(self, count: int, fraction: float) -> DocumentBatch:
@@ -119,9 +128,7 @@ class DocumentRows:
         rows, texts = np.empty(0, np.int64), pa.array([], pa.large_string())
         self.row, self._fraction = self.row + count, fraction
         nothing = tuple(pa.nulls(0) for _ in self.options.kept)
-        return DocumentBatch(
-            rows, texts, count, fraction, (), {"where": count}, values=nothing
-        )  # fmt: skip
+        return DocumentBatch(rows, texts, count, fraction, (), {"where": count}, values=nothing)
 
     def _kept(self, compared: Sequence[pa.Array]) -> tuple[list[pa.Array], list[BadDocument]]:
         """The columns that are kept, and rows where one holds what is too long to be kept.

@@ -16,8 +16,12 @@ from streaming_ext.text.filters.condition import Kind, comparable
 
 MAX_VALUE_BYTES: Final = 2**16  # of one text: it says something of a document, it is none
 TYPES: Final = (pa.large_string(), pa.int64(), pa.float64(), pa.bool_())
-_NAMES: Final = {pa.large_string(): "texts", pa.int64(): "numbers", pa.float64(): "numbers",
-                 pa.bool_(): "True and False"}  # fmt: skip
+_NAMES: Final = {
+    pa.large_string(): "texts",
+    pa.int64(): "numbers",
+    pa.float64(): "numbers",
+    pa.bool_(): "True and False",
+}
 
 
 def option_of(kind: Kind) -> str:
@@ -109,9 +113,10 @@ def differing(kept: pa.Array, found: pa.Array) -> list[int]:
     if kept.equals(found):
         return []
     if kept.type != found.type:
-        return [int(row) for row in np.flatnonzero(
-            np.asarray(kept.is_valid()) | np.asarray(found.is_valid())
-        )]  # fmt: skip
+        return [
+            int(row)
+            for row in np.flatnonzero(np.asarray(kept.is_valid()) | np.asarray(found.is_valid()))
+        ]
     same = np.asarray(pc.equal(kept, found).fill_null(False))
     neither = np.asarray(kept.is_null()) & np.asarray(found.is_null())
     if pa.types.is_floating(kept.type):  # nan is what it is

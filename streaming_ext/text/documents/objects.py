@@ -28,11 +28,22 @@ TOO_DEEP = f"values nested deeper than {MAX_DEPTH} levels"
 # Of a document: the text of each column, then what each column of a condition holds.
 Texts = tuple[str | float | bool | None, ...]
 
-_KINDS = {bool: "boolean", int: "number", float: "number", list: "array", dict: "object",
-          type(None): "null"}  # fmt: skip
+_KINDS = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
 # Numbers are doubles, as those of JSON are read everywhere.
-TYPES = {"text": pa.large_string(), "number": pa.float64(), "boolean": pa.bool_(),
-         "any": pa.bool_(), "value": None}  # fmt: skip
+TYPES = {
+    "text": pa.large_string(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "any": pa.bool_(),
+    "value": None,
+}
 _STORED = {bool: pa.bool_(), float: pa.float64(), str: pa.large_string()}
 
 
@@ -179,9 +190,11 @@ def _require_field(values: Sequence[dict[str, Any]], column: str, problem: str, 
 
 
 def _texts_in(values: Sequence[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(
-        str(name) for value in values for name, found in value.items() if isinstance(found, str)
-    ))  # fmt: skip
+    return list(
+        dict.fromkeys(
+            str(name) for value in values for name, found in value.items() if isinstance(found, str)
+        )
+    )
 
 
 def _columns_of(

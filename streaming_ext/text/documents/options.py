@@ -9,9 +9,16 @@ from streaming_ext.text.filters.filters import NO_FILTERS, Filters
 FormatName = Literal["parquet", "jsonl", "json", "cbor", "arrow", "webdataset", "text"]
 # Sets of token ids that other trainers read; see `streaming_ext.text.token_sets`.
 TokenSetName = Literal[
-    "megatron", "litdata", "nanotron", "olmo", "nanogpt", "llmc", "modded-nanogpt", "webdataset",
+    "megatron",
+    "litdata",
+    "nanotron",
+    "olmo",
+    "nanogpt",
+    "llmc",
+    "modded-nanogpt",
+    "webdataset",
     "mds",
-]  # fmt: skip
+]
 IdType = Literal["uint8", "uint16", "uint32", "int32", "int64"]
 RowsOf = Literal["samples", "documents"]
 OnBadDocument = Literal["fail", "skip"]

@@ -30,13 +30,21 @@ _QUOTED = re.compile(
     re.DOTALL,
 )
 _COMPARE: Final[Mapping[type[ast.cmpop], Any]] = {
-    ast.Eq: pc.equal, ast.NotEq: pc.not_equal, ast.Lt: pc.less, ast.LtE: pc.less_equal,
-    ast.Gt: pc.greater, ast.GtE: pc.greater_equal,
-}  # fmt: skip
+    ast.Eq: pc.equal,
+    ast.NotEq: pc.not_equal,
+    ast.Lt: pc.less,
+    ast.LtE: pc.less_equal,
+    ast.Gt: pc.greater,
+    ast.GtE: pc.greater_equal,
+}
 _TURNED: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
-    ast.Eq: ast.Eq, ast.NotEq: ast.NotEq, ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt,
+    ast.Eq: ast.Eq,
+    ast.NotEq: ast.NotEq,
+    ast.Lt: ast.Gt,
+    ast.LtE: ast.GtE,
+    ast.Gt: ast.Lt,
     ast.GtE: ast.LtE,
-}  # fmt: skip
+}
 _EXAMPLE = "language == 'en' and language_score >= 0.65"
 
 
@@ -158,8 +166,10 @@ class Condition:
             left, how, right = right, _TURNED[type(how)](), left
         column = self._column(left)
         if column is None or self._column(right) is not None:
-            raise self._refused(f"{ast.unparse(left)!r} and {ast.unparse(right)!r}: "
-                                "a column is compared with a value")  # fmt: skip
+            raise self._refused(
+                f"{ast.unparse(left)!r} and {ast.unparse(right)!r}: "
+                "a column is compared with a value"
+            )
         values = column_of(column)
         if isinstance(how, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):

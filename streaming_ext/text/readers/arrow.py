@@ -81,9 +81,12 @@ class ArrowFormat(SourceFormat):
             raise SourceError(f"{where}: cannot be read ({one_line(error)}).") from error
         with raw:
             rows = DocumentRows(
-                options, where=where, size=raw.size(), batch_bytes=batch_bytes,
+                options,
+                where=where,
+                size=raw.size(),
+                batch_bytes=batch_bytes,
                 begin=0 if span is None else span[0],
-            )  # fmt: skip
+            )
             yield from _batches(raw, rows, span)
 
     def can_be_cut(self, file: SourceBytes) -> bool:

@@ -294,9 +294,12 @@ def _kinds(block: LineBlock, options: ReadOptions) -> dict[str, Kind]:
         if kind == "value":
             found = value_at(first, column)
             kinds[column] = (
-                "boolean" if isinstance(found, bool) else "number" if isinstance(found, int | float)
+                "boolean"
+                if isinstance(found, bool)
+                else "number"
+                if isinstance(found, int | float)
                 else "text"
-            )  # fmt: skip
+            )
     return kinds
 
 

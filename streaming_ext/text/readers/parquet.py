@@ -215,9 +215,14 @@ def read_documents(
                 yield rows.passed_over(count, (rows.row + count) / max(total, 1))
                 continue
             for texts, compared in _read_columns(
-                file, path, columns, groups=run, row=first_row + rows.row, batch_bytes=batch_bytes,
+                file,
+                path,
+                columns,
+                groups=run,
+                row=first_row + rows.row,
+                batch_bytes=batch_bytes,
                 where=where,
-            ):  # fmt: skip
+            ):
                 yield from rows.batches(
                     texts, (rows.row + len(texts[0])) / max(total, 1), compared=compared
                 )
@@ -266,9 +271,13 @@ def _read_columns(
                 del batch
         except MemoryError:
             for texts, compared in _read_repeated(
-                path, columns, groups=groups, rows=rows, batch_bytes=batch_bytes,
+                path,
+                columns,
+                groups=groups,
+                rows=rows,
+                batch_bytes=batch_bytes,
                 skip=row - first_row,
-            ):  # fmt: skip
+            ):
                 yield texts, compared
                 row += len(texts[0])
     except MemoryError as error:
@@ -305,8 +314,9 @@ def _read_repeated(
         batch_bytes: of text to spell out at once.
         skip: rows to leave out at the beginning.
     """
-    with pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False,
-                        read_dictionary=columns.text_names) as file:  # fmt: skip
+    with pq.ParquetFile(
+        path, page_checksum_verification=True, pre_buffer=False, read_dictionary=columns.text_names
+    ) as file:
         for batch in file.iter_batches(rows, groups, columns.names, use_threads=False):
             skipped = min(skip, len(batch))
             skip -= skipped

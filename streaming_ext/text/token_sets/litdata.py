@@ -59,9 +59,11 @@ class LitdataSet(TokenSetFormat):
             else np.zeros(1, np.int64)
         )
         if (
-            places[0] != head or places[-1] != len(data) or (places[1:] < places[:-1]).any()
+            places[0] != head
+            or places[-1] != len(data)
+            or (places[1:] < places[:-1]).any()
             or ((places - head) % kind.itemsize).any()
-        ):  # fmt: skip
+        ):
             raise SourceError(
                 f"{name}: {len(data):,} bytes, in which the places of its {items:,} items do not "
                 f"lie as {kind.name} ids. It is cut short; copy it again."

@@ -60,12 +60,18 @@ class MdsSet(TokenSetFormat):
         first = len(data) - samples * table.sample_bytes
         if first < 0:
             raise SourceError(f"{name}: does not hold the {samples:,} samples of its index.")
-        if table.rewriting is None and table.head_check is not None and (
-            fault := table.head_check(
-                np.frombuffer(data, np.uint8), samples=samples, header=first,
-                sample_bytes=table.sample_bytes,
+        if (
+            table.rewriting is None
+            and table.head_check is not None
+            and (
+                fault := table.head_check(
+                    np.frombuffer(data, np.uint8),
+                    samples=samples,
+                    header=first,
+                    sample_bytes=table.sample_bytes,
+                )
             )
-        ):  # fmt: skip
+        ):
             raise SourceError(f"{name}: {fault}. Copy the shard and its index again.")
         ids = np.frombuffer(data, np.dtype(table.dtype).newbyteorder("<"), offset=first)
         if options.dtype is not None:  # the set does not tell it

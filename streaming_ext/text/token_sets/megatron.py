@@ -99,9 +99,11 @@ def _read_index(data: bytes, where: str) -> tuple[str, Ints, int]:
             "byte to the last."
         )
     if (
-        not documents or numbers[0] != 0 or numbers[-1] != sequences
+        not documents
+        or numbers[0] != 0
+        or numbers[-1] != sequences
         or (numbers[1:] < numbers[:-1]).any()
-    ):  # fmt: skip
+    ):
         raise SourceError(
             f"{where}: its documents do not go from sequence 0 to {sequences:,} in their order."
         )

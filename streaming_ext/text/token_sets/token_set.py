@@ -191,9 +191,12 @@ class TokenSetFormat(SourceFormat):
             ended = ended or found.rest > 0
             if len(found.lengths):
                 yield _batch(
-                    found.ids, found.lengths, found.places + held_at, row,
+                    found.ids,
+                    found.lengths,
+                    found.places + held_at,
+                    row,
                     (end - first) / (last - first),
-                )  # fmt: skip
+                )
                 row += len(found.lengths)
             held, held_at = held[found.rest :], held_at + found.rest
             _require_bounded(len(held), where)

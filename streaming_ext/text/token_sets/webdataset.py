@@ -78,9 +78,15 @@ def _array(member: Member, where: str) -> Ids:
     try:
         ids = np.load(io.BytesIO(member.data or b""), allow_pickle=False)
     except (
-        ValueError, OSError, EOFError, OverflowError, MemoryError, RecursionError,
-        SyntaxError, tokenize.TokenError,
-    ) as error:  # fmt: skip
+        ValueError,
+        OSError,
+        EOFError,
+        OverflowError,
+        MemoryError,
+        RecursionError,
+        SyntaxError,
+        tokenize.TokenError,
+    ) as error:
         raise SourceError(f"{where}: {member.name}: no array: {one_line(error)}.") from error
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise UsageError(

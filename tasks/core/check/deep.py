@@ -241,9 +241,15 @@ class _MadeAgain:
             here = [self._here(piece, Path(folder)) for piece in group.pieces]
             self._documents = _Documents(here, spec.read_options)
             counts = tokenize_batches(
-                self._documents, spec, self._tokenizer, self, self,
-                where=group.file, report=lambda _: progress.done(0), audited=False,
-            )  # fmt: skip
+                self._documents,
+                spec,
+                self._tokenizer,
+                self,
+                self,
+                where=group.file,
+                report=lambda _: progress.done(0),
+                audited=False,
+            )
             self._out.unchecked.update(each.url for each in here if came_unchecked(each.path))
         self._out.sources.update(piece.url for piece in here)
         self._out.count(source_rows=counts.rows)

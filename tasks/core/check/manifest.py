@@ -89,9 +89,12 @@ def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
         sources = _sources(manifest, files, out)
     _find_extras(files, manifest, records, out)
     return Opened(
-        files=files, manifest=manifest, records=records, sources=sources,
+        files=files,
+        manifest=manifest,
+        records=records,
+        sources=sources,
         tokenizer=_tokenizer(files, manifest, records, out),
-    )  # fmt: skip
+    )
 
 
 def differences(listed: BaseModel, made: BaseModel) -> str:

@@ -203,9 +203,7 @@ def cut(ends: Ints, total: int, sequence_length: int) -> Stream:
     if len(empty := np.flatnonzero(lengths[: len(lengths) - padding] == 0)):
         words = "an end-of-text id follows another before the end: padding or an empty document"
         problems.append((int(ends[empty[0]]), words))
-    return Stream(
-        lengths=lengths[filled], ends=ends[filled], padding=padding, problems=problems
-    )  # fmt: skip
+    return Stream(lengths=lengths[filled], ends=ends[filled], padding=padding, problems=problems)
 
 
 def _compare(

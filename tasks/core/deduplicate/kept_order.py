@@ -158,9 +158,7 @@ def put_together(
                 stream = np.frombuffer(taken, ids.dtype, int((lengths[stay] + 1).sum()))
             if stay.any():
                 kept = [column.filter(pa.array(stay)) for column in values]
-                files.add(
-                    stream, rows[stay], lengths[stay], in_holdout[stay], values=kept
-                )  # fmt: skip
+                files.add(stream, rows[stay], lengths[stay], in_holdout[stay], values=kept)
             text_bytes += int(sizes[stay].sum())
             tokens += len(stream)
             report(JobProgress(fraction=fraction, text_bytes=text_bytes, tokens=tokens))

@@ -104,10 +104,19 @@ def estimate(
     except OSError as error:
         raise ScratchError(f"Cannot write to scratch {scratch}: {error.strerror}.") from error
     with folder as name:
-        sample = work_on(texts, config=config, tokenizer=tokenizer, spec=spec, workers=workers,
-                         folder=Path(name))  # fmt: skip
-    return _scaled(config, spec, sizes=sizes, parts=parts, looked=looked, sample=sample,
-                   unreadable=unreadable, remote=remote)  # fmt: skip
+        sample = work_on(
+            texts, config=config, tokenizer=tokenizer, spec=spec, workers=workers, folder=Path(name)
+        )
+    return _scaled(
+        config,
+        spec,
+        sizes=sizes,
+        parts=parts,
+        looked=looked,
+        sample=sample,
+        unreadable=unreadable,
+        remote=remote,
+    )
 
 
 def _is_remote(output: str) -> bool:

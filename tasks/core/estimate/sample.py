@@ -199,8 +199,13 @@ def work_on(
         pieces, of_part = parts[number % len(parts)]
         part = Part(number, pieces)
         scratch = str(folder / f"scratch-{number}")
-        job = TokenizeJob(part=part, scratch=scratch, tokenizer_folder=str(tokenizer_folder),
-                          engine=config.engine, spec=of_part)  # fmt: skip
+        job = TokenizeJob(
+            part=part,
+            scratch=scratch,
+            tokenizer_folder=str(tokenizer_folder),
+            engine=config.engine,
+            spec=of_part,
+        )
         tokenized = pool.run(job)
         written = pool.run(WriteJob(part=part, scratch=scratch, output=str(storage), spec=of_part))
         return tokenized, written

@@ -55,8 +55,14 @@ def with_older(summary: ShuffleSummary, parent: Parent | None) -> ShuffleSummary
     older = None if parent is None else parent.manifest.shuffled
     if older is None:
         return summary
-    counts = ("files", "files_not_checked", "rows", "null_documents", "empty_documents",
-              "bad_documents")  # fmt: skip
+    counts = (
+        "files",
+        "files_not_checked",
+        "rows",
+        "null_documents",
+        "empty_documents",
+        "bad_documents",
+    )
     dropped = {
         name: count + older.dropped_documents.get(name, 0)
         for name, count in summary.dropped_documents.items()

@@ -93,9 +93,7 @@ def plan_extension(
             begun = without_lost_files(storage, runs, files.sizes, published=False)
         else:
             begun = without_lost_files(storage, behind, files.sizes, published=False)
-        require_same_sources(
-            storage, begun, parts, manifest.spec.read_options, instead=_INSTEAD
-        )  # fmt: skip
+        require_same_sources(storage, begun, parts, manifest.spec.read_options, instead=_INSTEAD)
     todo = tuple(part.number for part in parts[known:] if part.number not in begun)
     plan = RunPlan(
         config=config,
@@ -138,8 +136,9 @@ def _of_the_dataset(
                 f"{storage}/{record_path(number)} is not the record that {MANIFEST} lists. "
                 f"{command('verify', storage)} tells all that is wrong."
             )
-    return without_lost_files(storage, own, files.sizes, published=True,
-                              extended=bool(manifest.generations))  # fmt: skip
+    return without_lost_files(
+        storage, own, files.sizes, published=True, extended=bool(manifest.generations)
+    )
 
 
 def _is_whole(files: DatasetFiles, manifest: Manifest) -> bool:

@@ -103,11 +103,12 @@ def _require_same(
     ours = first.spec
     theirs = manifest.spec.model_copy(update={name: getattr(ours, name) for name in _OF_SOURCES})
     lines = [
-        line.replace("the output has", f"{first_storage} has")
-        .replace("this run asks for", f"{storage} has")
+        line.replace("the output has", f"{first_storage} has").replace(
+            "this run asks for", f"{storage} has"
+        )
         for line in ours.differences(theirs)
         if not line.startswith(_OF_SETS)
-    ]  # fmt: skip
+    ]
     if ours.dtype != theirs.dtype:
         lines.append(f"type of an id: {first_storage} has {ours.dtype}, {storage} {theirs.dtype}")
     if not lines:

@@ -199,10 +199,11 @@ class _DocumentsFile:
     def _flush(self) -> None:
         table = pa.Table.from_batches(self._pending, self._schema).combine_chunks()
         columns = [
-            joined(name, [values[number] for values in self._values]) if self._values
+            joined(name, [values[number] for values in self._values])
+            if self._values
             else pa.nulls(0)
             for number, name in enumerate(self._kinds)
-        ]  # fmt: skip
+        ]
         self._pending, self._values = [], []
         before = self._written()
         for name, column in zip(self._kinds, columns, strict=True):

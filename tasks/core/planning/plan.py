@@ -108,9 +108,14 @@ def compare_with_output(
     parts, share = own_share(parts_of(sources, config), nodes=config.nodes, rank=config.node_rank)
     if spec.two_stages:
         empty = RunPlan(
-            config=config, spec=spec, parts=parts, todo=(), published=False, scratch=scratch,
+            config=config,
+            spec=spec,
+            parts=parts,
+            todo=(),
+            published=False,
+            scratch=scratch,
             share=share,
-        )  # fmt: skip
+        )
         if spec.shuffle is None and manifest_there(storage) is not None:
             return _published_in_order(empty, storage), tokenizer
         return plan_first_stage(empty, storage), tokenizer
@@ -194,8 +199,9 @@ def _compare_with_output(
         records = {part: made for part, made in records.items() if part < len(manifest.parts)}
     sizes = storage.list()
     extended = manifest is not None and bool(manifest.generations)
-    records = without_lost_files(storage, records, sizes, published=manifest is not None,
-                                 extended=extended)  # fmt: skip
+    records = without_lost_files(
+        storage, records, sizes, published=manifest is not None, extended=extended
+    )
     if manifest is not None:
         require_same_share(manifest.share, share, where=str(storage))
         if lost := [part.part for part in manifest.parts if part.part not in records]:

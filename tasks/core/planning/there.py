@@ -69,8 +69,15 @@ def require_ours(storage: Storage, spec: DatasetSpec) -> None:
 def _is_ours(path: str) -> bool:
     # Before its first record a killed run leaves only what these folders hold.
     top = path.split("/", 1)[0]
-    return top in {*SPLITS, DOCUMENTS_FOLDER, RUNS_FOLDER, TOKENIZER_FOLDER, SHUFFLE_FOLDER,
-                   DUPLICATES_FOLDER, DIGESTS_FOLDER}  # fmt: skip
+    return top in {
+        *SPLITS,
+        DOCUMENTS_FOLDER,
+        RUNS_FOLDER,
+        TOKENIZER_FOLDER,
+        SHUFFLE_FOLDER,
+        DUPLICATES_FOLDER,
+        DIGESTS_FOLDER,
+    }
 
 
 def without_lost_files(

@@ -141,11 +141,12 @@ class PartDocuments:
             tuple(
                 joined(name, columns)
                 for name, columns in zip(
-                    self._options.kept, zip(*(batch.values for batch in batches), strict=True),
+                    self._options.kept,
+                    zip(*(batch.values for batch in batches), strict=True),
                     strict=True,
                 )
             ),
-        )  # fmt: skip
+        )
 
     def _read(self, piece: PieceHere, first_row: int) -> Iterator[DocumentBatch]:
         self._begin(piece)

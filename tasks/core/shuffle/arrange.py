@@ -90,9 +90,12 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
         own, gathering, laid_out = _shuffled(plan, storage, records, laid_out)
     if plan.spec.deduplicate is not None:
         digests = RunIndex.of(
-            records, laid_out.numbers, laid_out.before, first_part=plan.first_part,
+            records,
+            laid_out.numbers,
+            laid_out.before,
+            first_part=plan.first_part,
             runs_of=lambda record: record.digests,
-        )  # fmt: skip
+        )
         older = None
         if plan.parent is not None:
             older = OlderTexts(storage, plan.parent.manifest.digests, shuffled)
@@ -211,9 +214,11 @@ def _lay_out(parts: Sequence[Part], records: Sequence[RunRecord]) -> _LaidOut:
             rows_before[piece.source.url] = source.rows
             all_numbers.append(number)
             before.append(source.rows)
-            unchecked = NOT_CHECKED if NOT_CHECKED in {
-                source.identity.content, piece.source.content
-            } else None  # fmt: skip
+            unchecked = (
+                NOT_CHECKED
+                if NOT_CHECKED in {source.identity.content, piece.source.content}
+                else None
+            )
             sources[number] = Source(
                 identity=source.identity.model_copy(update={"content": unchecked}),
                 span=((source.span or span)[0], span[1]),
@@ -266,9 +271,9 @@ def _recorded(
         and not record.spec.differences(plan.spec)
         and not lost_files(sizes, record.files())
     }
-    damaged = damaged_parts(Finished(storage, {
-        part: map(Stretch.of, record.files()) for part, record in done.items()
-    }))  # fmt: skip
+    damaged = damaged_parts(
+        Finished(storage, {part: map(Stretch.of, record.files()) for part, record in done.items()})
+    )
     return {part: record for part, record in done.items() if part not in damaged}
 
 

@@ -53,10 +53,14 @@ def merged(folder: Path, part: int, spec: DatasetSpec, runs: Sequence[Run]) -> R
                 data = b"".join(
                     column[own].astype(kind).tobytes()
                     for column, kind in (
-                        (found.keys, "<u8"), (found.rows, "<i8"), (found.places, "<i8"),
-                        (found.lengths, "<u4"), (found.sizes, "<u4"), (found.in_holdout, "u1"),
+                        (found.keys, "<u8"),
+                        (found.rows, "<i8"),
+                        (found.places, "<i8"),
+                        (found.lengths, "<u4"),
+                        (found.sizes, "<u4"),
+                        (found.in_holdout, "u1"),
                     )
-                )  # fmt: skip
+                )
                 if len(own):
                     data += found.ids.take(own, int((found.lengths[own] + 1).sum())).tobytes()
                     taken = pa.array(own)
@@ -75,5 +79,7 @@ def _index(part: int, runs: Sequence[Run]) -> RunIndex:
     return RunIndex.of_runs(
         [(part, runs)],
         piece_firsts=np.append(np.zeros(part + 1, np.int64), 1),
-        piece_rows=none, piece_sources=none, piece_before=none,
-    )  # fmt: skip
+        piece_rows=none,
+        piece_sources=none,
+        piece_before=none,
+    )

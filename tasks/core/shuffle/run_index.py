@@ -80,8 +80,9 @@ class RunIndex:
             first_part: its number.
             runs_of: which runs of a part.
         """
-        rows = [np.cumsum([0, *(piece.rows for piece in record.made_of)])[:-1]
-                for record in records]  # fmt: skip
+        rows = [
+            np.cumsum([0, *(piece.rows for piece in record.made_of)])[:-1] for record in records
+        ]
         return cls.of_runs(
             [(record.part, runs_of(record)) for record in records],
             piece_firsts=np.cumsum([0] * (first_part + 1) + [len(own) for own in rows]),
@@ -99,8 +100,9 @@ class RunIndex:
             pieces: the fields that tell of them; none where origins are not asked for.
         """
         none = np.empty(0, np.int64)
-        runs = [(part, number, run) for part, runs in runs_of_parts
-                for number, run in enumerate(runs)]  # fmt: skip
+        runs = [
+            (part, number, run) for part, runs in runs_of_parts for number, run in enumerate(runs)
+        ]
         counts = [heard(run.counts, "<i8") for _, _, run in runs]
         of_pieces = ("piece_firsts", "piece_rows", "piece_sources", "piece_before")
         return cls(

@@ -92,9 +92,7 @@ class RunWriter:
             chosen = in_holdout == held_out
             documents, tokens = self.counts[held_out]
             count = int(chosen.sum())
-            self.counts[held_out] = (
-                documents + count, tokens + count + int(lengths[chosen].sum())
-            )  # fmt: skip
+            self.counts[held_out] = (documents + count, tokens + count + int(lengths[chosen].sum()))
         held = self._ids * self._dtype.itemsize + DOCUMENT_BYTES * self._documents
         held += self._value_bytes
         value_bytes = sum(column.nbytes for column in values)

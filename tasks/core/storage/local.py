@@ -124,8 +124,12 @@ class LocalStorage:
             raise CorruptDatasetError(f"{other}/{path} has {found} bytes, expected {size}.")
         try:
             # Not a second name of a link; and whoever gives a file may not let it be written to.
-            place(self.root, self._path(to),
-                  lambda incoming: incoming.hardlink_to(file.resolve()), os.O_RDONLY)  # fmt: skip
+            place(
+                self.root,
+                self._path(to),
+                lambda incoming: incoming.hardlink_to(file.resolve()),
+                os.O_RDONLY,
+            )
         except StorageError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_LINKS:
                 return False

@@ -77,7 +77,7 @@ class Packed:
         rows = tokens.batch.rows[tokens.kept]
         self._files.add(
             tokens.stream, rows, tokens.lengths, tokens.in_holdout, values=tokens.values
-        )  # fmt: skip
+        )
 
     def finish(self) -> dict[Split, SplitPart]:
         """Write what is left, and say what each split holds."""

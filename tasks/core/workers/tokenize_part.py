@@ -176,8 +176,14 @@ def tokenize_part(
         elif job.spec.shuffle is None:
             sink = KeptInOrder(folder, job.part.number, job.spec, pins.documents)
         else:
-            sink = Sorted(folder, job.part.number, job.spec, first_source=job.first_source,
-                          documents=pins.documents, one_run=job.one_run)  # fmt: skip
+            sink = Sorted(
+                folder,
+                job.part.number,
+                job.spec,
+                first_source=job.first_source,
+                documents=pins.documents,
+                one_run=job.one_run,
+            )
         if known is not None:
             known.begin(job.part.number)
         counts = tokenize_batches(
@@ -329,8 +335,7 @@ def tokenize_batches(
         except (EngineMismatchError, SourceError) as error:
             url, row = place(int(batch.rows[0]))
             raise type(error)(f"{url}, in the batch from {row} on: {error}") from error
-        check_ids(encoded, tokenizer, where=where,
-                  place=partial(_place_of, place, batch.rows[new]))  # fmt: skip
+        check_ids(encoded, tokenizer, where=where, place=partial(_place_of, place, batch.rows[new]))
 
         # lengths: (documents of the batch that have a token,)
         lengths = np.diff(encoded.offsets)

@@ -111,8 +111,9 @@ class _OnDisk:
                 while len(data) < end - start:
                     more = os.pread(file.fileno(), end - start - len(data), start + len(data))
                     if not more:
-                        raise SourceError(f"{self.name}: became shorter while it was read. Run "
-                                          "again.")  # fmt: skip
+                        raise SourceError(
+                            f"{self.name}: became shorter while it was read. Run again."
+                        )
                     data += more
         except FileNotFoundError as error:
             raise SourceError(f"{self.name}: the file is gone.") from error

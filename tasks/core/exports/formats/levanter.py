@@ -92,8 +92,13 @@ class _Array:
     def metadata(self) -> bytes:
         """`zarr.json`."""
         little = {"name": "bytes", "configuration": {"endian": "little"}}
-        blosc = {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0,
-                 "typesize": self.dtype.itemsize}  # fmt: skip
+        blosc = {
+            "cname": "lz4",
+            "clevel": 5,
+            "shuffle": "shuffle",
+            "blocksize": 0,
+            "typesize": self.dtype.itemsize,
+        }
         sharding = {
             "chunk_shape": [_CHUNK],
             "codecs": [little, {"name": "blosc", "configuration": blosc}],
