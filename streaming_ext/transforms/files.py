@@ -13,7 +13,7 @@ import hashlib
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -94,33 +94,40 @@ class Files:
         """The samples; text alone where that is all that is asked for."""
         remote = any(source.remote for source in self.sources)
         threads = ThreadPoolExecutor(_FETCHING if remote else 1)
+        inputs: dict[int, Input] = {}  # by the number of the file, counted through all epochs
         try:
-            yield from self._turns(opening, state, threads)
+            yield from self._turns(opening, state, threads, inputs)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
+            for file in inputs.values():
+                file.close()
 
-    def _turns(self, opening: Opening, state: State | None, threads: Executor) -> Flow:
+    def _turns(
+        self, opening: Opening, state: State | None, threads: Executor, inputs: dict[int, Input]
+    ) -> Flow:
         count, repeat = len(self.sources), self.repeat
 
         @lru_cache(2)
         def order(epoch: int) -> Sequence[int]:
             return range(count) if self.seed is None else permuted(count, self.seed, epoch)
 
-        def opened(epoch: int, place: int, piece: int | None = None, skip: int = 0) -> Input:
-            number = order(epoch)[place]
-            file = _File(self.sources[number], number, self.options, skip, threads)
-            return Input(file, opening, {"source": piece, "skip": skip})
+        def begin(number: int, piece: int | None = None, skip: int = 0) -> None:
+            if number not in inputs:
+                index = order(number // count)[number % count]
+                file = _File(self.sources[index], index, self.options, skip, threads)
+                inputs[number] = Input(file, opening, {"source": piece, "skip": skip})
 
         at = state or {"epoch": 0, "next": 0, "any": False, "active": ()}
         epoch, following, some = int(at["epoch"]), int(at["next"]), bool(at["any"])
-        active = deque((place, opened(epoch, place, *where)) for place, *where in at["active"])
-        waiting: dict[int, Input] = {}  # by the number of the file, counted through all epochs
+        active = deque(epoch * count + place for place, *_ in at["active"])
+        for number, (_, *where) in zip(active, at["active"], strict=True):
+            begin(number, *where)
         for most in growing(_MOST):
-            made, size, passes = [Block()], 0.0, epoch
+            made, size, passes, over = [Block()], 0.0, epoch, False
             while (rows := sum(map(len, made))) < most and size < PIECE_BYTES:
                 while len(active) < self.active and following < count:
-                    file = waiting.pop(epoch * count + following, None)
-                    active.append((following, file or opened(epoch, following)))
+                    active.append(epoch * count + following)
+                    begin(active[-1])
                     following += 1
                 if not active:
                     if repeat and not some:  # a worker without a piece, or none with a sample
@@ -129,32 +136,27 @@ class Files:
                             raise UsageError(
                                 "from_files(repeat=True) of files without a sample never ends."
                             )
-                    if not repeat:
+                    over = not repeat
+                    if over:
                         break
                     epoch, following, some = epoch + 1, 0, False
                     continue
-                first = epoch * count + following
-                for number in {*range(first, first + self.standby)} - waiting.keys():
+                ready = epoch * count + following + self.standby
+                for number in range(epoch * count + following, ready):
                     if repeat or number < (epoch + 1) * count:
-                        waiting[number] = opened(*divmod(number, count))
-                files = [file for _, file in active]
-                ended = next((n for n, file in enumerate(files) if not file.filled()), None)
-                # Those before one that is at its end have their turn, and then it leaves.
-                turns = 1
-                if ended is None:
-                    each = sum(PIECE_BYTES / file.size for file in files)  # bytes of a turn, about
-                    most_turns = min((most - rows) // len(files), int(PIECE_BYTES / each))
-                    turns = max(1, min(most_turns, *(file.have for file in files)))
-                    size += each * turns
-                made.append(_in_turns([file.use(turns) for file in files[:ended]]))
-                if ended is not None:
+                        begin(number)
+                files = [inputs[number] for number in active]
+                block, ended, taken = _some_turns(files, most - rows)
+                made.append(block)
+                size += taken
+                if ended is not None:  # those before it had their turn, and now it leaves
                     active.rotate(-ended)
-                    active.popleft()
+                    inputs.pop(active.popleft()).close()
                 some = some or len(made[-1]) > 0
-            told = [[place, *file.place().values()] for place, file in active]
+            told = [[number % count, *inputs[number].place().values()] for number in active]
             here = {"epoch": epoch, "next": following, "any": some, "active": told}
             yield concat(made).at(here, passes)
-            if not active:
+            if over:
                 return
 
 
@@ -178,13 +180,20 @@ class _File:
 
     def open(self, opening: Opening, state: Any) -> Flow:
         """Its blocks, each of which is made before it is asked for."""
-        flow = self._blocks(opening, state)
-        return self._ahead(flow, self.threads.submit(next, flow, None))
+        ahead = self._ahead(self._blocks(opening, state))
+        next(ahead)  # begins with the first one
+        return ahead
 
-    def _ahead(self, flow: Flow, coming: "Future[Block | None]") -> Flow:
-        while (block := coming.result()) is not None:
-            coming = self.threads.submit(next, flow, None)
-            yield block
+    def _ahead(self, flow: Flow) -> Flow:
+        coming = self.threads.submit(next, flow, None)
+        try:
+            yield Block()
+            while (block := coming.result()) is not None:
+                coming = self.threads.submit(next, flow, None)
+                yield block
+        finally:
+            coming.cancel()
+            coming.add_done_callback(lambda _: flow.close())  # perhaps a thread is within it
 
     def _blocks(self, opening: Opening, begin: int | None) -> Flow:
         source, (own, workers) = self.source, opening.share
@@ -241,14 +250,23 @@ def _here(
         yield path
 
 
-def _in_turns(blocks: Sequence[Block]) -> Block:
-    """The first sample of each, then the second of each, and so on; all are as long."""
-    if len(blocks) < 2:
-        return concat(blocks)
-    turns = len(blocks[0])
+def _some_turns(files: Sequence[Input], most: int) -> tuple[Block, int | None, float]:
+    """A sample of each file, then a second of each, and so on.
+
+    Returns:
+        The samples, the number of the file that is at its end, if there is one, and the bytes of
+        the samples, about. Files before one at its end have one turn.
+    """
+    ended = next((number for number, file in enumerate(files) if not file.filled()), None)
+    turns, each = 1, sum(PIECE_BYTES / file.size for file in files)
+    if ended is None:
+        few = min(most // len(files), int(PIECE_BYTES / each))
+        turns = max(1, min(few, *(file.have for file in files)))
+    blocks = [file.use(turns) for file in files[:ended]]
     # (turns, blocks): sample `turn` of each block
     order = np.arange(turns)[:, None] + np.arange(len(blocks)) * turns
-    return concat(blocks).gather(order.reshape(-1))
+    whole = concat(blocks)
+    return whole.gather(order.reshape(-1)) if len(blocks) > 1 else whole, ended, each * turns
 
 
 def some_files(

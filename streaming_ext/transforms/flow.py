@@ -19,6 +19,7 @@ from streaming_ext.transforms.block import Block, State, concat
 _log = logging.getLogger(__name__)
 MANY: Final = 100_000  # samples left out in a row, of which there is a warning
 Flow: TypeAlias = Generator[Block, None, None]
+OfBlock: TypeAlias = Callable[[Block], Block]
 Made: TypeAlias = tuple[Block, int | None]
 # Makes a block of the samples that came, and uses up some of them. It is handed its count, 0 at
 # first, and whether no more come; it returns its count for the next time, or None at its end.
@@ -157,14 +158,7 @@ class Input:
         self.close()
 
 
-def through(
-    given: Input,
-    state: State | None,
-    *,
-    step: Step,
-    same: bool = False,
-    watch: "Watch | None" = None,
-) -> Flow:
+def through(given: Input, state: State | None, *, step: Step, same: bool = False) -> Flow:
     """The blocks that a step makes; what it does not use up is there again the next time.
 
     Args:
@@ -172,93 +166,63 @@ def through(
         state: a place of this flow.
         step: see `Step`.
         same: whether the same samples come in each pass, where they do so in the source.
-        watch: looks whether the step leaves out all.
     """
     at = 0 if state is None else state["at"]
     with given:
         while at is not None:
-            last, used = not given.more(), given.used
+            last = not given.more()
             made, at = step(given, at, last)
-            if last or (watch and watch.is_all(given.used - used, len(made), given.passes)):
-                at = None
+            at = None if last else at
             yield made.at({**given.place(), "at": at}, given.passes if same else 0)
 
 
-def mapped(
-    given: Input,
-    state: State | None,
-    *,
-    function: Callable[[Block], Block],
-    name: str | None = None,
-) -> Flow:
+def mapped(given: Input, state: State | None, *, function: OfBlock, name: str | None) -> Flow:
     """What a function makes of each block; of one that leaves samples out, with a name for it."""
-    watch = None if name is None else Watch(given, name, function)
-    return through(given, state, step=partial(_whole, function=function), same=True, watch=watch)
+    step = partial(_whole, function=function)
+    return watched(through(given, state, step=step, same=True), given, function, name)
 
 
-def _whole(given: Input, at: int, last: bool, *, function: Callable[[Block], Block]) -> Made:
+def _whole(given: Input, at: int, last: bool, *, function: OfBlock) -> Made:
     block = given.use()
     return function(block) if len(block) else block, at
 
 
-class Watch:
-    """Looks whether a step leaves out every sample of a whole pass.
+def watched(flow: Flow, given: Input, function: OfBlock, name: str | None) -> Flow:
+    """The blocks of a step; it may leave out every sample of a whole pass, if it has a `name`.
 
     A source that begins anew for ever then gives none any more. Of one that says nothing of passes
     nobody can know: there is a warning.
+
+    Raises:
+        UsageError: no worker has any other samples.
     """
-
-    def __init__(self, given: Input, name: str, keep: Callable[[Block], Block]) -> None:
-        """Watch a step.
-
-        Args:
-            given: the samples of this worker.
-            name: of the step.
-            keep: makes of samples those that are not left out.
-        """
-        self._given, self._name, self._keep = given, name, keep
-        self._since: int | None = None  # passes when a sample came last
-        self._count = 0
-
-    def is_all(self, taken: int, given: int, passes: int) -> bool:
-        """Note what became of some samples; whether this worker has no other ones any more.
-
-        Args:
-            taken: how many there were.
-            given: how many are left.
-            passes: see `Block`.
-
-        Raises:
-            UsageError: no worker has.
-        """
-        if given or self._since is None:
-            self._since = passes
-        if given:
-            self._count = 0
-            return False
-        if self._count < MANY <= self._count + taken:
-            _log.warning(
-                "%s left out the last %s samples, all that came. Where the source has no end, none "
-                "may ever come: look at what is kept.",
-                self._name,
-                f"{MANY:,}",
-            )
-        self._count += taken
-        # Each pass deals the samples out to the workers anew: so many, until one has seen all. One
-        # more, since sources that take turns do not end their passes together.
-        if passes - self._since <= self._given.opening.share[1] + 1:
-            return False
-        if others_have_any(self._given.source, self._given.opening, self._keep):
-            return True
-        raise UsageError(
-            f"{self._name} left out every sample of a whole pass, and the source repeats them for "
-            "ever: no other one would come. Look at what is kept, or leave out repeat."
-        )
+    source, opening = given.source, given.opening
+    since, used, warned = None, 0, False  # passes, and samples used up, when a sample came last
+    with closing(flow):
+        for block in flow:
+            if len(block) or since is None:
+                since, used, warned = block.passes, given.used, False
+            if name and not warned and given.used - used >= MANY:
+                warned = True
+                _log.warning(
+                    "%s left out the last %s samples, all that came. Where the source has no end, "
+                    "none may ever come: look at what is kept.",
+                    name,
+                    f"{MANY:,}",
+                )
+            # Each pass deals the samples out to the workers anew: so many, until one has seen all.
+            # One more, since sources that take turns do not end their passes together.
+            if name and block.passes - since > opening.share[1] + 1:
+                if others_have_any(source, opening, function):
+                    return
+                raise UsageError(
+                    f"{name} left out every sample of a whole pass, and the source repeats them "
+                    "for ever: no other one would come. Look at what is kept, or leave out repeat."
+                )
+            yield block
 
 
-def others_have_any(
-    source: Source, opening: Opening, keep: Callable[[Block], Block] = lambda block: block
-) -> bool:
+def others_have_any(source: Source, opening: Opening, keep: OfBlock = lambda block: block) -> bool:
     """Whether a worker other than this one has a sample; reads on until one is found."""
     own, workers = opening.share
     for number in {*range(workers)} - {own}:

@@ -26,14 +26,14 @@ from torch.utils.data import get_worker_info
 from streaming_ext.errors import UsageError, WorkerDiedError
 from streaming_ext.loading.parent import end_with_parent
 from streaming_ext.transforms.block import Block, Sample, State, copied
-from streaming_ext.transforms.flow import Flow, Input, Watch, mapped
+from streaming_ext.transforms.flow import Flow, Input, OfBlock, mapped, watched
 
 ExecutorType: TypeAlias = Literal["thread", "process"]
 Function: TypeAlias = Callable[[Sample], Any]
 _AHEAD: Final = 2  # units a worker, one in its hands
 _FARTHEST: Final = 64  # units a worker that may come out before one that was begun earlier
 
-_function: Callable[[Block], Block] | None = None  # of a worker process
+_function: OfBlock | None = None  # of a worker process
 
 
 def name_of(function: Function) -> str:
@@ -115,7 +115,7 @@ class Crew:
         own = self.executor_type == "thread" and self.workers == 1 and self.ordered
         return not self.workers or (own and get_worker_info() is not None)
 
-    def start(self, function: Callable[[Block], Block]) -> Executor:
+    def start(self, function: OfBlock) -> Executor:
         """Start the workers."""
         if self.executor_type == "thread":
             pool: Executor = ThreadPoolExecutor(self.workers)
@@ -136,7 +136,7 @@ class Crew:
         return pool
 
 
-def _begin(function: Callable[[Block], Block]) -> None:
+def _begin(function: OfBlock) -> None:
     global _function  # noqa: PLW0603 - of this process alone, which exists for it
     _function = function
     # Ctrl+C reaches all processes of a terminal; what it means is for the one that trains to say.
@@ -154,7 +154,6 @@ class _Unit:
     number: int
     place: State  # before it
     passes: int
-    size: int
     future: "Future[Any]"
 
 
@@ -215,14 +214,11 @@ class _Units:
         elif not self._ordered:
             done = wait([one.future for one in self.waiting], return_when=FIRST_COMPLETED).done
             unit = next(one for one in self.waiting if one.future in done)
-        return unit
-
-    def came(self, unit: _Unit) -> None:
-        """Note that a unit came out."""
         self.waiting.remove(unit)
         if not self._ordered:
             self.out.add(unit.number)
             self._newest.next = self._newest = _Link(unit.number)
+        return unit
 
     def place(self, behind: State) -> State:
         """Where the samples behind those that came out begin; `behind` all that were read."""
@@ -239,7 +235,7 @@ def parallel(
     given: Input,
     state: State | None,
     *,
-    function: Callable[[Block], Block],
+    function: OfBlock,
     crew: Crew,
     name: str | None = None,
 ) -> Flow:
@@ -255,18 +251,12 @@ def parallel(
     if crew.alone:
         begin = None if state is None else {**state, "at": 0}
         return mapped(given, begin, function=function, name=name)
-    return _ahead(given, state, function, crew, name)
+    return watched(_ahead(given, state, function, crew), given, function, name)
 
 
-def _ahead(
-    given: Input,
-    state: State | None,
-    function: Callable[[Block], Block],
-    crew: Crew,
-    name: str | None,
-) -> Flow:
-    watch = None if name is None else Watch(given, name, function)
+def _ahead(given: Input, state: State | None, function: OfBlock, crew: Crew) -> Flow:
     units, last = _Units(state, ordered=crew.ordered), False
+    far = crew.executor_type == "process"
     with given:
         pool = crew.start(function)
         try:
@@ -278,24 +268,16 @@ def _ahead(
                         last = not given.more()
                     block = given.use(None if crew.whole else crew.unit)
                     if len(block) and units.number not in units.out:
-                        far = crew.executor_type == "process"
                         work = (_far, block.samples) if far else (function, block)
-                        unit = _Unit(
-                            units.number, before, given.passes, len(block), pool.submit(*work)
-                        )
-                        units.waiting.append(unit)
+                        future = pool.submit(*work)
+                        units.waiting.append(_Unit(units.number, before, given.passes, future))
                     units.number += 1
                 if not units.waiting:
                     return
-                unit = units.next()
-                made = unit.future.result()
-                made = made if isinstance(made, Block) else Block(made)
-                passes = min(one.passes for one in units.waiting)
-                units.came(unit)
-                ended = watch is not None and watch.is_all(unit.size, len(made), passes)
-                yield made.at(units.place(given.place()), passes)
-                if ended:
-                    return
+                passes = min(unit.passes for unit in units.waiting)
+                made = units.next().future.result()
+                place = units.place(given.place())
+                yield (Block(made) if far else made).at(place, passes)
         except BrokenExecutor as error:
             raise WorkerDiedError(
                 "A worker process ended in the middle of its work, perhaps killed for memory. Take "

@@ -2,7 +2,6 @@
 
 import os
 import random
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -116,17 +115,10 @@ def repeated(opening: Opening, state: State | None, *, source: Source, times: in
 
 @dataclass(slots=True)
 class Kept:
-    """What this process read of a dataset so far, from its beginning.
-
-    Attributes:
-        blocks: in order.
-        ended: these are all.
-        name: no other ones have it, of no other process.
-    """
+    """What this process read of a dataset so far, from its beginning; these are all if `ended`."""
 
     blocks: list[Block] = field(default_factory=list)
     ended: bool = False
-    name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 class Shelf(dict[tuple[int, ...], Kept]):
@@ -142,18 +134,18 @@ class Shelf(dict[tuple[int, ...], Kept]):
 
 def cached(opening: Opening, state: State | None, *, source: Source, shelf: Shelf) -> Flow:
     """Blocks that are kept, then those of the source; a resume elsewhere reads the source."""
-    kept = shelf.of(opening)
-    if state is not None and state["kept"] != kept.name:
-        for block in source.open(opening, state["source"]):
-            yield block.at({"source": block.place, "kept": None})
+    kept, begin = shelf.of(opening), state and state["source"]
+    ends = (number for number, block in enumerate(kept.blocks, 1) if plain(block.place) == begin)
+    number, stands = next(ends, 0), -1
+    if begin is not None and not number:
+        for block in source.open(opening, begin):
+            yield block.at({"source": block.place})
         return
-    number, stands = 0 if state is None else int(state["number"]), -1
     flow: Iterator[Block] = iter(())
     while not kept.ended or number < len(kept.blocks):
         if number < len(kept.blocks):
             block, number = kept.blocks[number], number + 1
-            place = {"source": block.place, "kept": kept.name, "number": number}
-            yield block.copied().at(place)  # users may change samples
+            yield block.copied().at({"source": block.place})  # users may change samples
             continue
         if stands != number:  # perhaps another pass read on from where this one stood
             flow = source.open(opening, plain(kept.blocks[-1].place if number else None))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,27 +35,6 @@ _PROBES: Final = ("Hello world!", " 1,234 näive  words\n\n\tand\u00a0more: 你�
 _AUDITED: Final = 2**16  # bytes of a text that is compared with the reference, at most
 
 
-class ChainTokenizer(Protocol):
-    """A tokenizer as steps of a chain use it."""
-
-    @property
-    def described(self) -> str:
-        """What a state knows it by."""
-        ...
-
-    def columns(self, texts: pa.LargeStringArray, *, only_ids: bool) -> Mapping[str, Column]:
-        """The columns that it adds to samples, or the ids alone."""
-        ...
-
-    def prepare(self, *, only_ids: bool) -> None:
-        """Make what this thread needs for `columns`, before there are texts."""
-        ...
-
-    def missing_ends(self) -> tuple[int | None, int | None]:
-        """The first and the last token of a document that it does not add itself."""
-        ...
-
-
 @cache
 def _named(name: str, pattern: str | None) -> "OwnTokenizer":
     return OwnTokenizer(load_tokenizer(name, pattern=pattern), (name, pattern))
@@ -66,7 +45,7 @@ def tokenizer_of(
     *,
     pattern: str | None = None,
     settings: Mapping[str, Any] | None = None,
-) -> ChainTokenizer:
+) -> "ChainTokenizer":
     """What a user handed over, as chains use it.
 
     Raises:
@@ -130,19 +109,19 @@ class OwnTokenizer:
 
     @property
     def described(self) -> str:
-        """See `ChainTokenizer`."""
+        """What a state knows it by."""
         return self._engines.tokenizer.fingerprint[:12]
 
     def columns(self, texts: pa.LargeStringArray, *, only_ids: bool) -> Mapping[str, Column]:
-        """See `ChainTokenizer`."""
+        """The columns that it adds to samples, or the ids alone."""
         return {"input_ids": _column(self._engines.encode(texts))}
 
     def prepare(self, *, only_ids: bool) -> None:
-        """See `ChainTokenizer`."""
+        """Make what this thread needs for `columns`, before there are texts."""
         self._engines.own()
 
     def missing_ends(self) -> tuple[int | None, int | None]:
-        """See `ChainTokenizer`: documents end in one end-of-text id, and begin with nothing."""
+        """The first and the last token of a document that it does not add itself."""
         return None, self._engines.tokenizer.eot_id
 
 
@@ -156,29 +135,32 @@ class HubTokenizer:
 
     @property
     def described(self) -> str:
-        """See `ChainTokenizer`."""
+        """See `OwnTokenizer`."""
         return hub_described(self._tokenizer, self._settings)
 
     def columns(self, texts: pa.LargeStringArray, *, only_ids: bool) -> Mapping[str, Column]:
-        """See `ChainTokenizer`."""
+        """See `OwnTokenizer`."""
         if only_ids and self._fast is not None:
             return {"input_ids": self._fast.ids(texts)}
         found = self._tokenizer(texts.to_pylist(), **self._settings)
         return {name: list(found[name]) for name in (["input_ids"] if only_ids else found)}
 
     def prepare(self, *, only_ids: bool) -> None:
-        """See `ChainTokenizer`."""
+        """See `OwnTokenizer`."""
         if only_ids and self._fast is not None:
             self._fast.engines.own()
 
     def missing_ends(self) -> tuple[int | None, int | None]:
-        """See `ChainTokenizer`; one token that is both is put at the end, and only once."""
+        """See `OwnTokenizer`; one token that is both is put at the end, and only once."""
         ids = list(self._tokenizer(_PROBES[0])["input_ids"])
         bos, eos = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
         begins, ends = ids[:1] == [bos], ids[-1:] == [eos]
         if bos == eos:
             return None, None if begins or ends else eos
         return None if begins else bos, None if ends else eos
+
+
+ChainTokenizer: TypeAlias = OwnTokenizer | HubTokenizer
 
 
 def hub_described(tokenizer: Any, settings: Mapping[str, Any]) -> str:
