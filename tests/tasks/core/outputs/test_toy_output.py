@@ -169,7 +169,7 @@ OWN = {  # what may know MDS: its files, and the lists that name it
     "streaming_ext/dataset/formats/webdataset.py",  # a tar holds as many samples as such a shard
     # sets of others that are imported
     "streaming_ext/text/documents/options.py",
-    "streaming_ext/text/token_sets/formats.py",
+    "streaming_ext/text/formats.py",
     "streaming_ext/text/token_sets/mds.py",
     "tasks/core/outputs/__init__.py",
     "tasks/core/outputs/mds.py",
