@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks import common
 from benchmarks.make_corpus import make_corpus
-from tasks.core.exports.formats import FORMATS
+from tasks.core.derive.formats import FORMATS
 
 _LEFT_OUT = "runs", "export"
 # At least: of the bare figure, of one worker, and times Megatron's preprocess_data.py.
@@ -34,7 +34,7 @@ _OF_BARE, _OF_ONE, _OF_MEGATRON = 0.5, 1.7, 20
 _UNPACK = """
 import sys
 from pathlib import Path
-from streaming_ext.dataset.compression import decompress
+from streaming_ext.format.compression import decompress
 codec, output, *shards = sys.argv[1:]
 with open(output, "wb") as out:
     for shard, size in zip(shards[::2], shards[1::2]):

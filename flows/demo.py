@@ -6,10 +6,10 @@ from pathlib import Path
 from rich.console import Console
 
 from flows.terminal.visible import counted
-from streaming_ext.errors import StorageError, reason_of
+from streaming_ext.base.errors import StorageError, reason_of
+from streaming_ext.store import open_storage
 from tasks.core.check.decode import decode_samples
 from tasks.core.config import ShardConfig
-from tasks.core.storage import open_storage
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 
 NUM_FILES = 6

@@ -8,11 +8,10 @@ from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.console.consoles import err, tell
-from flows.console.quiet import quiet_prefect
 from flows.prefect_api.own_server import OwnServer
 from flows.stops import stops_held
-from streaming_ext.errors import UsageError, one_line
+from flows.terminal.consoles import err, tell
+from streaming_ext.base.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
@@ -80,3 +79,11 @@ def load_prefect() -> None:
             "process takes three times as long to start. Unset it, or compile them once: "
             f"python -m compileall {Path(prefect.__file__).parents[1]}"
         )
+
+
+def quiet_prefect() -> None:
+    """Leave the terminal to the progress bar; Prefect's own log still goes to its dashboard."""
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    # A server that is gone for good holds a run up for 14 s a question, not for a minute.
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "3")

@@ -1,22 +1,30 @@
 """The flow `shard-partition`: one host's part of the work of a `shard-dataset` run."""
 
+import os
+import time
+from uuid import UUID
+
 from prefect import flow
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
-from prefect.runtime import flow_run
+from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.executors.elsewhere import REFUSED
 from flows.executors.look_ahead import MAX_THREADS
 from flows.executors.parts import finished_parts
 from flows.prefect_api.connection import leaving_without_a_server
 from flows.terminal.visible import visible
-from streaming_ext.errors import StoppedError
-from streaming_ext.storage.secrets import holds_secret, require_no_secret
+from streaming_ext.base.errors import StoppedError
+from streaming_ext.store import open_storage
+from streaming_ext.store.locations import holds_secret, require_no_secret
 from tasks.core.linux import require_linux
 from tasks.core.reporting.report import FailedFile
-from tasks.core.storage import open_storage
-from tasks.hosts.guest import CannotTakePartError
-from tasks.hosts.partition_guest import PartitionGuest
+from tasks.guest import CannotTakePartError, Guest
+from tasks.prefect_tasks import asked_once
+
+REFUSE_SECONDS = 60.0  # that a host which cannot work takes no other partition
 
 
 def _run_name() -> str:
@@ -31,29 +39,30 @@ def _run_name() -> str:
     task_runner=ThreadPoolTaskRunner(max_workers=MAX_THREADS),  # type: ignore[arg-type]
     persist_result=False,
 )
-def shard_partition(output: str, run: str, partition: int, attempt: int) -> State:
+def shard_partition(
+    output: str, run: str, partition: int, attempt: int, workers: int | None = None
+) -> State:
     """Work on those parts that a `shard-dataset` run gave this run.
 
     It is started by that run, and of no use without it: it ends when that run does.
 
     Args:
         output: of the dataset.
-        run: id of the flow run that planned, holds the output and publishes.
+        run: name of the run that planned, holds the output and publishes.
         partition: its number.
         attempt: how often it was sent.
+        workers: in place of what the configuration says.
     """
     require_no_secret(output, "output")
     require_linux()
-    here = PartitionGuest(open_storage(output), run, partition, attempt)
     failed = parts = tokens = 0
     try:
         with (
             leaving_without_a_server(),
-            here.giving_signs(),
-            here.means(resumed=attempt > 1) as means,
+            Guest(open_storage(output), run, partition, attempt, workers).working() as work,
         ):
-            for result in finished_parts(means):
-                here.progress.note(result)
+            for result in finished_parts(work):
+                work.progress.note(result)
                 parts += 1
                 if isinstance(result, FailedFile):
                     failed += 1
@@ -62,7 +71,24 @@ def shard_partition(output: str, run: str, partition: int, attempt: int) -> Stat
     except StoppedError as stop:
         return Cancelled(message=f"Stopped: {stop}")
     except CannotTakePartError as refusal:
-        return here.refuse(refusal)
+        return _refuse(str(refusal))
     if failed:
         return Failed(message=f"{failed} of {parts} parts failed; the parent run tells why.")
     return Completed(message=f"{parts} parts, {tokens:,} tokens")
+
+
+def _refuse(message: str) -> State:
+    """Have the parent run send the partition again, and keep from being given another one.
+
+    A host that cannot work would take one partition after the other, faster than any that can. So
+    Prefect knows this run as ended while its process stays for a while, and the worker of a host
+    with one run at a time takes no other.
+    """
+    if deployment.id:
+        worker, deadline = os.getppid(), time.monotonic() + REFUSE_SECONDS
+        with asked_once(), get_client(sync_client=True) as client:
+            refused: State = Failed(name=REFUSED, message=message)
+            client.set_flow_run_state(UUID(str(flow_run.id)), refused, force=True)
+        while time.monotonic() < deadline and os.getppid() == worker:
+            time.sleep(1)
+    return Failed(name=REFUSED, message=message)

@@ -19,11 +19,11 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Cancelling
 
-from flows.console.explain import explain_values
+from flows.commands.options import explain_values
 from flows.dashboard.followed import FollowedRun
 from flows.prefect_api.connection import may_pass, refusal, require_answer, shown_url
-from streaming_ext.errors import ShardmillError, UsageError
-from streaming_ext.storage.secrets import require_no_secret
+from streaming_ext.base.errors import ShardmillError, UsageError
+from streaming_ext.store.locations import require_no_secret
 from tasks.core.config import ShardConfig
 
 POLL_SECONDS = 1.0

@@ -3,11 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streaming_ext.from_text.text_stream import TextStream
-    from streaming_ext.loader import StreamingTokenLoader
-    from streaming_ext.streams import TokenStream
-    from streaming_ext.token_dataset import StreamingTokenDataset
-    from streaming_ext.training.text_dataset import StreamingTextDataset
+    from streaming_ext.training.loader import StreamingTokenLoader
+    from streaming_ext.training.streams import TokenStream
+    from streaming_ext.training.text_dataset import StreamingTextDataset, TextStream
+    from streaming_ext.training.token_dataset import StreamingTokenDataset
     from streaming_ext.transforms.checkpointable import CheckpointableDataset
 
 __all__ = [
@@ -22,10 +21,10 @@ __all__ = [
 _HOMES = {
     "CheckpointableDataset": "streaming_ext.transforms.checkpointable",
     "StreamingTextDataset": "streaming_ext.training.text_dataset",
-    "TextStream": "streaming_ext.from_text.text_stream",
-    "StreamingTokenDataset": "streaming_ext.token_dataset",
-    "StreamingTokenLoader": "streaming_ext.loader",
-    "TokenStream": "streaming_ext.streams",
+    "TextStream": "streaming_ext.training.text_dataset",
+    "StreamingTokenDataset": "streaming_ext.training.token_dataset",
+    "StreamingTokenLoader": "streaming_ext.training.loader",
+    "TokenStream": "streaming_ext.training.streams",
 }
 
 

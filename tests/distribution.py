@@ -55,13 +55,13 @@ FIRST = (
     "tests/flows/test_mixed_formats.py",
     # These wait more than they work: in the end nothing would be left to do meanwhile.
     "tests/streaming_ext/test_s3.py",
-    "tests/streaming_ext/storage/test_remote_stores.py",
+    "tests/streaming_ext/store/test_remote_stores.py",
     "tests/streaming_ext/test_token_dataset.py",
     "tests/tasks/core/imports/test_remote.py",
     "tests/streaming_ext/transforms/files/test_faults.py",
     "tests/tasks/core/estimate/test_estimate.py",
     "tests/tasks/core/shuffle/test_shuffle.py",
-    "tests/tasks/core/storage/test_clouds.py",
+    "tests/streaming_ext/store/test_clouds.py",
     "tests/streaming_ext/text/sources/test_remote.py",
 )
 # Where tests use the Prefect server.

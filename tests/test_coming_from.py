@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streaming_ext.stock import streaming
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.text.tokenizer.load import load_tokenizer
+from streaming_ext.training.stock import streaming
 from tasks.core.synthetic import make_documents, write_parquet_files
 from tests.command_line import CommandLine
 from tests.test_readme import ROOT, blocks

@@ -38,5 +38,5 @@ def test_the_drawing_is_true() -> None:
     assert not [room for room in named if not room.is_dir()]
     there = [room for name in SOURCES for room in rooms(ROOT / name, 1)]
     there += [*rooms(ROOT / "tasks/core", 1), *rooms(ROOT / "streaming_ext/text", 1)]
-    there += rooms(ROOT / "streaming_ext/dataset", 1)
+    there += rooms(ROOT / "streaming_ext", 1)
     assert not sorted(set(there) - set(named))

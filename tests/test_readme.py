@@ -124,7 +124,7 @@ def test_readme_python(
     scripts = blocks("README.md", "python")[:2]
     assert len(scripts) == 2
     # Where torchvision does not load, as beside a CPU-only torch, the import needs a hand.
-    lines = ["import streaming_ext.stock"]
+    lines = ["import streaming_ext.training.stock"]
     for script in scripts:  # in one process, which imports torch once
         lines += [script + "    print(batch['tokens'].shape)", "print('ended')"]
     ended = subprocess.run(

@@ -1,15 +1,16 @@
 """Vocabularies, documents and what the engines disagree on, made once a session."""
 
+import io
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sentencepiece
 
-from streaming_ext.text.tokenizer import code_points as codepoints
-from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints, find_unsafe_code_points
-from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from streaming_ext.text.tokenizer.load import load_tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.synthetic import make_documents, train_vocabulary
 
 SHARED = Path(os.environ.get("SHARDMILL_SHARED", "/nonexistent"))
@@ -41,28 +42,6 @@ def tokenizer(rank_path: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def unsafe(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> UnsafeCodePoints:
-    """Of GPT-2's pattern."""
-    return find_unsafe_code_points(tokenizer, tmp_path_factory.mktemp("unsafe"))
-
-
-@pytest.fixture(scope="session", params=["gpt2", "cl100k_base", "o200k_base"])
-def sharp(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Tokenizer, UnsafeCodePoints]:
-    """A tokenizer of every known pattern that shows each split, and its unsafe code points.
-
-    A trained vocabulary has no merges for rare characters, so that a wrong split changes no id.
-    """
-    tokens = [*(bytes([byte]) for byte in range(256)), *codepoints._pairs()]
-    folder = tmp_path_factory.mktemp("sharp")
-    path = folder / "sharp.tiktoken"
-    path.write_bytes(rank_file_bytes({token: rank for rank, token in enumerate(tokens)}))
-    tokenizer = load_tokenizer(str(path), pattern=request.param)
-    return tokenizer, find_unsafe_code_points(tokenizer, folder)
-
-
-@pytest.fixture(scope="session")
 def tokenizer_json(documents: list[str]) -> str:
     """A byte-level tokenizer.json with `<|endoftext|>` as its special token."""
     import tokenizers
@@ -79,3 +58,21 @@ def tokenizer_json(documents: list[str]) -> str:
     )
     model.train_from_iterator(documents[:50], trainer)
     return json.dumps(json.loads(model.to_str()))
+
+
+def train_model(path: Path, **options: Any) -> str:
+    """A model of SentencePiece, trained on made-up text."""
+    writer = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(
+            f"Line {n}: the quick brown fox jumps over {n * n} lazy dogs, naïve façade."
+            for n in range(500)
+        ),
+        model_writer=writer,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        num_threads=1,
+        **options,
+    )
+    path.write_bytes(writer.getvalue())
+    return str(path)

@@ -26,7 +26,7 @@ from benchmarks.endurance.inflict import inflict
 from benchmarks.endurance.redone import work_redone
 from benchmarks.endurance.schedule import Fault
 from benchmarks.endurance.site import BUCKET, Site, enter_own_mounts, open_site
-from streaming_ext.dataset.layout import MANIFEST
+from streaming_ext.format.layout import MANIFEST
 from tests.command_line import assert_same_dataset
 from tests.servers.storage.swift import download_all
 

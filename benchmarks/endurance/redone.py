@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from streaming_ext.dataset.record import PartRecord
+from streaming_ext.format.record import PartRecord
 
 _PAGE = 200
 _QUIET_SECONDS = 3.0  # task runs are recorded behind the run's back

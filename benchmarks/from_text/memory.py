@@ -3,11 +3,11 @@
 Run: python -m benchmarks.from_text.memory FOLDER --tokenizer FILE [--pattern gpt2] [--gigabytes 20]
 FOLDER holds JSON Lines, of which hard links are made beside it until they are so many gigabytes.
 Runs: a chain (files, tokenize, an end of text, rows of 1,024, shuffle(1000), batch(8)), and
-StreamingTextDataset, which counts all of the text and then reads it, with --cache-limit of tokens
-on disk; each also with two workers. Told ten times a stage: memory that the process has for itself
-(`RssAnon`), with mapped files (`VmRSS`) and at most by then (`VmHWM`), and what its workers have
-for themselves (`Pss_Anon`) and of mapped files (`Pss_File`: tokens in the cache, which the system
-may take back), pages that are shared counted in parts. The slope is of what all have for
+StreamingTextDataset, which makes a dataset of the text and then reads it, with --cache-limit of
+unpacked shards; each also with two workers. Told ten times a stage: memory that the process has for
+itself (`RssAnon`), with mapped files (`VmRSS`) and at most by then (`VmHWM`), and what its workers
+have for themselves (`Pss_Anon`) and of mapped files (`Pss_File`: tokens in the cache, which the
+system may take back), pages that are shared counted in parts. The slope is of what all have for
 themselves, over the last three quarters of a stage, in MB a gigabyte of text.
 """
 
@@ -100,7 +100,7 @@ def chain(options: argparse.Namespace, watch: Watch, workers: int) -> None:
 def text(options: argparse.Namespace, watch: Watch, workers: int) -> None:
     from streaming_ext import StreamingTextDataset, StreamingTokenLoader
 
-    watch.stage = "counting"
+    watch.stage = "making"
     dataset = StreamingTextDataset(
         sources=str(options.links),
         tokenizer=options.tokenizer,
@@ -122,7 +122,7 @@ def slope(seen: list[dict[str, Any]], gigabytes: float) -> float:
     """MB a gigabyte of text, of a stage that went through so many, evenly."""
     later = seen[len(seen) // 4 :]
     owned = [one["RssAnon"] + one["Pss_Anon"] for one in later]
-    # Tokens come evenly; while they are counted, none do, and time does.
+    # Tokens come evenly; while the dataset is made, none do, and time does.
     at = np.array([one["tokens"] or one["seconds"] - seen[0]["seconds"] for one in later])
     return float(np.polyfit(at / at[-1] * gigabytes, owned, 1)[0])
 

@@ -2,14 +2,13 @@
 
 Run: python -m benchmarks.from_text.rates FOLDER --tokenizer FILE [--pattern gpt2] [--length 1024]
 Each figure is of a process of its own, all on the same files: the engine alone on texts in memory;
-the first run, which counts; one whose tokens are in the cache; and ones whose tokens are not, so
-that text is tokenized while batches come, without workers and with one and two. Tokens a second, by
+the first run, which makes the dataset; further epochs in this process and in one and two workers;
+and the first batch of one that goes on in the middle. Tokens a second, by
 the clock from the first line of the script's work, and by the processor time of all its processes.
 """
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,8 +22,7 @@ from benchmarks.common import machine
 
 RUNS = (
     "engine",
-    "counting",
-    "in the cache",
+    "making",
     "no workers",
     "1 worker",
     "2 workers",
@@ -33,12 +31,11 @@ RUNS = (
 
 
 def engine_alone(options: argparse.Namespace, cache: Path) -> dict[str, Any]:
-    from streaming_ext.from_text.engines import Engines
-    from streaming_ext.text.documents.options import ReadOptions
+    from streaming_ext.format.spec import ReadOptions
     from streaming_ext.text.formats import format_of
     from streaming_ext.text.listing import list_sources
-    from streaming_ext.text.tokenizer.engine import Engine
-    from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+    from streaming_ext.text.tokenizer.engine import choose_engine
+    from streaming_ext.text.tokenizer.load import open_saved
 
     reading = ReadOptions()
     texts = [
@@ -46,18 +43,15 @@ def engine_alone(options: argparse.Namespace, cache: Path) -> dict[str, Any]:
         for source in list_sources([options.folder])
         for batch in format_of(source.url, reading).read(Path(source.url), reading)
     ]
-
-    def encode(_: Tokenizer, engine: Engine) -> dict[str, Any]:
-        began, cpu = time.perf_counter(), time.process_time()
-        tokens = sum(len(engine.encode(some).ids) + len(some) for some in texts)
-        return {
-            "tokens": tokens,
-            "seconds": time.perf_counter() - began,
-            "cpu": time.process_time() - cpu,
-            "threads": 1,
-        }
-
-    return Engines(next(cache.glob("text-*/tokenizer*")), engine="auto").run(encode)
+    engine = choose_engine(open_saved(next(cache.glob("text-*/tokenizer"))), engine="auto")
+    began, cpu = time.perf_counter(), time.process_time()
+    tokens = sum(len(engine.encode(some).ids) + len(some) for some in texts)
+    return {
+        "tokens": tokens,
+        "seconds": time.perf_counter() - began,
+        "cpu": time.process_time() - cpu,
+        "threads": 1,
+    }
 
 
 def epoch(options: argparse.Namespace, cache: Path, run: str) -> dict[str, Any]:
@@ -123,10 +117,7 @@ def main() -> None:
         return
     results: dict[str, Any] = {"machine": machine()}
     with tempfile.TemporaryDirectory() as folder:
-        for run in ("counting", *(run for run in RUNS if run != "counting")):
-            if "worker" in run or run == "in the middle":
-                for tokens in Path(folder).glob("text-*/train"):
-                    shutil.rmtree(tokens)
+        for run in ("making", *(run for run in RUNS if run != "making")):
             command = [sys.executable, "-m", "benchmarks.from_text.rates", *sys.argv[1:]]
             ended = subprocess.run(
                 [*command, "--run", run, "--cache", folder],

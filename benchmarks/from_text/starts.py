@@ -7,8 +7,8 @@ from the opening to the first batch of files on disk, of states at 10%, 50% and 
 of the 100 files behind a web server on loopback, which waits --milliseconds before each answer as a
 distant one does. `first batch` has in it what is imported and loaded on the way, such as the
 tokenizer, but not torch. Modules are compiled before, as an installation leaves them (else Python
-compiles 400 of them in each process, where PYTHONDONTWRITEBYTECODE is set). The text's index is
-warm: it was counted before; its tokens are in the cache, or (`tokens gone`) not. Seconds by the
+compiles 400 of them in each process, where PYTHONDONTWRITEBYTECODE is set). The text's
+dataset was made before; its shards are unpacked, or (`tokens gone`) not. Seconds by the
 clock, for which the machine should be idle (`load` says whether it is), and of processor time.
 Bounds: a state of 100 KB, 2 s by the clock.
 """
@@ -183,7 +183,7 @@ def bound(what: str) -> float:
 
 
 def forget(cache: Path) -> None:
-    for tokens in cache.glob("text-*/train"):
+    for tokens in cache.glob("text-*/.unpacked"):
         while tokens.exists():  # threads of the loader before may still put some there
             shutil.rmtree(tokens, ignore_errors=True)
 

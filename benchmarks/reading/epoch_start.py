@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from streaming_ext import StreamingTokenDataset
-from streaming_ext.dataset.formats.mds import MdsFormat, index_json, shard_name
-from streaming_ext.dataset.layout import MANIFEST
-from streaming_ext.dataset.manifest import Manifest, SplitSummary
-from streaming_ext.dataset.schema import FileRecord, to_json
-from streaming_ext.dataset.shard import Shard
-from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.format.layout import MANIFEST
+from streaming_ext.format.manifest import Manifest, SplitSummary
+from streaming_ext.format.mds import MdsFormat, index_json, shard_name
+from streaming_ext.format.schema import FileRecord, to_json
+from streaming_ext.format.shard import Shard
+from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 
 LENGTH, SAMPLES, RANKS, WORKERS = 2048, 15_913, 64, 2
 
@@ -118,7 +118,7 @@ def stock(count: int) -> None:
     from streaming.base.partition import get_partitions
     from streaming.base.shuffle import get_shuffle
 
-    from streaming_ext.stock import streaming  # noqa: F401
+    from streaming_ext.training.stock import streaming  # noqa: F401
 
     before, started = resident(), time.perf_counter()
     ids = get_partitions("relaxed", count, count, 8, 8, 8, WORKERS, 8, 0)

@@ -60,8 +60,6 @@ def loops_of(folder: Path, streams: int) -> dict[str, Iterator[Any]]:
         "lengths by a schedule": {"local": root, "sequence_length": "0:1024 9M:2048"},
         f"mixed of {streams}": {"streams": mixed},
         "documents excluded": {"local": root, "exclude": folder / "excluded.parquet"},
-        "without maps": {"local": root, "reading": "files"},
-        "packed, without maps": {"local": root, "reading": "files", "packing": "best_fit"},
         "domains of tokens": {"local": root, "domain_by": "folder", "extras": ["domain_ids"]},
         "rows filtered": {"local": root, "max_repeated_ngram": 32},
     }

@@ -20,9 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from streaming_ext.packing.documents import Documents, documents_of
-from streaming_ext.packing.opening import plan_units
-from streaming_ext.packing.plan import PackingPlan, write_plan
+from streaming_ext.reading.documents import Documents, documents_of
+from streaming_ext.reading.packing_plan import PackingPlan, plan_units, write_plan
 
 BLOCK = 1 << 20  # documents made at once
 BUFFER = 1000  # documents that TRL packs at once
@@ -42,8 +41,8 @@ def log_normal(count: int) -> Iterator[Documents]:
 
 def of_dataset(folder: Path, split: str) -> list[Documents]:
     """The documents of a published dataset."""
-    from streaming_ext.loading.opening import open_streams
-    from streaming_ext.streams import TokenStream
+    from streaming_ext.training.opening import open_streams
+    from streaming_ext.training.streams import TokenStream
 
     (cache,) = open_streams(
         [TokenStream(local=folder)], split=split, limit=None, retries=0, timeout=60, options={}
@@ -96,7 +95,7 @@ def by_concatenation(lengths: np.ndarray, length: int) -> tuple[float, float]:
 
 def by_buffer(lengths: np.ndarray, length: int, buffer: int = BUFFER) -> tuple[float, float]:
     """The same for best fit decreasing in buffers of 1,000 documents, as TRL packs batches."""
-    from streaming_ext.packing.unit import pack_unit
+    from streaming_ext.reading.packing import pack_unit
 
     rows = tokens = 0
     for first in range(0, len(lengths), buffer):

@@ -21,14 +21,13 @@ import numpy as np
 import torch
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.dataset.formats.mds import MdsFormat, index_json, shard_name
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.layout import MANIFEST
-from streaming_ext.dataset.manifest import Manifest, SplitSummary
-from streaming_ext.dataset.schema import FileRecord, to_json
-from streaming_ext.dataset.shard import Shard
-from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
-from streaming_ext.stock import streaming
+from streaming_ext.format.layout import MANIFEST
+from streaming_ext.format.manifest import Manifest, SplitSummary
+from streaming_ext.format.mds import MdsFormat, index_json, shard_name
+from streaming_ext.format.schema import FileRecord, content_hash, to_json
+from streaming_ext.format.shard import Shard
+from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.training.stock import streaming
 
 BATCH, LENGTH, EOT = 16, 2048, 50256
 SHARDS, SAMPLES = 16, 8192

@@ -10,8 +10,8 @@ import sys
 
 import numpy as np
 
-from streaming_ext.sampler.orders.order import OrderSpec, PassOrder
-from streaming_ext.stock import streaming  # noqa: F401 - lets the next import load
+from streaming_ext.order.order import OrderSpec, PassOrder
+from streaming_ext.training.stock import streaming  # noqa: F401 - lets the next import load
 
 COUNT, SHARD, BATCH, LANES, WINDOW = 1 << 23, 1 << 14, 512, 8, 1 << 18
 

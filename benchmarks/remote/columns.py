@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources import ranges

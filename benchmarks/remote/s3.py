@@ -14,10 +14,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from streaming_ext.store import uploads
+from streaming_ext.store.objects import ObjectStorage
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.listing import list_sources
-from tasks.core.storage.object_store import ObjectStorage
-from tasks.core.storage.uploads import uploads
 from tests.servers.storage.swift import aws_environment, make_bucket, s3_client, swift_server
 
 SHARD = 32 * 2**20

@@ -6,7 +6,6 @@ Wall and CPU seconds of one process; for packed files also the rate of the decom
 bounds them. Rounds alternate, the best of each counts.
 """
 
-import json
 import sys
 import tempfile
 import time
@@ -14,19 +13,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
-from streaming_ext.text.documents.compression import CODECS, open_here, pack
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.formats import format_of
+from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.text.documents.files import local_bytes
+from streaming_ext.text.documents.streams import CODECS, open_stream
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
-from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points, save_tokenizer
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from streaming_ext.text.tokenizer.load import load_tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.writing.split_writer import Memories
 from tasks.core.config import ShardConfig
-from tasks.core.memories import Memories
 from tasks.core.synthetic import make_documents, train_vocabulary
 from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
+from tests.streaming_ext.text.packed import write_documents
 
 NAMES = (
     "x.parquet",
@@ -38,23 +37,16 @@ NAMES = (
     "x.arrow",
     "x.cbor",
     "x.tar",
+    "x.avro",
+    "x.csv",
 )
 ROUNDS = 3
 
 
 def write(folder: Path, texts: list[str]) -> None:
     """The same documents in each format."""
-    chunked = pa.chunked_array([texts], pa.large_string())
-    lines = "".join(
-        json.dumps({"id": row, "text": text}, ensure_ascii=False) + "\n"
-        for row, text in enumerate(texts)
-    ).encode()
     for name in NAMES:
-        if ".jsonl" in name:
-            pack(lines, folder / name, CODECS.get(Path(name).suffix, "none"))
-        else:
-            codec = "zstd" if name == "x.parquet" else "none"
-            format_of(name).write(folder / name, chunked, ReadOptions(), codec=codec)
+        write_documents(folder / name, texts)
 
 
 class Bench:
@@ -62,9 +54,8 @@ class Bench:
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
         self.folder, self.tokenizer = folder, tokenizer
-        save_tokenizer(tokenizer, folder / "tokenizer", engine="auto")
-        unsafe = read_unsafe_code_points(folder / "tokenizer")
-        self.engine: Engine = choose_engine(tokenizer, engine="auto", unsafe=unsafe)
+        tokenizer.save(folder / "tokenizer")
+        self.engine: Engine = choose_engine(tokenizer, engine="auto")
         self.spec: DatasetSpec = ShardConfig(sources=("x",), output="y", tokenizer="z").spec(
             TokenizerIdentity.model_validate(tokenizer.description())
         )
@@ -90,7 +81,7 @@ class Bench:
 def unpacking_rate(file: Path, text_bytes: int) -> float:
     """MB of text a second of the decompressor alone."""
     began = time.monotonic()
-    with open_here(file, name=file.name) as stream:
+    with local_bytes(file, name=file.name) as here, open_stream(here) as stream:
         while stream.read(2**22):
             pass
     return text_bytes / 1e6 / (time.monotonic() - began)

@@ -22,7 +22,7 @@ from benchmarks import common
 from benchmarks.make_corpus import make_corpus
 from benchmarks.shuffle.limits import copy_seconds, packing_seconds
 from benchmarks.shuffle.terashuf import beside_terashuf
-from streaming_ext.dataset.shuffled.keys import document_keys
+from streaming_ext.format.shuffled import document_keys
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import common
-from streaming_ext.dataset.compression import Compression, decompress
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.reading import read_manifest, read_record
-from tasks.core.storage import LocalStorage
+from streaming_ext.format.compression import Compression, decompress
+from streaming_ext.format.reading import read_manifest, read_record
+from streaming_ext.format.schema import content_hash
+from streaming_ext.store import LocalStorage
 
 
 def copy_seconds(size: int, folder: Path) -> float:

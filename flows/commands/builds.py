@@ -1,26 +1,23 @@
 """Running a flow in the process of a command: its progress, what came of it, the exit code."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
-from flows.console.consoles import err, out
-from flows.console.exit_codes import EXIT_FAILED, EXIT_TERMINATED
-from flows.console.output_options import OutputOptions
-from flows.stops import Stopped
+from flows.commands.options import OutputOptions
+from flows.stops import EXIT_FAILED, EXIT_TERMINATED, Stopped
+from flows.terminal.consoles import err, out
 from flows.terminal.visible import counted, say
-from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.store import Storage, open_storage
 from tasks.core.linux import require_linux
-from tasks.core.storage import Storage, open_storage
-
-if TYPE_CHECKING:
-    from prefect.flows import Flow
 
 Show = Callable[[Storage], dict[str, Any]]
 
 
 def run_build(
     config: Any,
-    load: "Callable[[], Flow[..., Any]]",
+    flow: str,
     is_whole: Callable[[], bool],
     show: Show,
     *,
@@ -31,7 +28,7 @@ def run_build(
 
     Args:
         config: of the flow.
-        load: imports the flow.
+        flow: its name in `flows.datasets`.
         is_whole: tells whether nothing is left to do.
         show: prints what the output is now; returns it as facts.
         printing: what is told.
@@ -45,8 +42,8 @@ def run_build(
     with watch() as progress:
 
         def loaded() -> Callable[[], Any]:
-            flow = load()
-            return lambda: flow(config, return_state=True)
+            made = getattr(import_module("flows.datasets"), flow)
+            return lambda: made(config, return_state=True)
 
         state = run_flow(loaded, progress, listen, is_whole)
     cancelled = state is not None and (state.is_cancelled() or state.is_cancelling())

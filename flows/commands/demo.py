@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from flows.commands.shard import run_shard
-from flows.console.consoles import out
-from streaming_ext.errors import UsageError
-from streaming_ext.storage.local_paths import local_path, require_writable_name
+from flows.terminal.consoles import out
+from streaming_ext.base.errors import UsageError
+from streaming_ext.store.locations import local_path, require_writable_name
 
 
 def demo(output: Path = Path("demo-output")) -> int:

@@ -5,11 +5,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.console.consoles import out
-from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
-from streaming_ext.dataset.layout import Split
-from tasks.core.exports.describe import describe_export, is_export
-from tasks.core.storage import open_storage
+from flows.commands.options import DEFAULT_OUTPUT, OutputOptions
+from flows.terminal.consoles import out
+from streaming_ext.format.layout import Split
+from streaming_ext.store import open_storage
+from tasks.core.derive.describe_export import describe_export, is_export
 
 
 def inspect(

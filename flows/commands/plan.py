@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.console.consoles import err, out
-from flows.console.output_options import DEFAULT_OUTPUT, ConfigOptions
+from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions
+from flows.terminal.consoles import err, out
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.linux import require_linux
 

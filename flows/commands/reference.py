@@ -5,7 +5,7 @@ import sys
 
 from cyclopts.argument import Argument
 
-from flows.console.help import default_text, grouped
+from flows.commands.help import default_text, grouped
 
 _HEAD = """# Options
 
@@ -28,7 +28,7 @@ def reference() -> str:
         command = app[name]
         function = command.default_command
         assert function is not None  # noqa: S101  (a command is a function)
-        words = inspect.cleandoc(function.__doc__ or "").partition("\n\nParam")[0]
+        words = command.help
         examples = (command.help_epilogue or "").partition("\n\n")[2]
         pages.append(f"## {name}\n{words}\n\n```text\n{inspect.cleandoc(examples)}\n```\n")
         arguments = command.assemble_argument_collection(parse_docstring=True)

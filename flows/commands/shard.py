@@ -1,20 +1,16 @@
 """`shardmill shard`, `import` and `extend`: a dataset of sources, with progress in the terminal."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from flows.commands.builds import run_build, show_dataset
-from flows.console.consoles import err, out
-from flows.console.output_options import DEFAULT_OUTPUT, ConfigOptions
+from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions
+from flows.terminal.consoles import err, out
 from flows.terminal.visible import counted, say
 from tasks.core.config import ShardConfig
-from tasks.core.extending.config import ExtendConfig
-from tasks.core.imports.config import ImportConfig
-
-if TYPE_CHECKING:
-    from prefect.flows import Flow
+from tasks.core.shard.extend_config import ExtendConfig
+from tasks.core.shard.import_config import ImportConfig
 
 
 def shard(
@@ -45,12 +41,7 @@ def import_(
     Run the same command again after any stop: it goes on where it was, to the same bytes.
     """
 
-    def load() -> "Flow[..., Any]":
-        from flows.import_dataset import import_dataset
-
-        return import_dataset
-
-    return _run(config, config.run, load, printing)
+    return _run(config, config.run, "import_dataset", printing)
 
 
 def extend(
@@ -72,29 +63,19 @@ def extend(
     if dry_run:
         return _dry_run(config.run, printing)
 
-    def load() -> "Flow[..., Any]":
-        from flows.making.extend_dataset import extend_dataset
-
-        return extend_dataset
-
-    return _run(config, config.run, load, printing)
+    return _run(config, config.run, "extend_dataset", printing)
 
 
 def run_shard(config: ShardConfig, printing: ConfigOptions = DEFAULT_OUTPUT) -> int:
     """Run `shard-dataset` in this process, with its progress in the terminal; returns the code."""
 
-    def load() -> "Flow[..., Any]":
-        from flows.shard_dataset import shard_dataset
-
-        return shard_dataset
-
-    return _run(config, config, load, printing)
+    return _run(config, config, "shard_dataset", printing)
 
 
 def _run(
     config: Any,
     run: ShardConfig,
-    load: "Callable[[], Flow[..., Any]]",
+    flow: str,
     printing: ConfigOptions,
 ) -> int:
     """Run a flow that makes a dataset; returns the exit code.
@@ -102,10 +83,10 @@ def _run(
     Args:
         config: of the flow.
         run: what it does.
-        load: imports the flow.
+        flow: its name in `flows.datasets`.
         printing: what is told.
     """
-    from tasks.core.planning.sources import look_into_sources, shortened
+    from tasks.core.shard.sources import look_into_sources, shortened
 
     def is_whole() -> bool:
         from flows.terminal.dry_run import look
@@ -118,7 +99,7 @@ def _run(
             say(err, f"{counted(len(wrong), 'file')} may hold no such text:")
             for words in shortened(wrong):
                 say(err, f"  {words}")
-        return run_build(config, load, is_whole, show_dataset, printing=printing, listen=listen)
+        return run_build(config, flow, is_whole, show_dataset, printing=printing, listen=listen)
 
 
 def _dry_run(config: ShardConfig, printing: ConfigOptions) -> int:

@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from flows.console.consoles import err, out
-from flows.console.exit_codes import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
-from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
+from flows.commands.options import DEFAULT_OUTPUT, OutputOptions
 from flows.running import load_prefect
+from flows.stops import EXIT_FAILED, EXIT_TERMINATED, EXIT_USAGE
+from flows.terminal.consoles import err, out
 from flows.terminal.visible import say
 
 

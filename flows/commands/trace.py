@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from cyclopts import Parameter
 from pydantic import Field, model_validator
 
-from flows.console.consoles import out
+from flows.terminal.consoles import out
 from flows.terminal.visible import say
-from streaming_ext.dataset.layout import Split
-from streaming_ext.errors import NothingThereError, StorageError, UsageError, one_line, reason_of
-from streaming_ext.storage.local_paths import local_path
+from streaming_ext.base.errors import (
+    NothingThereError,
+    StorageError,
+    UsageError,
+    one_line,
+    reason_of,
+)
+from streaming_ext.format.layout import Split
+from streaming_ext.store import open_storage
+from streaming_ext.store.locations import local_path
 from streaming_ext.text.options import Options
-from tasks.core.storage import open_storage
 
 if TYPE_CHECKING:
-    from streaming_ext.dataset.places import Place
-    from streaming_ext.streams import TokenStream
-    from streaming_ext.token_dataset import StreamingTokenDataset
+    from streaming_ext.format.provenance import Place
+    from streaming_ext.training.streams import TokenStream
+    from streaming_ext.training.token_dataset import StreamingTokenDataset
 
 _MOST_DOCUMENTS = 100  # that words are looked for in; more are none that somebody would read
 
@@ -180,7 +186,7 @@ class Order(Options):
         str,
         Field(
             description="How steps were made of several datasets: `random`, `stratified`, "
-            "`per_stream`, `device_per_stream` or `device_per_stream:8`."
+            "`per_stream` or `device_per_stream`."
         ),
     ] = "random"
     exclude: Annotated[
@@ -247,11 +253,11 @@ def trace(config: Annotated[TraceConfig, Parameter(name="*")]) -> int:
     training ran with.
     """
     try:
-        from streaming_ext.token_dataset import StreamingTokenDataset
+        from streaming_ext.training.token_dataset import StreamingTokenDataset
     except ImportError as error:
         raise UsageError(f"`shardmill trace` needs the extra `train`: {error}.") from error
     from flows.terminal.show_trace import show_trace
-    from streaming_ext.trace import trace_step, write_traces
+    from streaming_ext.training.trace import trace_step, write_traces
 
     order = {name: getattr(config, name) for name in Order.model_fields}
     with tempfile.TemporaryDirectory() as cache:  # nothing is unpacked for this
@@ -279,7 +285,7 @@ def trace(config: Annotated[TraceConfig, Parameter(name="*")]) -> int:
 
 def _streams(config: TraceConfig, cache: str) -> "list[TokenStream]":
     """The datasets, of which nothing but what they say of themselves is read."""
-    from streaming_ext.streams import TokenStream
+    from streaming_ext.training.streams import TokenStream
 
     paths = [config.path, *config.more]
     given: dict[str, Sequence[Any]] = {
@@ -343,7 +349,7 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
 def _tell_visits(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
     """The steps of some epochs that hold each of the documents that are asked for."""
     from flows.terminal.show_trace import show_visits
-    from streaming_ext.trace import trace_document
+    from streaming_ext.training.trace import trace_document
 
     for source, row in _documents(dataset.streams, config):
         if config.document is None:
@@ -367,7 +373,7 @@ def _writing(output: str) -> Iterator[None]:
 def _tell_plan(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
     """The stages of training: a table on the terminal, or a picture in a file."""
     from flows.terminal.show_training_plan import draw_training_plan, show_training_plan
-    from streaming_ext.loading.training_plan import training_plan
+    from streaming_ext.training.training_plan import training_plan
 
     if config.epoch < 0:
         raise UsageError(f"`--epoch` must be at least 0, got {config.epoch}.")

@@ -10,17 +10,17 @@ from cyclopts import Parameter, validators
 from rich.console import Console
 from rich.progress import Progress
 
-from flows.console.consoles import err, out
-from flows.console.exit_codes import EXIT_FAILED
-from flows.console.output_options import DEFAULT_OUTPUT, OutputOptions
-from streaming_ext.errors import UsageError
-from tasks.core.exports.describe import is_export
-from tasks.core.storage import open_storage
+from flows.commands.options import DEFAULT_OUTPUT, OutputOptions
+from flows.stops import EXIT_FAILED
+from flows.terminal.consoles import err, out
+from streaming_ext.base.errors import UsageError
+from streaming_ext.store import open_storage
+from tasks.core.derive.describe_export import is_export
 
 if TYPE_CHECKING:
+    from tasks.core.check.compare_copy import Compared
     from tasks.core.check.export import ExportReport
     from tasks.core.check.findings import Report
-    from tasks.core.moving.compare import Compared
 
 R = TypeVar("R", "Report", "ExportReport", "Compared")
 
@@ -47,11 +47,11 @@ def verify(
     generation
         Of a dataset that was extended: how the hash of its manifest begins; default: the newest.
     deep
-        Also read the source files again: tokenize a sample of documents anew and compare.
+        Also make some parts again from their source files, by the reference, and compare.
     documents
-        Documents in that sample.
+        Documents that these parts have, at least.
     seed
-        Decides which documents those are.
+        Decides which parts those are.
     workers
         Threads.
     """
@@ -74,7 +74,7 @@ def verify(
         storage,
         generation=generation,
         deep=deep,
-        deep_sample=documents,
+        deep_documents=documents,
         seed=seed,
         workers=workers,
     )

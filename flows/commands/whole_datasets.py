@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from flows.commands.builds import run_build, show_dataset
-from flows.console.consoles import out
-from flows.console.output_options import DEFAULT_OUTPUT, ConfigOptions
+from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions
+from flows.terminal.consoles import out
 from flows.terminal.visible import bytes_text, counted, say
-from streaming_ext.errors import UsageError
-from tasks.core.exports.config import ExportConfig
-from tasks.core.moving.config import CopyConfig, MergeConfig
-from tasks.core.storage import Storage, open_storage
-from tasks.core.subsets.config import SubsetConfig
+from streaming_ext.base.errors import UsageError
+from streaming_ext.store import Storage, open_storage
+from tasks.core.derive.move_config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from prefect.flows import Flow
 
 
 def export(
@@ -37,18 +33,18 @@ def export(
     verify
         Then check every byte of it against the dataset; with `--json`, what that found is printed.
     """
-    from tasks.core.exports.plan import compare_with_output
-
-    def load() -> "Flow[..., Any]":
-        from flows.export_dataset import export_dataset
-
-        return export_dataset
+    from tasks.core.derive.export_plan import plan_export
 
     with printing.applied() as listen:
-        plan = compare_with_output(config, open_storage(config.output))
+        plan = plan_export(config, open_storage(config.output))
         once = replace(printing, json=printing.json and not verify)  # what the check found is told
         code = run_build(
-            config, load, lambda: plan.published, _show_export, printing=once, listen=listen
+            config,
+            "export_dataset",
+            lambda: plan.published,
+            _show_export,
+            printing=once,
+            listen=listen,
         )
     if code or not verify:
         return code
@@ -72,21 +68,16 @@ def copy(
     verify_only
         Copy nothing: read every byte of the copy, and compare it with what the original says.
     """
-    from tasks.core.moving.plan import plan_copy
+    from tasks.core.derive.move_plan import plan_copy
 
     if verify_only:
         return _compare(config, printing)
-
-    def load() -> "Flow[..., Any]":
-        from flows.making.moving import copy_dataset
-
-        return copy_dataset
 
     with printing.applied() as listen:
         plan = plan_copy(config, open_storage(config.output))
         show = partial(_show_files, plan.contents.sizes)
         return run_build(
-            config, load, lambda: plan.published, show, printing=printing, listen=listen
+            config, "copy_dataset", lambda: plan.published, show, printing=printing, listen=listen
         )
 
 
@@ -99,18 +90,13 @@ def merge(
 
     Their files become hard links on one disk, and copies that the store makes in one S3 store.
     """
-    from tasks.core.moving.plan import plan_merge
-
-    def load() -> "Flow[..., Any]":
-        from flows.making.moving import merge_datasets
-
-        return merge_datasets
+    from tasks.core.derive.move_plan import plan_merge
 
     with printing.applied() as listen:
         plan = plan_merge(config, open_storage(config.output))
         show = partial(_show_files, plan.contents.sizes)
         return run_build(
-            config, load, lambda: plan.published, show, printing=printing, listen=listen
+            config, "merge_datasets", lambda: plan.published, show, printing=printing, listen=listen
         )
 
 
@@ -120,24 +106,24 @@ def subset(
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
     """Make a dataset of some documents of another: exactly so many, with their ids and origins."""
-    from tasks.core.subsets.plan import plan_subset
-
-    def load() -> "Flow[..., Any]":
-        from flows.making.subset_dataset import subset_dataset
-
-        return subset_dataset
+    from tasks.core.derive.subset_plan import plan_subset
 
     with printing.applied() as listen:
         plan = plan_subset(config, open_storage(config.output))
         return run_build(
-            config, load, lambda: plan.published, show_dataset, printing=printing, listen=listen
+            config,
+            "subset_dataset",
+            lambda: plan.published,
+            show_dataset,
+            printing=printing,
+            listen=listen,
         )
 
 
 def _compare(config: CopyConfig, printing: ConfigOptions) -> int:
     from flows.commands.verify import told
     from flows.terminal.show_export import show_compared
-    from tasks.core.moving.compare import compare_copy
+    from tasks.core.check.compare_copy import compare_copy
 
     original, copied = open_storage(config.dataset), open_storage(config.output)
     if str(original) == str(copied):
@@ -147,7 +133,7 @@ def _compare(config: CopyConfig, printing: ConfigOptions) -> int:
 
 
 def _show_export(storage: Storage) -> dict[str, Any]:
-    from tasks.core.exports.records import read_export
+    from tasks.core.derive.export_records import read_export
 
     manifest = read_export(storage)
     splits = ", ".join(

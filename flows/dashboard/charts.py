@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from flows.dashboard.drawing import COLOURS, MUTED, svg
+from flows.terminal.drawing import COLOURS, MUTED, svg
 from flows.terminal.visible import count_text, visible
 from tasks.core.reporting.figures import Figures, Group, Throughput
-from tasks.core.reporting.length_classes import Lengths
+from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import PartTimes
 
 if TYPE_CHECKING:

@@ -12,17 +12,7 @@ from tasks.core.reporting.progress import Snapshot
 PROGRESS = "shard-progress"
 METADATA = "snapshot"  # of the artifact: the counters behind what it shows
 _SNAPSHOT = TypeAdapter(Snapshot)
-_NOTHING = Snapshot(
-    phase="starting",
-    parts_done=0,
-    parts_failed=0,
-    parts_total=0,
-    text_bytes=0,
-    tokens=0,
-    source_bytes=0.0,
-    source_bytes_total=0,
-    seconds=0.0,
-)
+_NOTHING = Snapshot(phase="starting")
 
 
 def to_metadata(now: Snapshot) -> dict[str, str]:

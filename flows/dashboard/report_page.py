@@ -8,8 +8,8 @@ from markdown_it import MarkdownIt
 
 from flows.dashboard.charts import draw_charts
 from flows.terminal.visible import bytes_text, count_text, counted, duration_text, plain, visible
-from streaming_ext.dataset.layout import DUPLICATES_FOLDER, MANIFEST
-from streaming_ext.dataset.spec import DatasetSpec
+from streaming_ext.format.layout import DUPLICATES_FOLDER, MANIFEST
+from streaming_ext.format.spec import DatasetSpec
 from tasks.core.reporting.figures import Figures
 from tasks.core.reporting.report import report_path
 

@@ -30,13 +30,13 @@ from flows.dashboard.tables import describe_hosts, describe_parts, hosts_table, 
 from flows.prefect_api.suspension import is_suspended
 from flows.terminal.run_progress import describe
 from flows.terminal.visible import visible
-from streaming_ext.errors import ShardmillError, StoppedError
-from tasks.core.planning.run_plan import RunPlan
+from streaming_ext.base.errors import ShardmillError, StoppedError
+from streaming_ext.store import Storage
 from tasks.core.reporting.figures import make_figures
 from tasks.core.reporting.lengths import sample_lengths
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import RunReport, report_path
-from tasks.core.storage import Storage
+from tasks.core.shard.run_plan import RunPlan
 from tasks.core.workers.pool import InternalError
 
 PARTS, HOSTS, REPORT = "shard-parts", "shard-hosts", "shard-report"

@@ -2,25 +2,27 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from streaming_ext.errors import UsageError
-from tasks.core.config import ShardConfig
-from tasks.core.planning.run_plan import RunPlan
+from streaming_ext.base.errors import UsageError
+from streaming_ext.store import Storage
+from tasks.core.build.build import Build
+from tasks.core.options import ExecutionOnHosts
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
-from tasks.core.storage import Storage
+
+B_contra = TypeVar("B_contra", bound=Build, contravariant=True)
 
 
-class Executor(Protocol):
+class Executor(Protocol[B_contra]):
     """Hosts that are ready for work."""
 
-    def prepare(self, plan: RunPlan, storage: Storage) -> None:
-        """Have the hosts ready for a stage of the plan."""
+    def prepare(self, build: B_contra, output: Storage) -> None:
+        """Have the hosts ready for a phase."""
         ...
 
     def finished(
-        self, plan: RunPlan, storage: Storage, progress: RunProgress
+        self, build: B_contra, output: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts that are to be done; yields what became of each, in any order.
 
@@ -31,28 +33,26 @@ class Executor(Protocol):
 
 
 def open_executor(
-    config: ShardConfig, *, files: int, inherited: Sequence[int]
-) -> AbstractContextManager[Executor]:
+    build: Build, *, inherited: Sequence[int]
+) -> AbstractContextManager[Executor[Any]]:
     """The executor that is configured; when the block ends, all work that it began has ended.
 
     Args:
-        config: names it.
-        files: that there are at most to work on.
+        build: names it.
         inherited: file descriptors that worker processes on this host keep open.
     """
-    if config.executor == "here":
+    if build.executor == "here":
         from flows.executors.here import here
 
-        return here(config, files=files, inherited=inherited)
-    scheme, _, name = config.executor.partition("://")
+        return here(build, inherited=inherited)
+    scheme, _, name = build.executor.partition("://")
     if scheme == "prefect":
         from flows.executors.work_pool import on_work_pool
 
-        return on_work_pool(name, partitions=config.partitions)
+        assert isinstance(build.config, ExecutionOnHosts)  # noqa: S101  (which names executors)
+        return on_work_pool(name, partitions=build.config.partitions)
     try:
         from flows.executors.dask import on_dask
     except ImportError as error:
-        raise UsageError(
-            f"--executor {config.executor} needs the extra `dask`: {error}."
-        ) from error
+        raise UsageError(f"--executor {build.executor} needs the extra `dask`: {error}.") from error
     return on_dask(f"{'tls' if scheme == 'dask+tls' else 'tcp'}://{name}")

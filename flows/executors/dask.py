@@ -1,133 +1,86 @@
-"""The executor `dask://HOST:PORT`: the workers of a Dask cluster that stands already.
+"""The executor `dask://HOST:PORT`: guests are tasks of a Dask cluster that stands already.
 
-Each part is one task of the cluster; Dask gives those of a worker that died to others. The
-text passes through processes of the project's own beside each Dask worker, as on a single host, and
-they end with the run as those of partitions do (`tasks.hosts.guest`).
+A Dask worker with N threads runs N guests at a time, each with one process of its own.
 """
 
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from distributed import CancelledError, Future, KilledWorker, as_completed
-from prefect import get_run_logger
-from prefect_dask.task_runners import DaskTaskRunner
+from distributed import Client, Future, get_worker
+from prefect.client.schemas.objects import State
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+from prefect.states import Cancelled, Crashed
 
-from flows.executors.parent import Parent
-from flows.executors.progress import count
-from streaming_ext.errors import ShardmillError, StorageError, UsageError
-from tasks.core.planning.run_plan import RunPlan
-from tasks.core.reporting.progress import RunProgress
-from tasks.core.reporting.report import FailedFile, PartTimes
-from tasks.core.storage import Storage
-from tasks.hosts.guest import CannotTakePartError
-from tasks.shard_part import is_at_work, shard_part
+from flows.executors.elsewhere import REFUSED, Elsewhere, elsewhere
+from streaming_ext.base.errors import UsageError, one_line
 
-END_SECONDS = 30.0  # for what is in hand when the run is stopped
-POLL_SECONDS = 0.5
 START_SECONDS = 15.0
+PARTITIONS_A_THREAD = 4  # so that who joins late finds one, and who dies costs little
 
 
-class OnDask:
-    """The workers of a cluster."""
+class DaskCluster:
+    """Starts guests as tasks of a cluster.
 
-    def __init__(self, runner: DaskTaskRunner, stack: ExitStack) -> None:
-        self._runner = runner
-        self._stack = stack
-        self._futures: dict[Future[Any], int] = {}
-        self._refusals: dict[str | None, str] = {}  # by worker
-        self._logger = get_run_logger()
+    Args:
+        client: of its scheduler.
+    """
 
-    def prepare(self, plan: RunPlan, storage: Storage) -> None:
-        """Put what the hosts need on the storage, and begin to give signs of life."""
-        self._stack.close()  # of the stage before: nothing of it is left on any host
-        self._futures.clear()
-        self._parent = Parent(plan, storage, partitions=1)
-        self._stack.enter_context(self._parent.living(storage))
-        self._stack.callback(self._end)
+    def __init__(self, client: "Client") -> None:
+        self.place = "the Dask cluster"
+        self._client = client
+        self._futures: dict[str, Future[Any]] = {}
+        self._refused: set[str] = set()  # addresses of workers
 
-    def finished(
-        self, plan: RunPlan, storage: Storage, progress: RunProgress
-    ) -> Iterator[PartTimes | FailedFile]:
-        """Do all parts on the cluster; see `Executor`."""
-        sizes = {part: plan.parts[part].size for part in plan.todo}
-        progress.begin(parts=len(sizes), source_bytes=sum(sizes.values()))
-        progress.enter("sharding on a Dask cluster")
-        first = [self._submit(part, storage) for part in plan.todo]
-        with self._runner.client.as_current():
-            ended = as_completed(first)  # type: ignore[no-untyped-call]
-        for future in ended:
-            storage.require_held()
-            part = self._futures[future]
-            try:
-                result = _result(future, part, plan)
-            except CannotTakePartError as refusal:
-                self._logger.warning("Part %d: refused by %s", part, refusal)
-                self._refusals[refusal.worker] = str(refusal)
-                ended.add(self._submit(part, storage))  # type: ignore[no-untyped-call]
-                continue
-            count(result, sizes[result.part], progress)
-            yield result
-
-    def _submit(self, part: int, storage: Storage) -> "Future[Any]":
-        """Have a worker do a part, one that did not refuse before.
-
-        Raises:
-            StorageError: all workers did.
-        """
-        chosen = None
-        if self._refusals:
-            there = self._runner.client.scheduler_info(n_workers=-1)["workers"]
-            chosen = sorted(set(there) - set(self._refusals))
-            if not chosen:
-                told = "\n  ".join(dict.fromkeys(self._refusals.values()))
-                raise StorageError(
-                    f"No worker of the Dask cluster can work for this run:\n  {told}\n"
-                    "The output must be reached by the same name from every host."
-                )
-        future: Future[Any] = self._runner.client.submit(  # type: ignore[no-untyped-call]
-            shard_part,
-            parameters={"output": str(storage), "run": self._parent.run, "number": part},
-            workers=chosen,
-            return_type="state",
+    def start(self, output: str, run: str, partition: int, attempt: int) -> str | None:
+        """Have a Dask worker take an attempt at a partition, one that refused none if there is."""
+        workers = set(self._client.nthreads()) - self._refused  # type: ignore[no-untyped-call]
+        guest = f"shardmill-{run}-{partition}-{attempt}"
+        self._futures[guest] = self._client.submit(
+            work_as_guest,
+            get_current_settings().api.url,
+            {"output": output, "run": run, "partition": partition, "attempt": attempt},
+            key=guest,
+            workers=sorted(workers) if self._refused and workers else None,
+            pure=False,
         )
-        self._futures[future] = part
-        return future
+        return guest
 
-    def _end(self) -> None:
-        """Have nothing of the run left on any host before the output is let go."""
-        self._parent.stop()  # processes in hand are ended by those who started them
-        client = self._runner.client
-        with suppress(OSError, TimeoutError):  # where the scheduler is gone, the above remains
-            client.cancel(list(self._futures), force=True)  # type: ignore[no-untyped-call]
-            deadline = time.monotonic() + END_SECONDS
-            while time.monotonic() < deadline:
-                if not any(client.run(is_at_work, self._parent.run).values()):
-                    return
-                time.sleep(POLL_SECONDS)
+    def states(self, guests: Sequence[str]) -> dict[str, State]:
+        """The states of guests that have ended; of others Dask knows nothing that signs do not."""
+        states: dict[str, State] = {}
+        for guest in guests:
+            if (future := self._futures.get(guest)) is None:
+                states[guest] = Cancelled()
+                continue
+            if future.status == "finished":
+                states[guest], worker = future.result()
+                if states[guest].name == REFUSED:
+                    self._refused.add(worker)
+            elif future.status == "error":
+                error = future.exception()  # type: ignore[no-untyped-call]
+                states[guest] = Crashed(message=f"{type(error).__name__}: {one_line(error)}")
+            elif future.status != "pending":
+                states[guest] = Crashed(message=f"Dask calls it {future.status}")
+        return states
+
+    def end(self, guests: Sequence[str], state: State) -> None:
+        """Have guests that wait not begin any more; those at work end when they see that."""
+        futures = [self._futures.pop(guest) for guest in guests if guest in self._futures]
+        self._client.cancel(futures, force=True)  # type: ignore[no-untyped-call]
 
 
-def _result(future: Future[Any], part: int, plan: RunPlan) -> PartTimes | FailedFile:
-    """What became of a part; a refusal, or a fault that every other one would meet, is raised."""
-    try:
-        result: PartTimes | FailedFile = future.result().result()
-    except CannotTakePartError:
-        raise
-    except StorageError as error:
-        if error.fatal:
-            raise
-        fault: Exception = error
-    except (ShardmillError, KilledWorker, CancelledError) as error:
-        fault = error
-    else:
-        return result
-    source = plan.parts[part].source
-    return FailedFile(part=part, source=source, step="shard", reason=str(fault))
+def work_as_guest(api: str | None, parameters: dict[str, Any]) -> tuple[State, str]:
+    """Run `shard-partition` in a thread of a Dask worker; returns how it ended, and where."""
+    from flows.shard_partition import shard_partition
+
+    with temporary_settings({PREFECT_API_URL: api}):
+        state = shard_partition(**parameters, workers=1, return_state=True)
+    return state, str(get_worker().address)
 
 
 @contextmanager
-def on_dask(address: str) -> Iterator[OnDask]:
+def on_dask(address: str) -> Iterator[Elsewhere]:
     """Reach a cluster; nothing of the run is left there when the block ends.
 
     Args:
@@ -136,13 +89,15 @@ def on_dask(address: str) -> Iterator[OnDask]:
     Raises:
         UsageError: nobody answers there.
     """
-    with DaskTaskRunner(address=address, client_kwargs={"timeout": START_SECONDS}) as runner:
-        try:
-            runner.client.wait_for_workers(1, timeout=START_SECONDS)
-        except (OSError, TimeoutError) as error:
-            raise UsageError(
-                f"No Dask cluster with a worker answers at {address} within {START_SECONDS:.0f} s: "
-                f"{error}."
-            ) from error
-        with ExitStack() as stack:
-            yield OnDask(runner, stack)
+    try:
+        client = Client(address, timeout=START_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
+        client.wait_for_workers(1, timeout=START_SECONDS)
+    except (OSError, TimeoutError) as error:
+        raise UsageError(
+            f"No Dask cluster with a worker answers at {address} within {START_SECONDS:.0f} s: "
+            f"{error}."
+        ) from error
+    with client:
+        threads = sum(client.nthreads().values())  # type: ignore[no-untyped-call]
+        with elsewhere(DaskCluster(client), partitions=PARTITIONS_A_THREAD * threads) as executor:
+            yield executor

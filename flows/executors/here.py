@@ -4,15 +4,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from flows.executors.parts import finished_parts
-from tasks.core.config import ShardConfig
-from tasks.core.planning.run_plan import RunPlan
+from streaming_ext.store import Storage
+from tasks.core.build.build import Build
+from tasks.core.build.run import Run, worker_pools
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import FailedFile, PartTimes
-from tasks.core.storage import Storage
 from tasks.core.workers.pool import WorkerPool
-from tasks.core.workers.tokenize_part import PrepareJob
-from tasks.running.run import Run
-from tasks.running.worker_pools import worker_pools
 
 
 class Here:
@@ -22,20 +19,20 @@ class Here:
         self._pool = pool
         self._movers = movers
 
-    def prepare(self, plan: RunPlan, storage: Storage) -> None:
-        """Have every process load the tokenizer, which the second stage does without."""
-        if plan.stage != "gather":
-            self._pool.run_in_each(PrepareJob.of(plan.tokenizer_folder, plan.config.engine))
+    def prepare(self, build: Build, output: Storage) -> None:
+        """Have every process load what the phase needs."""
+        if (job := build.each_worker()) is not None:
+            self._pool.run_in_each(job)
 
     def finished(
-        self, plan: RunPlan, storage: Storage, progress: RunProgress
+        self, build: Build, output: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
         """Do all parts on this host; see `Executor`."""
-        yield from finished_parts(Run(plan, storage, self._pool, progress, self._movers))
+        yield from finished_parts(Run(build, output, self._pool, progress, self._movers))
 
 
 @contextmanager
-def here(config: ShardConfig, *, files: int, inherited: Sequence[int]) -> Iterator[Here]:
+def here(build: Build, *, inherited: Sequence[int]) -> Iterator[Here]:
     """Start the worker processes; they end with the block."""
-    with worker_pools(config, files, inherited=inherited) as (pool, movers):
+    with worker_pools(build, inherited=inherited) as (pool, movers):
         yield Here(pool, movers)

@@ -14,13 +14,17 @@ from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 from prefect.utilities.annotations import opaque
 
-from flows.executors.stage import Stage
 from flows.prefect_api.suspension import end_if_suspended
 from streaming_ext.text.parts.part import Part
-from tasks.running.run import InHand
+from tasks.core.build.build import Step
+from tasks.core.build.run import Run
+from tasks.steps import task_of
 
 _LOOK_SECONDS = 1.0
 MAX_THREADS = 4096  # of a task runner; it starts them as they are needed
+
+
+_Ended = tuple[Part, tuple[Step, ...], PrefectFuture[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +36,28 @@ class PartEnd:
     state: State
 
 
-def done_in_any_order(
-    stage: Stage, run: InHand, parts: Iterable[Part], *, at_once: int
-) -> Iterator[PartEnd]:
-    """Take each part through all steps of a stage; yield parts as they end, well or not.
+def done_in_any_order(run: Run, parts: Iterable[Part], *, at_once: int) -> Iterator[PartEnd]:
+    """Take each part through all its steps; yield parts as they end, well or not.
 
     Args:
-        stage: names the steps.
         run: what the tasks share.
         parts: in the order to begin them.
         at_once: parts between the first and the last step at any moment.
     """
     waiting = iter(parts)
-    ended: queue.SimpleQueue[tuple[Part, int, PrefectFuture[Any]]] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[_Ended] = queue.SimpleQueue()
     in_hand = 0
-    first_local = next(index for index, step in enumerate(stage.steps) if step.local)
 
-    def submit(part: Part, index: int, *before: PrefectFuture[Any]) -> None:
-        step = stage.steps[index]
+    def submit(part: Part, steps: tuple[Step, ...]) -> None:
+        step = steps[0]
         run.progress.step(part.number, part.source, step.name, platform.node())
         # Prefect would look for futures in each of a part's pieces, perhaps thousands.
-        future = step.submit(run, opaque(part), *before)
-        future.add_done_callback(lambda _: ended.put((part, index, future)))
+        future = task_of(step.name).submit(run, opaque(part), step)
+        future.add_done_callback(lambda _: ended.put((part, steps, future)))
 
     def begin_next() -> int:
         for part in waiting:
-            submit(part, 0 if part.remote else first_local)
+            submit(part, run.steps_of(part))
             return 1
         return 0
 
@@ -66,12 +66,12 @@ def done_in_any_order(
     while in_hand:
         end_if_suspended()
         try:
-            part, index, future = ended.get(timeout=_LOOK_SECONDS)
+            part, steps, future = ended.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
             continue
         future.wait()  # before that, its state may still read as pending
-        if future.state.is_completed() and index + 1 < len(stage.steps):
-            submit(part, index + 1, future)
+        if future.state.is_completed() and len(steps) > 1:
+            submit(part, steps[1:])
             continue
         in_hand += begin_next() - 1
-        yield PartEnd(part, stage.steps[index].name, future.state)
+        yield PartEnd(part, steps[0].name, future.state)

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from prefect import get_run_logger
 
 from flows.executors.look_ahead import PartEnd, done_in_any_order
-from flows.executors.stage import STAGES
-from streaming_ext.errors import ShardmillError, TransientStorageError
+from streaming_ext.base.errors import ShardmillError, TransientStorageError
+from tasks.core.build.run import LOOK_AHEAD_FILES, Run
 from tasks.core.reporting.report import FailedFile, PartTimes
-from tasks.running.run import InHand
-from tasks.running.worker_pools import LOOK_AHEAD_FILES
 
 
-def finished_parts(run: InHand) -> Iterator[PartTimes | FailedFile]:
+def finished_parts(run: Run) -> Iterator[PartTimes | FailedFile]:
     """Do all parts that are to be done; yields what became of each, in the order in which they end.
 
     Raises:
@@ -22,16 +20,15 @@ def finished_parts(run: InHand) -> Iterator[PartTimes | FailedFile]:
             parts in hand.
     """
     logger = get_run_logger()
-    plan = run.plan
-    parts = [plan.part(number) for number in plan.todo]
+    build = run.build
+    parts = [build.part(number) for number in build.todo]
     run.progress.begin(parts=len(parts), source_bytes=sum(part.size for part in parts))
-    stage = STAGES[plan.stage]
-    run.progress.enter(stage.name)
+    run.progress.enter(build.words.doing)
     # A part that is being uploaded leaves its worker free for the next one.
-    uploading = plan.config.workers if run.storage.remote else 0
-    at_once = plan.config.workers + LOOK_AHEAD_FILES + uploading
+    uploading = build.config.workers if run.output.remote else 0
+    at_once = build.config.workers + LOOK_AHEAD_FILES + uploading
     outage = 0  # parts that failed in a row because storage did, again and again
-    for end in done_in_any_order(stage, run, parts, at_once=at_once):
+    for end in done_in_any_order(run, parts, at_once=at_once):
         run.require_going()
         run.forget(end.part)
         error = _error(end)

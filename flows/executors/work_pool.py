@@ -1,255 +1,121 @@
-"""The executor `prefect://FLOW/DEPLOYMENT`: a run of `shard-partition` a partition.
+"""The executor `prefect://FLOW/DEPLOYMENT`: guests are runs of a deployment of `shard-partition`.
 
 Any host whose worker polls the deployment's work pool takes one after another, so hosts may come
-and go. Prefect starts, shows and cancels the runs; what became of the parts, and whether a host
-still lives, is told over the dataset's storage (`tasks.core.cluster.messages`), so a server that
-is restarted meanwhile costs nothing.
+and go. Prefect starts, shows and cancels the runs.
 """
 
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from uuid import UUID
 
-from prefect import get_run_logger
-from prefect.client.orchestration import get_client
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-from prefect.client.schemas.objects import State
-from prefect.states import Cancelled, Cancelling, Crashed
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Crashed
 
-from flows.executors.deployment import PartitionDeployment, find_deployment
-from flows.executors.parent import Parent
-from flows.executors.progress import count
-from flows.executors.sent_partition import SentPartition
-from streaming_ext.dataset.schema import from_json
-from streaming_ext.errors import StorageError, TransientStorageError
-from tasks.core.cluster.messages import PartitionSign, partition_path
-from tasks.core.cluster.shared_plan import part_times
-from tasks.core.planning.run_plan import RunPlan
-from tasks.core.reporting.progress import RunProgress
-from tasks.core.reporting.report import FailedFile, PartTimes
-from tasks.core.storage import Storage
-from tasks.core.workers.pool import as_error
-from tasks.running.prefect_api import asked_once
+from flows.executors.elsewhere import Elsewhere, elsewhere
+from flows.prefect_api.connection import may_pass
+from streaming_ext.base.errors import UsageError, one_line
+from tasks.prefect_tasks import asked_once
 
-POLL_SECONDS = 2.0
-END_SECONDS = 30.0  # for runs that are cancelled, until they are given up
-OTHERS_SECONDS = 60.0  # where all that took a partition refused it, until others must have come
+PARAMETERS = {"output", "run", "partition", "attempt"}  # of the flow `shard-partition`
 _PAGE = 100  # runs a question
-States = dict[UUID | None, State]
 
 
-class OnWorkPool:
-    """The runs of one `shard-dataset` run on other hosts."""
+class WorkPool:
+    """Starts guests as runs of a deployment.
 
-    def __init__(self, deployment: PartitionDeployment, partitions: int, stack: ExitStack) -> None:
-        self._deployment = deployment
-        self._most = partitions
-        self._stack = stack
-        self._partitions: list[SentPartition] = []
-        self._logger = get_run_logger()
-        self._worked = False  # any host
-        self._refusals: list[str] = []
-        self._since = time.monotonic()
+    Args:
+        client: of the server.
+        deployment: FLOW/DEPLOYMENT.
 
-    def prepare(self, plan: RunPlan, storage: Storage) -> None:
-        """Put what the hosts need on the storage, and begin to give signs of life."""
-        self._stack.close()  # of the stage before: nothing of it is left on any host
-        self._storage = storage
-        self._parent = Parent(plan, storage, self._most)
-        self._partitions = [
-            SentPartition(*partition) for partition in enumerate(self._parent.partitions)
-        ]
-        self._stack.enter_context(self._parent.living(storage))
-        self._client = self._stack.enter_context(get_client(sync_client=True))
-        self._stack.callback(self._end_all)
+    Raises:
+        UsageError: there is no such deployment, or it is of a flow that takes no partitions.
+    """
 
-    def finished(
-        self, plan: RunPlan, storage: Storage, progress: RunProgress
-    ) -> Iterator[PartTimes | FailedFile]:
-        """Do all parts on the hosts of the work pool; see `Executor`."""
-        sizes = {part: plan.parts[part].size for part in plan.todo}
-        progress.begin(parts=len(sizes), source_bytes=sum(sizes.values()))
-        for partition in self._partitions:
-            self._send(partition)
-        while waiting := [partition for partition in self._partitions if not partition.ended]:
-            progress.enter(phase(self._partitions, self._deployment.work_pool, self._refusals[-1:]))
-            time.sleep(POLL_SECONDS)
-            storage.require_held()
-            for partition in waiting:
-                if partition.flow_run is None:
-                    self._submit(partition)
-            states = self._states(waiting)
-            for partition in waiting:
-                for result in self._look(partition, states, plan):
-                    count(result, sizes[result.part], progress)
-                    yield result
-                partition.show(plan.parts, progress)
-            self._require_hosts()
+    def __init__(self, client: SyncPrefectClient, deployment: str) -> None:
+        self._client, self._deployment = client, deployment
+        try:
+            found = client.read_deployment_by_name(deployment)
+        except ObjectNotFound as error:
+            raise UsageError(
+                f"--executor prefect://{deployment}: the Prefect server at {client.api_url} has no "
+                "such deployment. Start a server, set PREFECT_API_URL, and make it with `prefect "
+                "deploy` (docs/clusters.md)."
+            ) from error
+        schema = found.parameter_openapi_schema or {}
+        if missing := PARAMETERS - set(schema.get("properties", {})):
+            raise UsageError(
+                f"--executor prefect://{deployment}: this deployment works on no partitions: it "
+                f"has no parameter {', '.join(sorted(missing))}. Name a deployment of the flow "
+                "shard-partition, such as prefect://shard-partition/hosts."
+            )
+        self.place = f"the work pool {found.work_pool_name or '?'}"
 
-    def _require_hosts(self) -> None:
-        """Make sure that some host works, or that none was found unfit yet.
+    def start(self, output: str, run: str, partition: int, attempt: int) -> str | None:
+        """Have a worker take an attempt at a partition; see `Launcher`. Again, it is the same run.
 
         Raises:
-            StorageError: all hosts that took a partition refused it, and no other came.
+            UsageError: the deployment is gone, or cannot take a partition.
         """
-        if self._worked or not self._refusals:
-            self._since = time.monotonic()
-        elif time.monotonic() - self._since > OTHERS_SECONDS:
-            told = "\n  ".join(dict.fromkeys(self._refusals))
-            raise StorageError(
-                f"No host of the work pool {self._deployment.work_pool} can work for this run:\n"
-                f"  {told}\n"
-                "The output must be reached by the same name from every host (docs/clusters.md)."
+        parameters = {"output": output, "run": run, "partition": partition, "attempt": attempt}
+        try:
+            created = run_deployment(
+                self._deployment,
+                parameters=parameters,
+                timeout=0,
+                idempotency_key=f"{run}-{partition}-{attempt}",
             )
+        except ObjectNotFound as error:
+            raise UsageError(
+                f"--executor prefect://{self._deployment}: the deployment was deleted. Make it "
+                "with `prefect deploy` (docs/clusters.md) and run the same command again to go on."
+            ) from error
+        except httpx.HTTPStatusError as error:
+            if may_pass(error.response):
+                return None
+            raise UsageError(
+                f"--executor prefect://{self._deployment}: the Prefect server starts no run of it "
+                f"for a partition: {one_line(error)} {error.response.text[:300]}"
+            ) from error
+        except httpx.HTTPError:
+            return None
+        assert isinstance(created, FlowRun)  # noqa: S101  (outside of a coroutine it is)
+        return str(created.id)
 
-    def _send(self, partition: SentPartition) -> None:
-        """Have a worker take the partition, as a new attempt."""
-        partition.begin_attempt(time.monotonic())
-        self._parent.attempts[partition.number] = partition.attempt
-        self._parent.tell()
-        self._submit(partition)
-
-    def _submit(self, partition: SentPartition) -> None:
-        partition.flow_run = self._deployment.start_run(
-            str(self._storage), self._parent.run, partition.number, partition.attempt
-        )
-
-    def _states(self, partitions: Sequence[SentPartition]) -> States:
-        """The states of the partitions' runs; none where the server does not answer."""
-        ids = [partition.flow_run for partition in partitions if partition.flow_run is not None]
-        states: States = {}
+    def states(self, guests: Sequence[str]) -> dict[str, State]:
+        """The states of runs; none where the server does not answer."""
+        states: dict[str, State] = {}
         with asked_once():
-            for start in range(0, len(ids), _PAGE):
-                page = FlowRunFilter(id=FlowRunFilterId(any_=ids[start : start + _PAGE]))
+            for start in range(0, len(guests), _PAGE):
+                ids = [UUID(guest) for guest in guests[start : start + _PAGE]]
+                page = FlowRunFilter(id=FlowRunFilterId(any_=ids))
                 runs = self._client.read_flow_runs(flow_run_filter=page, limit=_PAGE)
-                states |= {run.id: run.state for run in runs if run.state is not None}
-            for deleted in set(ids) - set(states):
+                states |= {str(run.id): run.state for run in runs if run.state is not None}
+            for deleted in set(guests) - set(states):
                 states[deleted] = Crashed(message="somebody deleted it")
         return states
 
-    def _look(
-        self, partition: SentPartition, states: States, plan: RunPlan
-    ) -> Iterator[PartTimes | FailedFile]:
-        """See what a partition tells; send it again where its host is gone."""
-        state = states.get(partition.flow_run)
-        if _waits(partition, states):
-            partition.listen_anew(time.monotonic())
-            return
-        try:
-            content = self._read_sign(partition)
-        except TransientStorageError:
-            partition.listen_anew(time.monotonic())
-            return
-        sign = None
-        if content is not None:
-            sign = from_json(PartitionSign, content, where=f"{self._storage}: a sign of life")
-        yield from partition.hear(content, sign, time.monotonic())
-        self._worked = self._worked or (sign is not None and bool(sign.in_hand or sign.done))
-        if sign is not None and sign.ended:
-            if sign.fault is not None:
-                raise as_error(sign.fault)
-            partition.ended = True
-            # Done by an attempt that was killed before it could tell.
-            yield from part_times(self._storage, plan, partition.left)
-        elif (reason := partition.why_lost(state, time.monotonic())) is not None:
-            self._logger.warning("Partition %d: %s", partition.number, reason)
-            self._end([partition], Crashed(message=f"Given up: {reason}."))
-            if partition.refused is not None:
-                self._refusals.append(partition.refused)
-                self._worked = False  # until another host is seen at work
-            if partition.may_be_sent_again():
-                self._send(partition)
-                return
-            partition.ended = True
-            for part in partition.left:
-                yield FailedFile(
-                    part=part,
-                    source=plan.parts[part].source,
-                    step="partition",
-                    reason=f"{partition.attempt} attempts at partition {partition.number} were "
-                    f"lost, the last ones without a part done: {reason}.",
-                )
-
-    def _read_sign(self, partition: SentPartition) -> bytes | None:
-        """What the partition's attempt tells of itself; None where nothing can be read."""
-        try:
-            return self._storage.read(
-                partition_path(self._parent.run, partition.number, partition.attempt)
-            )
-        except FileNotFoundError:
-            return None
-
-    def _is_stopped(self, partition: SentPartition) -> bool:
-        """Whether the partition's host tells that nothing of it runs; the server hears it later."""
-        with suppress(StorageError):
-            content = self._read_sign(partition)
-            return content is not None and PartitionSign.model_validate_json(content).stopped
-        return False
-
-    def _end(self, partitions: Sequence[SentPartition], state: State) -> None:
-        """Say of runs that have not ended that they have."""
-        states = self._states(partitions)
-        for partition in partitions:
-            now = states.get(partition.flow_run)
-            if now is not None and not now.is_final():
-                self._set(partition, state)
-
-    def _set(self, partition: SentPartition, state: State) -> None:
-        assert partition.flow_run is not None  # noqa: S101  (of runs that Prefect has)
-        with asked_once():
-            self._client.set_flow_run_state(partition.flow_run, state, force=True)
-
-    def _end_all(self) -> None:
-        """Have every run ended before the output is let go; whatever is in hand is given up."""
-        self._parent.stop()  # this alone ends them in seconds, also without the server
-        begun = [partition for partition in self._partitions if partition.flow_run is not None]
-        asked: set[SentPartition] = set()
-        stopped: list[SentPartition] = []
-        deadline = time.monotonic() + END_SECONDS
-        while begun and time.monotonic() < deadline:
-            states = self._states(begun)
-            begun = [one for one in begun if not _is_final(one, states)]
-            stopped += [one for one in begun if self._is_stopped(one)]
-            begun = [one for one in begun if one not in stopped]
-            for partition in begun:
-                if not partition.ended and partition not in asked and partition.flow_run in states:
-                    asked.add(partition)
-                    self._set(partition, Cancelled() if _waits(partition, states) else Cancelling())
-            time.sleep(POLL_SECONDS if begun else 0)
-        self._end(begun, Crashed(message="The parent run is over, and no host tells of this one."))
-        # Of a process that was killed Prefect hears nothing.
-        self._end(stopped, Cancelled(message="Stopped with the parent run."))
-
-
-def phase(partitions: Sequence[SentPartition], work_pool: str, refusals: Sequence[str]) -> str:
-    """What a run on a work pool is doing, in words."""
-    waiting = [partition for partition in partitions if not partition.ended]
-    hosts = {partition.sign.host for partition in waiting if partition.sign is not None}
-    if hosts:
-        return f"sharding on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
-    if len(waiting) < len(partitions):
-        return f"sharding; {len(waiting)} of {len(partitions)} partitions wait for a host"
-    refused = "".join(f"; refused by {refusal}" for refusal in refusals)
-    return f"waiting for a worker of the work pool {work_pool}{refused}"
-
-
-def _waits(partition: SentPartition, states: States) -> bool:
-    """Whether no worker has taken a partition's run yet."""
-    return partition.flow_run in states and states[partition.flow_run].is_scheduled()
-
-
-def _is_final(partition: SentPartition, states: States) -> bool:
-    return partition.flow_run in states and states[partition.flow_run].is_final()
+    def end(self, guests: Sequence[str], state: State) -> None:
+        """Have runs count as ended that have not."""
+        for guest, now in self.states(guests).items():
+            if not now.is_final():
+                with asked_once():
+                    self._client.set_flow_run_state(UUID(guest), state, force=True)
 
 
 @contextmanager
-def on_work_pool(deployment: str, *, partitions: int) -> Iterator[OnWorkPool]:
+def on_work_pool(deployment: str, *, partitions: int) -> Iterator[Elsewhere]:
     """Make sure that there is such a deployment; all runs of it have ended when the block ends.
 
     Raises:
         UsageError: there is no such deployment, or it takes no partitions.
     """
-    found = find_deployment(deployment)
-    with ExitStack() as stack:
-        yield OnWorkPool(found, partitions, stack)
+    with (
+        get_client(sync_client=True) as client,
+        elsewhere(WorkPool(client, deployment), partitions=partitions) as executor,
+    ):
+        yield executor

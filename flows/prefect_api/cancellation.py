@@ -18,9 +18,9 @@ from prefect.runtime import deployment, flow_run
 
 from flows.prefect_api.suspension import end_if_suspended, is_suspended
 from flows.stops import Stopped, taken
-from streaming_ext.errors import StoppedError
+from streaming_ext.base.errors import StoppedError
 from tasks.core.reporting.progress import RunProgress
-from tasks.running.prefect_api import asked_once
+from tasks.prefect_tasks import asked_once
 
 POLL_SECONDS = 3.0
 

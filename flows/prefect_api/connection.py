@@ -21,10 +21,10 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from flows.console.consoles import tell
 from flows.prefect_api.own_server import OwnServer
 from flows.stops import leave
-from streaming_ext.errors import ShardmillError, UsageError, one_line
+from flows.terminal.consoles import tell
+from streaming_ext.base.errors import ShardmillError, UsageError, one_line
 from tasks.core.reporting.progress import RunProgress
 
 REFUSED_SECONDS = 2.0  # a server that was started a moment ago listens within this

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 
-from streaming_ext.errors import StorageError
+from streaming_ext.base.errors import StorageError
 from streaming_ext.own_module import start_module
 
 END_SECONDS = 10  # to write down what it holds

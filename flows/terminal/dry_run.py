@@ -7,12 +7,11 @@ from rich.console import Console
 
 from flows.terminal.columns import show_facts
 from flows.terminal.visible import bytes_text, counted, say
-from streaming_ext.units import size_text
+from streaming_ext.base.units import size_text
+from streaming_ext.store import open_storage
 from tasks.core.config import ShardConfig
-from tasks.core.planning.plan import compare_with_output
-from tasks.core.planning.run_plan import RunPlan
-from tasks.core.planning.sources import check_sources
-from tasks.core.storage import open_storage
+from tasks.core.shard.plan import plan_shard
+from tasks.core.shard.run_plan import RunPlan
 
 _SHOWN = 10  # parts, where not all are asked for
 
@@ -59,8 +58,7 @@ def look(config: ShardConfig) -> DryRun:
         StorageError: sources or output cannot be read.
     """
     storage = open_storage(config.output)
-    plan, _ = compare_with_output(config, storage, check_sources(config))
-    return DryRun(output=str(storage), plan=plan)
+    return DryRun(output=str(storage), plan=plan_shard(config, storage))
 
 
 def show_dry_run(found: DryRun, console: Console, *, all_files: bool) -> None:

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from flows.terminal.columns import show_facts
 from flows.terminal.visible import bytes_text, count_text, counted, duration_text, say
-from streaming_ext.dataset.layout import DUPLICATES_FOLDER
-from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.format.layout import DUPLICATES_FOLDER
+from streaming_ext.format.manifest import Manifest
 from tasks.core.reporting.progress import Snapshot
 from tasks.core.reporting.report import RunReport
 

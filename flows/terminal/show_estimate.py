@@ -4,9 +4,8 @@ from rich.console import Console
 
 from flows.terminal.columns import show_facts
 from flows.terminal.visible import bytes_text, counted, duration_text, say
-from tasks.core.estimate.cost import Resource
+from tasks.core.estimate.cost import Quantity, Resource
 from tasks.core.estimate.estimate import Estimate
-from tasks.core.estimate.ratio import Quantity
 
 _RESOURCES: dict[Resource, str] = {
     "network": "network",

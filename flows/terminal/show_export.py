@@ -5,9 +5,9 @@ from rich.console import Console
 from flows.terminal.columns import show_facts
 from flows.terminal.show_verify import read_text, show_check
 from flows.terminal.visible import bytes_text, counted
+from tasks.core.check.compare_copy import Compared
 from tasks.core.check.export import ExportReport
-from tasks.core.exports.describe import ExportDescription
-from tasks.core.moving.compare import Compared
+from tasks.core.derive.describe_export import ExportDescription
 
 
 def show_export(export: ExportDescription, console: Console) -> None:

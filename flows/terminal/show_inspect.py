@@ -8,14 +8,14 @@ from rich.text import Text
 
 from flows.terminal.columns import show_facts, show_table
 from flows.terminal.visible import bytes_text, counted, say
-from streaming_ext.dataset.layout import DUPLICATES_FOLDER
-from streaming_ext.dataset.record import PartRecord
-from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.text.filters.filters import option
-from streaming_ext.units import size_text
+from streaming_ext.base.units import size_text
+from streaming_ext.format.filters import option
+from streaming_ext.format.layout import DUPLICATES_FOLDER
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.spec import DatasetSpec
 from tasks.core.check.decode import DecodedSample, Piece
 from tasks.core.check.inspect import DatasetDescription, SplitDescription
-from tasks.core.reporting.length_classes import Lengths
+from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import RunReport
 
 _FIRST_PARTS, _LAST_PARTS = 5, 3
@@ -195,12 +195,12 @@ def _show_lengths(lengths: Lengths, console: Console) -> None:
     figures = {name: lengths.quantile(share) for name, share in quantiles.items()}
     figures = {"mean": round(lengths.mean), **figures, "longest": lengths.longest}
     _show_lines(["   ".join(f"{name} {value:,}" for name, value in figures.items())], console)
-    bars = lengths.doublings()
-    most = max((count for _, count in bars), default=1)
+    bars = lengths.histogram()
+    most = max((count for _, _, count in bars), default=1)
     show_facts(
         (
-            (f"{start:,} to {2 * start - 1:,}", "█" * round(count / most * _BAR), f"{count:,}")
-            for start, count in bars
+            (f"{start:,} to {end - 1:,}", "█" * round(count / most * _BAR), f"{count:,}")
+            for start, end, count in bars
         ),
         console,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 
 from flows.terminal.visible import say
-from streaming_ext.trace import DocumentVisit, SequenceTrace
+from streaming_ext.training.trace import DocumentVisit, SequenceTrace
 
 
 def show_trace(traces: Iterable[SequenceTrace], console: Console, *, streams: int) -> None:

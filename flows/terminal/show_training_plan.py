@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from flows.dashboard.drawing import COLOURS, svg
 from flows.terminal.columns import show_table
+from flows.terminal.drawing import COLOURS, svg
 from flows.terminal.visible import count_text
-from streaming_ext.loading.training_plan import PlannedStage, TrainingPlan
+from streaming_ext.training.training_plan import PlannedStage, TrainingPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

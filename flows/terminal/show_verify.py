@@ -66,16 +66,14 @@ def _compared(report: Report) -> str:
         chosen_by, done = "hash of its ids", "read again"
     told = (
         f"compared with {counted(checked.sources, 'source file')}: the holdout side of "
-        f"{counted(checked.source_rows, 'row')} by the {chosen_by}; of "
-        f"{counted(report.asked, 'document')} asked for {checked.retokenized:,} "
+        f"{counted(checked.source_rows, 'row')} by the {chosen_by}; "
+        f"{counted(checked.retokenized, 'document')} "
         f"({counted(checked.retokenized_tokens, 'token')}) {done}"
     )
-    if checked.retokenized < report.asked:
-        told += (
-            ", all there are"
-            if checked.retokenized == checked.documents
-            else ", the others are too long for that or in damaged files, or there are no more"
-        )
+    if checked.retokenized == checked.documents:
+        told += ", all there are"
+    elif checked.retokenized < report.asked:
+        told += f", of {report.asked:,} asked for: the others are in damaged files"
     if checked.compared:
         told += (
             f"; the texts of {counted(checked.compared, 'document')} with each other, for copies"

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from streaming_ext.errors import ScratchError, SourceError
-from streaming_ext.storage.digests import Digest
-from streaming_ext.text.documents.local_bytes import local_bytes
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.base.errors import ScratchError, SourceError
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.store.digests import Digest
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.ranges import (
     SMALLEST_FILE,
@@ -100,7 +99,6 @@ def _fetch_checked(
     reader.check()
     try:
         checked = needed is None and check_content(source, partial, reader.digest)
-        checked = checked or (options is not None and _own_checksums(source, partial, options))
     except DamagedSourceError:
         forget_ranges(partial)
         partial.unlink()  # or it would be taken up again for ever
@@ -110,15 +108,6 @@ def _fetch_checked(
     forget_ranges(partial)  # first: they must not outlive it
     partial.replace(target)
     return target, fetched
-
-
-def _own_checksums(source: SourceFile, path: Path, options: ReadOptions) -> bool:
-    """Compare a file with the checksums in it; whether all that is read of it has some."""
-    try:
-        with local_bytes(path, name=source.url) as file:
-            return format_of(source.url, options).own_checksums(file, options)
-    except SourceError as error:
-        raise DamagedSourceError(f"{error} It changed on the way or where it lies.") from error
 
 
 def _fetch_whole(

@@ -8,13 +8,11 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from streaming_ext.errors import ScratchError, SourceError
-from streaming_ext.text.documents.local_bytes import local_bytes
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import Span
+from streaming_ext.base.errors import ScratchError
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.files import Span
 from streaming_ext.text.fetch import (
     CountedBytes,
-    DamagedSourceError,
     check_content,
     local_name,
     note_unchecked,
@@ -61,10 +59,7 @@ def fetch_piece(
         return target, 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            return target, _fetch(source, target, report, options, span)
-        except DamagedSourceError:  # once more: it may have changed on the way
-            return target, _fetch(source, target, report, options, span)
+        return target, _fetch(source, target, report, options, span)
     except OSError as error:
         raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
 
@@ -82,15 +77,7 @@ def _fetch(
     partial = target.with_suffix(".partial")
     fetched = fetch_ranges(reader, ranges, source.size, partial, report)
     reader.check()
-    try:
-        with local_bytes(partial, name=source.url) as here:
-            checked = reads.own_checksums(here, options, span)
-    except SourceError as error:
-        forget_ranges(partial)
-        partial.unlink()  # or it would be taken up again for ever
-        raise DamagedSourceError(f"{error} It changed on the way or where it lies.") from error
-    if not checked:
-        note_unchecked(target)
+    note_unchecked(target)
     forget_ranges(partial)  # first: they must not outlive it
     partial.replace(target)
     return fetched + file.fetched

@@ -1,9 +1,11 @@
 """The source formats that there are, and the one of a file."""
 
-from streaming_ext.text.documents.options import ReadOptions, TokenSetName
+from streaming_ext.format.spec import ReadOptions, TokenSetName
 from streaming_ext.text.documents.source_format import SourceFormat
 from streaming_ext.text.readers.arrow import ArrowFormat
+from streaming_ext.text.readers.avro import AvroFormat
 from streaming_ext.text.readers.cbor import CborFormat
+from streaming_ext.text.readers.delimited import CsvFormat, TsvFormat
 from streaming_ext.text.readers.json_array import JsonFormat
 from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from streaming_ext.text.readers.parquet import ParquetFormat
@@ -25,6 +27,9 @@ FORMATS: list[SourceFormat] = [
     JsonFormat(),
     CborFormat(),
     ArrowFormat(),
+    AvroFormat(),
+    CsvFormat(),
+    TsvFormat(),
     WebDatasetFormat(),
     PlainTextFormat(),
 ]

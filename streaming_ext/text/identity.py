@@ -4,11 +4,10 @@ from pathlib import Path
 
 import xxhash
 
-from streaming_ext.dataset.record import LOCAL_VERSION, NOT_CHECKED, SourceIdentity
-from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.local_bytes import local_bytes
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import Span
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.record import LOCAL_VERSION, NOT_CHECKED, SourceIdentity
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.files import Span, local_bytes
 from streaming_ext.text.fetch import came_unchecked
 from streaming_ext.text.formats import TOKEN_SETS, format_of
 from streaming_ext.text.sources import SourceFile

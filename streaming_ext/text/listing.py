@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
-from streaming_ext.dataset.record import SourceIdentity
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.storage.dialects.choice import OBJECT_STORES
-from streaming_ext.storage.local_paths import is_utf8, local_path
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.record import SourceIdentity
+from streaming_ext.store.client import OBJECT_STORES
+from streaming_ext.store.locations import is_utf8, local_path
 from streaming_ext.text.formats import (
     format_of,
     has_known_suffix,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 
 VARIABLE = "SHARDMILL_WORKER_MEMORY"
 _DEFAULT = "4GiB"

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.dataset.deduplicated.duplicates import Comparison
-from streaming_ext.errors import ConfigMismatchError
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import ConfigMismatchError
+from streaming_ext.format.duplicates import Comparison
 from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 
 Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 UNICODE: Final = unicodedata.unidata_version  # of this Python
 _SPACE: Final = 0x20

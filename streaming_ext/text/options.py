@@ -17,12 +17,21 @@ from pydantic import (
     model_validator,
 )
 
-from streaming_ext.errors import UsageError
-from streaming_ext.storage.local_paths import require_possible_name, require_writable_name
-from streaming_ext.storage.secrets import require_no_secrets
-from streaming_ext.text.documents.options import FormatName, OnBadDocument, ReadOptions
-from streaming_ext.text.filters.filters import Filters
-from streaming_ext.units import size_text
+from streaming_ext.base.errors import UsageError
+from streaming_ext.base.units import size_text
+from streaming_ext.format.filters import Filters
+from streaming_ext.format.spec import (
+    SEPARATOR,
+    DatasetSpec,
+    FormatName,
+    OnBadDocument,
+    ReadOptions,
+)
+from streaming_ext.store.locations import (
+    require_no_secrets,
+    require_possible_name,
+    require_writable_name,
+)
 
 Several = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
@@ -42,7 +51,7 @@ KeptColumns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeV
 
 
 class Options(BaseModel):
-    """A configuration that nothing keeps a secret of, with paths that there can be.
+    """A configuration without secrets, whose paths can exist.
 
     Attributes:
         heading: above the fields of a class, in help texts.
@@ -66,7 +75,7 @@ class Options(BaseModel):
         values = given if isinstance(given, Mapping) else {"config": given}
         for name, value in values.items():
             require_no_secrets(name, "config")
-            # Of other kinds and names too: what is wrong with a value is told with the value.
+            # Whatever its type and name: an error about a value shows the value.
             require_no_secrets(value, str(name))
         return given
 
@@ -75,7 +84,7 @@ class Options(BaseModel):
     )
     @classmethod
     def _possible_paths(cls, given: Any, info: ValidationInfo) -> Any:
-        """Refuse what could be written to nowhere before any work is done."""
+        """Refuse paths that no file can have, before any work is done."""
         is_name = info.field_name == "tokenizer"  # it may be no path at all
         require = require_possible_name if is_name else require_writable_name
         for path in given if isinstance(given, list | tuple) else (given,):
@@ -97,19 +106,19 @@ class Input(Options):
         Field(
             min_length=1,
             description="Files of text, folders, glob or brace patterns; also hf://, s3://, gs://, "
-            "az:// and https:// URLs, or a dataset of the Hub, ORG/NAME.",
+            "az:// and https:// URLs, or a Hub dataset, ORG/NAME.",
         ),
     ]
 
 
 class Hub(Options):
-    """What of a dataset of the Hub is read."""
+    """Which configuration of a Hub dataset is read."""
 
     heading: ClassVar[str] = "Input"
 
     hub_config: Annotated[
         str | None,
-        Field(description="Configuration of a dataset of the Hub, such as sample-10BT."),
+        Field(description="Configuration of a Hub dataset, such as sample-10BT."),
     ] = None
 
 
@@ -122,7 +131,7 @@ class Parts(Options):
         ByteSize,
         Field(
             ge=1024,
-            description="Cut larger source files into parts of so many bytes, where that can be.",
+            description="Cut larger source files into parts of this size, if the format allows.",
         ),
     ] = ByteSize(2**30)
     min_part_size: Annotated[
@@ -130,7 +139,7 @@ class Parts(Options):
         Field(
             ge=0,
             validate_default=True,
-            description="Take small source files together until a part has so many bytes.",
+            description="Put small source files into one part until it has this size.",
         ),
     ] = ByteSize(0)
 
@@ -153,23 +162,23 @@ class Tokenizer(Options):
         Field(
             min_length=1,
             description="tiktoken encoding (gpt2), .tiktoken rank file, tokenizer.json, "
-            "or Hugging Face repository.",
+            "SentencePiece .model file, or Hugging Face repository.",
         ),
     ]
     eot_token: Annotated[
-        str | None, Field(description="End-of-text token, where the tokenizer does not tell.")
+        str | None, Field(description="End-of-text token, if the tokenizer does not name one.")
     ] = None
     pattern: Annotated[
         str | None,
         Field(
-            description="Pretokenization of a .tiktoken file whose name does not tell: the name "
+            description="Pattern that splits text, for a .tiktoken file of unknown name: the name "
             "of an encoding (gpt2) or a regular expression."
         ),
     ] = None
 
 
 class Documents(Options):
-    """What of a source file is a document, and what is kept of it."""
+    """What a document is in a source file, and which of its fields are kept."""
 
     heading: ClassVar[str] = "Input"
 
@@ -178,33 +187,30 @@ class Documents(Options):
         Field(
             min_length=1,
             validate_default=True,
-            description="Column that holds the documents, or a path such as meta.text; several "
-            "are joined, each given with the option again.",
+            description="Column with the text, or a path such as meta.text. Give the option "
+            "several times to join columns.",
         ),
     ] = cast("Several", "text")
     text_separator: Annotated[
         str,
-        Field(
-            description=r"What stands between the texts of several columns; \n is a new line, \t a "
-            "tab."
-        ),
+        Field(description=r"Text between joined columns; \n is a new line, \t a tab."),
     ] = r"\n\n"
     format: Annotated[
         FormatName | None,
-        Field(description="Format of all source files; default: as the name of each tells."),
+        Field(description="Format of all source files; default: by the name of each."),
     ] = None
     on_bad_document: Annotated[
         OnBadDocument,
         Field(
-            description="Whether a document that cannot be read fails its file, or is left out, "
+            description="Whether a document that cannot be read fails its file, or is skipped, "
             "counted and listed."
         ),
     ] = "fail"
     keep_columns: Annotated[
         KeptColumns,
         Field(
-            description="Columns, or paths such as meta.url, whose values are stored with the list "
-            "of documents: language,url. Texts, numbers, True and False.",
+            description="Columns to store with the list of documents, such as language,meta.url: "
+            "texts, numbers and booleans.",
         ),
     ] = ()
 
@@ -212,7 +218,7 @@ class Documents(Options):
     @classmethod
     def _named_once(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
         if twice := [name for name in columns if columns.count(name) > 1]:
-            raise ValueError(f"{twice[0]!r} stands there twice")
+            raise ValueError(f"{twice[0]!r} is given twice")
         return columns
 
 
@@ -220,7 +226,7 @@ class TextOptions(Parts, Filters, Documents, Tokenizer, Hub, Input):
     """Which text is read, which documents stay, and how it is cut into parts."""
 
     max_files: Annotated[
-        int | None, Field(gt=0, description="Take only the first so many source files.")
+        int | None, Field(gt=0, description="Read at most this many source files: the first ones.")
     ] = None
 
     @property
@@ -239,3 +245,26 @@ class TextOptions(Parts, Filters, Documents, Tokenizer, Hub, Input):
             filters=self.filters,
             kept=self.keep_columns,
         )
+
+    def spec_with(self, **decided: Any) -> DatasetSpec:
+        """What decides the bytes of a dataset of the text.
+
+        Args:
+            decided: the other fields of `DatasetSpec`.
+
+        Raises:
+            UsageError: a shard of this size holds no sample.
+        """
+        read = self.read_options
+        joined = len(read.columns) > 1  # else a separator decides nothing
+        spec = DatasetSpec(
+            text_column=read.columns if joined else read.columns[0],
+            text_separator=read.separator if joined else SEPARATOR,
+            source_format=read.source_format,
+            on_bad_document=read.on_bad_document,
+            filters=read.filters,
+            keep_columns=read.kept,
+            **decided,
+        )
+        spec.shard_format.require_possible()
+        return spec

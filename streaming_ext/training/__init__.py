@@ -1,1 +1,1 @@
-"""What a user trains with, on top of the loader: text as a dataset."""
+"""What training uses: datasets, loader, streams, trace."""

@@ -1,37 +1,182 @@
-"""`StreamingTextDataset`: text in, the batches of `StreamingTokenDataset` out."""
+"""`StreamingTextDataset`: text in, the batches of `StreamingTokenDataset` out.
 
+The text becomes an ordinary dataset in the cache, once, which is read as any other one.
+"""
+
+import json
+import os
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from streaming_ext.errors import UsageError
-from streaming_ext.from_text.text_cache import TextCache
-from streaming_ext.from_text.text_stream import TEXT_SETTINGS, TextStream
-from streaming_ext.streams import TokenStream
-from streaming_ext.token_dataset import StreamingTokenDataset
+from pydantic import ByteSize, Field, ValidationError
+
+from streaming_ext.base.errors import UsageError
+from streaming_ext.base.plain_faults import plain_faults
+from streaming_ext.format.compression import Compression
+from streaming_ext.format.schema import content_hash
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import LocalStorage, open_storage
+from streaming_ext.text.options import TextOptions
+from streaming_ext.text.parts.part import Part
+from streaming_ext.training.streams import TokenStream
+from streaming_ext.training.token_dataset import StreamingTokenDataset
 
 WINDOW = 1 << 14  # sequences of a lane that are shuffled among each other, where nobody says
 
 
-class StreamingTextDataset(StreamingTokenDataset):
-    """Rows of tokens straight from files of text; order, ranks and resume are exact.
+class StreamedText(TextOptions):
+    """The options of `shardmill shard` that decide what is read, and some of its own.
 
-    The first time, all text is tokenized once, by all cores, to know where rows begin; tokens stay
-    in the cache as far as `cache_limit` allows. What is not there is made when it is needed.
+    Attributes:
+        holdout_fraction: share of the documents that is not in split `train`, but in `holdout`.
+        holdout_seed: decides which.
+        shard_size: bytes of a shard of the dataset in the cache.
+        compression: of these shards, which training unpacks beside; `none` to read them in place.
+        engine: `auto`, or `reference` to tokenize with the reference alone.
+        scan_threads: threads that tokenize; by default one a core, shared by torchrun's ranks.
+    """
+
+    holdout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    holdout_seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
+    shard_size: Annotated[ByteSize, Field(gt=0)] = ByteSize(64 * 2**20)
+    compression: str = "zstd:1"
+    engine: Literal["auto", "reference"] = "auto"
+    scan_threads: Annotated[int | None, Field(gt=0)] = None
+
+
+TEXT_SETTINGS = StreamedText.model_fields.keys()
+
+
+@dataclass(frozen=True, init=False)
+class TextStream(TokenStream):
+    """Text that is tokenized once, into the cache: `TextStream(sources=..., tokenizer=...)`.
+
+    Attributes:
+        text: what is read; each of its fields is an argument of its own.
+    """
+
+    text: StreamedText
+
+    def __init__(self, *, text: StreamedText | None = None, **settings: Any) -> None:
+        """Take the settings of `TokenStream` and `StreamedText`.
+
+        Raises:
+            UsageError: one is not allowed.
+        """
+        given = {} if text is None else text.model_dump(exclude_unset=True)
+        given |= {name: settings.pop(name) for name in TEXT_SETTINGS & settings.keys()}
+        super().__init__(**settings)
+        if self.remote is not None:
+            raise UsageError(
+                f"A stream of text has sources=, not remote=; got {self.remote!r}. `local` names "
+                "the folder of its cache."
+            )
+        try:
+            object.__setattr__(self, "text", StreamedText.model_validate(given))
+            Compression.parse(self.text.compression)
+        except ValidationError as error:
+            raise UsageError(
+                f"The settings of the text are not allowed: {plain_faults(error)}."
+            ) from error
+
+    @property
+    def place(self) -> str:
+        """Where the text lies, for people."""
+        return ", ".join(self.text.sources)
+
+    def made(
+        self, *, split: str | None, sequence_length: int | None, limit: int | None
+    ) -> TokenStream:
+        """The dataset of the text, which is made where it is not there.
+
+        Raises:
+            UsageError: a setting is not allowed, or there are no such files.
+            SourceError: a file is damaged; names it.
+            StorageError: a server refuses, or the local disk does or is too small.
+        """
+        from streaming_ext.format.spec import TokenizerIdentity
+        from streaming_ext.text.listing import list_sources
+        from streaming_ext.text.parts.cutting import arrange
+        from streaming_ext.text.parts.looking import those_that_can_be_cut
+        from streaming_ext.text.tokenizer.load import load_tokenizer
+        from streaming_ext.writing.dataset import DatasetMaker
+
+        if sequence_length is None:
+            raise UsageError("Text has no length of its own: give sequence_length=, in tokens.")
+        text = self.text
+        tokenizer = load_tokenizer(text.tokenizer, eot_token=text.eot_token, pattern=text.pattern)
+        spec = text.spec_with(
+            sequence_length=sequence_length,
+            holdout_fraction=text.holdout_fraction,
+            holdout_seed=text.holdout_seed,
+            shard_size=int(text.shard_size),
+            compression=text.compression,
+            tokenizer=TokenizerIdentity.model_validate(tokenizer.description()),
+        )
+        if split not in spec.splits:
+            raise UsageError(
+                f"Text has the splits {', '.join(spec.splits)}, got {split!r}. Give "
+                "holdout_fraction= for a holdout."
+            )
+        sources = list_sources(
+            text.sources,
+            max_files=text.max_files,
+            hub_config=text.hub_config,
+            any_name=text.format is not None,
+        )
+        part_size = int(text.part_size)
+        parts = arrange(
+            sources,
+            part_size=part_size,
+            min_part_size=int(text.min_part_size),
+            may_be_cut=those_that_can_be_cut(sources, spec.read_options, above=part_size),
+        )
+        folder = self._cache() / f"text-{_identity(spec, parts)}"
+        # Ranks that torchrun starts share the cores, and the work.
+        cores = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        threads = text.scan_threads or cores
+        DatasetMaker(folder, spec, parts, tokenizer, engine=text.engine, threads=threads).make(
+            limit=limit
+        )
+        return TokenStream(local=folder, split=self.split)
+
+    def _cache(self) -> Path:
+        if self.local is not None:
+            return Path(self.local)
+        from platformdirs import user_cache_path
+
+        return user_cache_path("shardmill") / "text"
+
+
+def _identity(spec: DatasetSpec, parts: Sequence[Part]) -> str:
+    """Names what is made of what; a text of which a file changed has another name."""
+    pieces = [(*astuple(piece.source), piece.span) for part in parts for piece in part.pieces]
+    counts = [len(part.pieces) for part in parts]
+    told = json.dumps([spec.model_dump(mode="json"), counts, pieces], sort_keys=True)
+    return content_hash(told.encode())[:16]
+
+
+class StreamingTextDataset(StreamingTokenDataset):
+    """Sequences of tokens straight from files of text; order, ranks and resume are exact.
+
+    The first time, all text is tokenized into an ordinary dataset in the cache, by all cores and
+    all ranks of the machine. It is read as any other dataset is.
 
     Args:
         sources: files of text, folders, patterns or URLs: all that `shardmill shard` takes.
         tokenizer: of the text.
-        sequence_length: tokens a row.
+        sequence_length: tokens a sequence.
         local: folder of the cache; below the user's cache folder unless given.
         streams: several texts (`TextStream`) and datasets (`TokenStream`), in place of these.
-        shuffle_block_size: as in `StreamingTokenDataset`, but 16,384 unless given: so many rows of
-            each lane should have room in the cache.
+        shuffle_block_size: as in `StreamingTokenDataset`, but 16,384 unless given.
         settings: whatever else `TextStream` and `StreamingTokenDataset` take.
 
     Raises:
         UsageError: an argument is not allowed; the message says which and what is.
         SourceError: a file is damaged; names it, and the line or row.
+        StorageError: the disk of the cache is too small; says how much the tokens take.
     """
 
     def __init__(
@@ -62,26 +207,24 @@ class StreamingTextDataset(StreamingTokenDataset):
             **settings,
         )
 
-    def materialize(self, output: str | Path, *, workers: int | None = None) -> None:
-        """Make a dataset of the text, as `shardmill shard` with the same settings does.
+    def materialize(self, output: str | Path) -> None:
+        """Copy the dataset out of the cache; `StreamingTokenDataset` takes states of this one.
 
-        `StreamingTokenDataset` goes on there from a state of this one, with the same rows. Killed
-        in the middle, it goes on when it is called again.
+        Killed in the middle, it goes on when it is called again.
 
         Args:
             output: a folder, s3://, gs:// or az://.
-            workers: processes; by default one a core.
 
         Raises:
-            UsageError: there are several texts, or Prefect is not installed.
-            DatasetError: the command failed; with what it said.
+            UsageError: there are several texts, or the output holds another dataset.
+            StorageError: the output cannot be written to.
         """
-        from streaming_ext.training.materialize import materialize
+        from streaming_ext.writing.dataset import copy_dataset
 
         (stream, *others), (cache, *_) = self.streams, self.reader.caches
-        if others or not isinstance(stream, TextStream) or not isinstance(cache, TextCache):
+        if others or not isinstance(stream, TextStream) or cache.source.path is None:
             raise UsageError(
-                "materialize() makes a dataset of one text: call it on a StreamingTextDataset of "
-                "each, and mix the datasets."
+                "materialize() copies the dataset of one text: call it on a StreamingTextDataset "
+                "of each, and mix the datasets."
             )
-        materialize(stream, cache, str(output), workers=workers)
+        copy_dataset(LocalStorage(cache.source.path), open_storage(str(output)))

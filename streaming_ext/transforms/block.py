@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 
 Sample: TypeAlias = dict[str, Any]
 State: TypeAlias = Mapping[str, Any]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
-from streaming_ext.arguments.kinds import flag, plain_real, plain_whole
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
+from streaming_ext.base.kinds import flag, plain_real, plain_whole
 from streaming_ext.transforms import steps
 from streaming_ext.transforms.block import Block, Sample, State
 from streaming_ext.transforms.flow import Flow, Input, Made, Opening, mapped, through
@@ -32,7 +32,7 @@ from streaming_ext.transforms.sources import (
 )
 
 if TYPE_CHECKING:
-    from streaming_ext.text.documents.options import FormatName
+    from streaming_ext.format.spec import FormatName
     from streaming_ext.transforms.tokenizers import AnyTokenizer
 
 Opener = Callable[[Opening, State | None], Flow]

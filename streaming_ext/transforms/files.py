@@ -21,9 +21,9 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.options import FormatName, OnBadDocument, ReadOptions
-from streaming_ext.text.documents.source_format import Span
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.spec import FormatName, OnBadDocument, ReadOptions
+from streaming_ext.text.documents.files import Span
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.fetch_piece import fetch_piece
 from streaming_ext.text.formats import format_of
@@ -201,8 +201,7 @@ class _File:
         options = replace(self.options, columns=(column or "text",))
         form = format_of(source.url, options)
         spans: Sequence[Span | None] = [None]
-        cut = source.size > PIECE_BYTES and (column is not None or form.cuts_records)
-        if cut and can_be_cut(source, options):
+        if source.size > PIECE_BYTES and can_be_cut(source, options):
             spans = cut_evenly(source.size, PIECE_BYTES)
         first = (own - self.number) % workers if begin is None else begin
         for piece in range(first, len(spans), workers):
@@ -210,7 +209,7 @@ class _File:
             found: Iterator[Block]
             with _here(source, span, options, whole=column is None) as path:
                 if column is None and form.has_records:
-                    found = map(Block, form.records(path, options, name=source.url, span=span))
+                    found = map(Block, form.read_records(path, options, name=source.url, span=span))
                 else:
                     texts = form.read(
                         path, options, name=source.url, span=span, batch_bytes=PIECE_BYTES

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms.block import Block, State, concat
 
 _log = logging.getLogger(__name__)

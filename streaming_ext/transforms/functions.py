@@ -23,8 +23,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from torch.utils.data import get_worker_info
 
-from streaming_ext.errors import UsageError, WorkerDiedError
-from streaming_ext.loading.parent import end_with_parent
+from streaming_ext.base.errors import UsageError, WorkerDiedError
+from streaming_ext.training.workers import end_with_parent
 from streaming_ext.transforms.block import Block, Sample, State, copied
 from streaming_ext.transforms.flow import Flow, Input, OfBlock, mapped, watched
 

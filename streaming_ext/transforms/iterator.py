@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from streaming_ext.errors import ConfigMismatchError
-from streaming_ext.format_version import FormatVersion, refuse_newer
+from streaming_ext.base.errors import ConfigMismatchError
+from streaming_ext.format.schema import FormatVersion, refuse_newer
 from streaming_ext.transforms.block import Sample
 from streaming_ext.transforms.flow import Input, Opening, plain
 

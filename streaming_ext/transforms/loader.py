@@ -20,10 +20,9 @@ from typing import Any, Final
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from streaming_ext.errors import ConfigMismatchError, UsageError
-from streaming_ext.loading.newest import Newest
-from streaming_ext.loading.parent import end_with_parent
-from streaming_ext.loading.workers import as_it_is, forks, messages_of
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.training.position import Newest
+from streaming_ext.training.workers import as_it_is, end_with_parent, forks, messages_of
 from streaming_ext.transforms.checkpointable import CheckpointableDataset
 from streaming_ext.transforms.iterator import require_same
 

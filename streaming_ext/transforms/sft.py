@@ -18,7 +18,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms.block import Block, shown, tokens_of
 from streaming_ext.transforms.tokenizers import hub_described
 

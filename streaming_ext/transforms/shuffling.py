@@ -15,7 +15,7 @@ state does not hold the buffer: its samples are read again, from the oldest one 
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms.block import Numbers, State, concat
 from streaming_ext.transforms.flow import Flow, Input
 

@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms.block import Block, Numbers, Sample, State, concat
 from streaming_ext.transforms.flow import (
     Flow,

@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 from torch.utils.data import default_collate
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms.block import (
     Block,
     Column,

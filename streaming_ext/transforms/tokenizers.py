@@ -17,14 +17,14 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from platformdirs import user_cache_path
 
-from streaming_ext.errors import EngineMismatchError, ShardmillError, UsageError
+from streaming_ext.base.errors import EngineMismatchError, ShardmillError, UsageError
 from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.tokenizer.code_points import find_unsafe_code_points
 from streaming_ext.text.tokenizer.engine import Encoded, Engine, audit_sample, choose_engine, splice
-from streaming_ext.text.tokenizer.fast_tokenizer import fast_source
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer, tokenizer_of_json
+from streaming_ext.text.tokenizer.fast_tokenizer import fast_loader
+from streaming_ext.text.tokenizer.json_file import JsonTokenizer
+from streaming_ext.text.tokenizer.load import load_tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.transforms.block import Block, Column, State, shown, tokens_of
 from streaming_ext.transforms.flow import Flow, Input, Opening
 from streaming_ext.transforms.functions import Crew, parallel
@@ -90,8 +90,7 @@ class Engines(threading.local):
     def own(self) -> Engine:
         """That of this thread, made when it is first asked for."""
         if self._engine is None or self._process != os.getpid():
-            unsafe = find_unsafe_code_points(self.tokenizer, user_cache_path("shardmill"))
-            self._engine = choose_engine(self.tokenizer, engine="auto", unsafe=unsafe)
+            self._engine = choose_engine(self.tokenizer, engine="auto")
             self._process = os.getpid()
         return self._engine
 
@@ -200,13 +199,13 @@ class FastHub:
         added = {token.content for token in backend.get_added_tokens_decoder().values()}
         end = tokenizer.eos_token or min(added, default=None)
         try:
-            own = tokenizer_of_json(backend.to_str().encode(), name="tokenizer", eot_token=end)
+            own = JsonTokenizer.of(backend.to_str().encode(), "tokenizer", eot_token=end)
         except ShardmillError:  # it needs no end of text here
             return None
         plain = tuple(tokenizer(_PROBES[0], add_special_tokens=False)["input_ids"])
         whole = tuple(tokenizer(_PROBES[0])["input_ids"])
         at = next((n for n in range(len(whole)) if whole[n : n + len(plain)] == plain), None)
-        if at is None or isinstance(fast_source(own), str):
+        if at is None or isinstance(fast_loader(own), str):
             return None
         made = cls(tokenizer, Engines(own), tuple(added), whole[:at], whole[at + len(plain) :])
         try:

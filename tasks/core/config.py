@@ -4,9 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streaming_ext.dataset.formats import USUAL_COMPRESSION
-from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
-from streaming_ext.text.documents.options import SEPARATOR
+from streaming_ext.format.spec import USUAL_COMPRESSION, DatasetSpec, TokenizerIdentity
 from streaming_ext.text.normal_form import UNICODE
 from streaming_ext.text.options import Options, TextOptions
 from tasks.core.options import ExecutionOnHosts, Fetching, Order, Output
@@ -69,15 +67,7 @@ class ShardConfig(
         Raises:
             UsageError: a shard of this size holds no sample.
         """
-        read = self.read_options
-        joined = len(read.columns) > 1  # else a separator decides nothing
-        spec = DatasetSpec(
-            text_column=read.columns if joined else read.columns[0],
-            text_separator=read.separator if joined else SEPARATOR,
-            source_format=read.source_format,
-            on_bad_document=read.on_bad_document,
-            filters=read.filters,
-            keep_columns=read.kept,
+        return self.spec_with(
             sequence_length=self.sequence_length,
             holdout_fraction=self.holdout_fraction,
             holdout_seed=self.holdout_seed,
@@ -90,5 +80,3 @@ class ShardConfig(
             deduplicate=self.deduplicate,
             unicode=UNICODE if self.deduplicate == "normalized" else None,
         )
-        spec.shard_format.require_possible()
-        return spec

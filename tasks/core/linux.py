@@ -2,7 +2,7 @@
 
 import sys
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 
 SYSTEM = sys.platform
 

@@ -14,11 +14,11 @@ from pydantic import (
     field_validator,
 )
 
-from streaming_ext.dataset.compression import Compression
-from streaming_ext.dataset.deduplicated.duplicates import Comparison
-from streaming_ext.dataset.formats import DEFAULT_FORMAT, FORMATS, MAX_SHARD_BYTES
-from streaming_ext.dataset.shuffled.keys import ShuffleUnit
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.compression import Compression
+from streaming_ext.format.duplicates import Comparison
+from streaming_ext.format.mds_index import MAX_SHARD_BYTES
+from streaming_ext.format.spec import DEFAULT_FORMAT, FORMATS, ShuffleUnit
 from streaming_ext.text.options import Options
 
 _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
@@ -87,8 +87,8 @@ class Fetching(Options):
     check_sources: Annotated[
         bool,
         Field(
-            description="Fetch remote files whole and compare each with a hash of its store or the "
-            "checksums in it; a file that has none is an error."
+            description="Fetch remote files whole and compare each with a hash of its store; a "
+            "file that has none is an error."
         ),
     ] = False
 

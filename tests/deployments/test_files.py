@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.flow_body import require_absolute
-from streaming_ext.errors import UsageError
+from flows.making import require_absolute
+from streaming_ext.base.errors import UsageError
 from tasks.core.config import ShardConfig
 from tests.servers.prefect.worker import HOSTS, PARENTS, ROOT
 

@@ -211,7 +211,7 @@ class TestAgainstAnExistingOutput:
         first.write_bytes(original)
         second.rename(own_sources / "zzz.parquet")
         refused(served.shard(output, sources=own_sources), second.name, "part 00001")
-        refused(served.shard(output, sources=own_sources, max_files=2), f"{NUM_FILES} source files")
+        refused(served.shard(output, sources=own_sources, max_files=2), f"{NUM_FILES} parts")
 
     def test_two_runs_at_once(self, served: CommandLine, slow: CommandLine, tmp_path: Path) -> None:
         output = tmp_path / "out"

@@ -8,15 +8,15 @@ import pytest
 from flows.commands.app import app
 from flows.commands.demo import demo
 from flows.commands.inspect import inspect
+from flows.commands.options import OutputOptions
 from flows.commands.verify import verify
-from flows.console.output_options import OutputOptions
-from streaming_ext.errors import UsageError
-from streaming_ext.storage.local_paths import local_path, require_writable_name
+from streaming_ext.base.errors import UsageError
+from streaming_ext.store.locations import local_path, require_writable_name
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.text.tokenizer.load import load_tokenizer
+from tasks.core.derive.move_config import CopyConfig, MergeConfig
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.estimate import estimate
-from tasks.core.moving.config import CopyConfig, MergeConfig
 
 NOBODY = "~nosuchuser/x"
 BYTES = os.fsdecode(b"a\xff")

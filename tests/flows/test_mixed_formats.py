@@ -4,20 +4,18 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.formats import format_of
+from streaming_ext.format.manifest import Manifest
 from tasks.core.synthetic import make_documents
 from tests.command_line import CommandLine, assert_same_text, kill_group, wait_for
 from tests.flows.conftest import Command
+from tests.streaming_ext.text.packed import write_documents, write_rows
 
 NAMES = ["0.jsonl", "1.jsonl.gz", "2.ndjson.zst", "3.json", "4.cbor", "5.arrow", "6.tar",
-         "7.parquet", "8.json.bz2", "9.cbor.xz"]  # fmt: skip
-CODECS = {"gz": "gzip", "zst": "zstd", "bz2": "bz2", "xz": "xz"}
+         "7.parquet", "8.json.bz2", "9.cbor.xz", "10.avro", "11.csv.gz", "12.tsv"]  # fmt: skip
 OPTIONS = {"engine": "reference", "workers": 2, "shard_size": "64KiB"}
 
 
@@ -25,13 +23,10 @@ OPTIONS = {"engine": "reference", "workers": 2, "shard_size": "64KiB"}
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The same documents in files of each format, and in Parquet."""
     mixed, parquet = tmp_path_factory.mktemp("mixed"), tmp_path_factory.mktemp("parquet")
-    options = ReadOptions()
     documents = make_documents(150 * len(NAMES), seed=6)
     for number, name in enumerate(NAMES):
-        texts = pa.chunked_array([documents[number :: len(NAMES)]], pa.large_string())
-        codec = CODECS.get(name.rpartition(".")[2], "none")
-        format_of(name).write(mixed / name, texts, options, codec=codec)
-        format_of("x.parquet").write(parquet / f"{number}.parquet", texts, options, codec="zstd")
+        for path in (mixed / name, parquet / f"{number}.parquet"):
+            write_documents(path, documents[number :: len(NAMES)])
     return mixed, parquet
 
 
@@ -70,3 +65,29 @@ def test_every_format(
     assert tokens == whole.tokens
     dataset = StreamingTokenDataset(local=output, batch_size=4, dp_rank=0, dp_world_size=1)
     assert sum(len(batch["tokens"]) for batch in StreamingTokenLoader(dataset)) >= 4
+
+
+def test_columns_of_avro_csv_and_tsv(served: CommandLine, tmp_path: Path) -> None:
+    """Conditions, kept columns and parts are those of JSON Lines."""
+    rows = [
+        {"id": number, "title": "even" if number % 2 == 0 else None, "text": text}
+        for number, text in enumerate(make_documents(200, seed=9))
+    ]
+    options = {"where": "id >= 30 and title == 'even'", "keep_columns": "title",
+               "part_size": "16KiB", "engine": "reference"}  # fmt: skip
+    found = {}
+    for name in ("x.jsonl", "x.avro", "x.csv.gz", "x.tsv.zst"):
+        folder = tmp_path / name.replace(".", "-")
+        folder.mkdir()
+        write_rows(folder / name, rows)
+        ended = served.shard(output := folder / "out", sources=folder / name, **options)
+        assert ended.returncode == 0, ended.stderr
+        manifest = Manifest.model_validate_json((output / "manifest.json").read_bytes())
+        assert (len(manifest.parts) > 1) == (name in {"x.jsonl", "x.avro"})
+        tables = [pq.read_table(file) for file in sorted(output.glob("documents/*.parquet"))]
+        found[name] = [
+            (row["tokens"], row["column.title"]) for table in tables for row in table.to_pylist()
+        ]
+    assert len(found["x.jsonl"]) == 85
+    assert all(title == "even" for _, title in found["x.jsonl"])
+    assert all(one == found["x.jsonl"] for one in found.values())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.format.manifest import Manifest
 from tasks.core.synthetic import make_documents
 from tests.command_line import CommandLine, assert_same_dataset, kill_group, wait_for, workers_of
 from tests.flows.conftest import Command

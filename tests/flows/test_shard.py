@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.reading import read_record
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
-from tasks.core.storage import LocalStorage
-from tasks.core.storage.placing import INCOMING
-from tasks.core.storage.scratch import take_scratch
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.reading import read_record
+from streaming_ext.store import LocalStorage
+from streaming_ext.store.disk import INCOMING
+from streaming_ext.store.scratch import take_scratch
+from streaming_ext.text.tokenizer.load import load_tokenizer
 from tests.command_line import CommandLine, assert_same_dataset
 from tests.conftest import DOCUMENTS_A_FILE, NUM_FILES
 
@@ -135,7 +135,7 @@ def test_max_files_takes_the_first(served: CommandLine, dataset: Path, tmp_path:
 # The stock reader leaves the files that it unpacks open.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_stock_streaming_dataset_reads_it(dataset: Path, tmp_path: Path) -> None:
-    from streaming_ext.stock import streaming
+    from streaming_ext.training.stock import streaming
 
     manifest = Manifest.model_validate_json((dataset / "manifest.json").read_bytes())
     for split, summary in manifest.splits.items():

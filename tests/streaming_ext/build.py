@@ -8,15 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.dataset.compression import Compression
-from streaming_ext.dataset.formats.mds import MdsFormat, index_json, shard_name
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.layout import MANIFEST, SPLITS, documents_path, index_path
-from streaming_ext.dataset.manifest import Manifest, SplitSummary
-from streaming_ext.dataset.record import PartRecord, SourceIdentity, SplitPart
-from streaming_ext.dataset.schema import FileRecord, to_json
-from streaming_ext.dataset.shard import Shard
-from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.format.compression import Compression
+from streaming_ext.format.layout import MANIFEST, SPLITS, documents_path, index_path
+from streaming_ext.format.manifest import Manifest, SplitSummary
+from streaming_ext.format.mds import MdsFormat, index_json, shard_name
+from streaming_ext.format.record import PartRecord, SourceIdentity, SplitPart
+from streaming_ext.format.schema import FileRecord, content_hash, to_json
+from streaming_ext.format.shard import Shard
+from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 
 EOT = 99
 Document = Sequence[int]

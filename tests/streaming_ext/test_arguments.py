@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from streaming_ext import StreamingTokenLoader, TokenStream
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms import CheckpointableDataset, interleave_datasets
 
 Chain = CheckpointableDataset

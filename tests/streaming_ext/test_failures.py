@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from streaming_ext import StreamingTokenLoader
-from streaming_ext.batches.shard_source import ShardSource
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     CorruptDatasetError,
     DatasetError,
     StorageError,
     WorkerDiedError,
 )
-from streaming_ext.loading import messages
+from streaming_ext.reading.rows import TokenSource
+from streaming_ext.training import messages
 from tests.command_line import wait_for
 from tests.streaming_ext.build import Built
 
@@ -120,8 +120,8 @@ def test_what_no_thread_expected_is_raised_once_where_somebody_waits(
         raise RuntimeError("nobody expected this")
         yield
 
-    monkeypatch.setattr("streaming_ext.loader.CACHED_BYTES", 1)
-    monkeypatch.setattr(ShardSource, "_first_uses", broken)
+    monkeypatch.setattr("streaming_ext.training.loader.CACHED_BYTES", 1)
+    monkeypatch.setattr(TokenSource, "_first_uses", broken)
     dataset = open_raw()
     batches = iter(StreamingTokenLoader(dataset))
     with pytest.raises(RuntimeError, match="nobody expected this"):

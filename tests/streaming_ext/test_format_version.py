@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.dataset.formats.mds_index import read_table
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.record import PartRecord
-from streaming_ext.dataset.schema import from_json
-from streaming_ext.errors import CorruptDatasetError, NewerVersionError
-from streaming_ext.format_version import FormatVersion, refuse_newer
-from streaming_ext.text.tokenizer.tokenizer import open_saved
+from streaming_ext.base.errors import CorruptDatasetError, NewerVersionError
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.mds_index import read_table
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import FormatVersion, from_json, refuse_newer
+from streaming_ext.text.tokenizer.load import open_saved
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

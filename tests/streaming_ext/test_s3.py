@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     CorruptDatasetError,
     NotADatasetError,
     ShardmillError,
     StorageError,
     TransientStorageError,
 )
-from streaming_ext.shards.cache import DOWNLOADS
+from streaming_ext.reading.cache import DOWNLOADS
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.storage.swift import NOBODY, OWNER, SwiftServer, s3_client
 from tests.streaming_ext.build import Built

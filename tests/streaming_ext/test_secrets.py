@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from streaming_ext.errors import UsageError
-from streaming_ext.storage.client import split_url
-from streaming_ext.storage.secrets import require_no_secret
+from streaming_ext.base.errors import UsageError
+from streaming_ext.store.client import split_url
+from streaming_ext.store.locations import require_no_secret
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.config import EstimateConfig
 

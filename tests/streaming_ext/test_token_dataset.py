@@ -11,13 +11,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
-from streaming_ext.batches.prefetch import end_all
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     ConfigMismatchError,
     NotADatasetError,
     UsageError,
 )
-from streaming_ext.stock import streaming
+from streaming_ext.order.state import sealed
+from streaming_ext.reading.prefetch import end_all
+from streaming_ext.training.stock import streaming
 from tests.streaming_ext.build import Built
 
 
@@ -212,7 +213,8 @@ class TestStatefulLoader:
 
     def test_a_workers_state_fits_that_worker_only(self, open_raw) -> None:
         dataset = open_raw()
-        state = dataset.state_dict() | {"worker": {"worker": 1, "num_workers": 2, "yielded": 8}}
+        own = {"worker": {"worker": 1, "num_workers": 2, "yielded": 8}}
+        state = sealed(dataset.state_dict() | own)
         with pytest.raises(ConfigMismatchError, match="worker 1 of 2"):
             dataset.load_state_dict(state)
 

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ByteSize, TypeAdapter
 
-from streaming_ext.errors import UsageError
-from streaming_ext.units import parse_bytes, parse_count, size_text
+from streaming_ext.base.errors import UsageError
+from streaming_ext.base.units import parse_bytes, parse_count, size_text
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from typing import Any
 
 from botocore.session import Session
 
-from flows.console.quiet import quiet_prefect
-from streaming_ext.storage.dialects.s3_data import with_shared_data
+from flows.running import quiet_prefect
+from streaming_ext.store.s3_threads import with_shared_data
 from tests.warm.flow_runs import fork_flow_runs
 from tests.warm.worker import fork_children
 
@@ -49,7 +49,7 @@ IMPORTED = (  # by Prefect, workers and others, when a flow runs and is reported
     "prefect.task_engine",
     "prefect.task_runners",
     "s3fs",
-    "tasks.core.workers.do_job",
+    "tasks.core.workers.worker",
     "tasks.core.workers.tokenize_part",
     "uvicorn",
 )

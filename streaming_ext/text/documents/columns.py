@@ -1,14 +1,16 @@
 """Columns of text in an Arrow schema, and their texts, by name or by a path through structs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.condition import Kind, comparable, fits, is_text
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.kept_values import asked_of, option_of
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.filters.condition import Kind, comparable, fits, is_text
 
 Path = tuple[str, ...]  # of a column: its name, or the names of structs and of a field
 
@@ -84,11 +86,6 @@ def find_compared(schema: pa.Schema, compared: Mapping[str, Kind], *, where: str
     return paths
 
 
-def compared_at(batch: pa.RecordBatch, paths: Sequence[Path]) -> list[pa.Array]:
-    """The columns of a condition in a record batch."""
-    return [comparable(column_at(batch, path)) for path in paths]
-
-
 def _missing(schema: pa.Schema, problem: str, where: str) -> UsageError:
     names = ", ".join(name for name, _ in _leaves(schema))
     return UsageError(f"{where} {problem}; its columns are {names}. Pass --text-column.")
@@ -129,13 +126,36 @@ def column_at(batch: pa.RecordBatch, path: Path) -> pa.Array:
     return column
 
 
-def texts_at(batch: pa.RecordBatch, paths: Sequence[Path]) -> list[pa.LargeStringArray]:
-    """The texts of some columns of a record batch."""
-    return [column_at(batch, path).cast(pa.large_string()) for path in paths]
+@dataclass(frozen=True, slots=True)
+class ChosenColumns:
+    """The columns that are read: those of the text, and those that are compared or kept."""
 
+    texts: Sequence[Path]
+    compared: Sequence[Path]
 
-def table_of(texts: pa.ChunkedArray, options: ReadOptions) -> pa.Table:
-    """A table with these texts in the first of the columns that are read, the others empty."""
-    first, *others = options.columns
-    empty = pa.nulls(len(texts), pa.string())
-    return pa.table({first: texts, **dict.fromkeys(others, empty)})
+    @classmethod
+    def of(cls, schema: pa.Schema, options: ReadOptions, *, where: str) -> Self:
+        """Those that the options name.
+
+        Raises:
+            UsageError: one is not there, or holds something else.
+        """
+        return cls(
+            find_columns(schema, options.columns, where=where),
+            find_compared(schema, options.compared, where=where),
+        )
+
+    @property
+    def text_names(self) -> list[str]:
+        """What columns of text are called by those who read them."""
+        return [".".join(path) for path in self.texts]
+
+    @property
+    def names(self) -> list[str]:
+        """The same, with the others."""
+        return list(dict.fromkeys(self.text_names + [".".join(path) for path in self.compared]))
+
+    def of_batch(self, batch: pa.RecordBatch) -> tuple[list[pa.LargeStringArray], list[pa.Array]]:
+        """The texts, and the others as they are compared: (rows,) each."""
+        texts = [column_at(batch, path).cast(pa.large_string()) for path in self.texts]
+        return texts, [comparable(column_at(batch, path)) for path in self.compared]

@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_ext.errors import UsageError
-from streaming_ext.text.filters.condition import Kind, comparable
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.condition import Kind, comparable
+from streaming_ext.format.provenance import MAX_VALUE_BYTES
 
-MAX_VALUE_BYTES: Final = 2**16  # of one text: it says something of a document, it is none
-TYPES: Final = (pa.large_string(), pa.int64(), pa.float64(), pa.bool_())
 _NAMES: Final = {
     pa.large_string(): "texts",
     pa.int64(): "numbers",
@@ -37,7 +36,7 @@ def asked_of(kind: Kind) -> str:
 
 
 def stored(column: pa.Array) -> pa.Array:
-    """A column that can be kept, as one of `TYPES`, or of Arrow's type of nothing but nulls."""
+    """A column that can be kept: one of `KEPT_TYPES`, or Arrow's type of nulls alone."""
     column = comparable(column)
     kind = column.type
     if pa.types.is_string(kind):

@@ -15,13 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.text.documents.compression import Stream
-from streaming_ext.text.documents.source_format import (
-    MAX_BATCH_ROWS,
-    MAX_TEXT_BYTES,
-    SourceBytes,
-    Span,
-)
+from streaming_ext.text.documents.document_rows import MAX_BATCH_ROWS, MAX_TEXT_BYTES
+from streaming_ext.text.documents.files import SourceBytes, Span
+from streaming_ext.text.documents.streams import Stream
 
 _NEWLINE = ord("\n")
 _TAIL_BYTES = 2**16  # read at once of the line that goes on behind the end of a piece
@@ -132,29 +128,23 @@ def _joined(parts: list[bytes]) -> bytes:
     return joined
 
 
-class LinesOfPiece:
-    """A stream of these lines, whole ones, read as they are asked for.
-
-    Attributes:
-        start: of the piece.
-        origin: byte of the file that the stream begins with, once something is read of it.
-    """
+class LinesOfPiece(Stream):
+    """A stream of these lines, whole ones, read as they are asked for."""
 
     def __init__(self, file: SourceBytes, span: Span, request_bytes: int) -> None:
         self._file, self._request = file, request_bytes
         self.start, self._end = span
-        self.origin = 0
         self._at = max(self.start - 1, 0)  # a newline there makes a line begin at `start`
         self._skips = self.start > 0
         self._done = self.start >= self._end
 
     @property
-    def fraction(self) -> float:
+    def fraction(self) -> float:  # type: ignore[override]
         """How much of the piece is read, in [0, 1]."""
         done = (self._at - self.start) / max(self._end - self.start, 1)
         return min(1.0, max(0.0, done))
 
-    def read(self, size: int) -> bytes:
+    def more(self, size: int) -> bytes:
         """The next bytes; none behind the last line that begins in the piece."""
         while not self._done and self._at < self._file.size:
             end = max(self._end, self._at + _TAIL_BYTES)
@@ -192,3 +182,29 @@ def _line_end(data: bytes, end: int) -> int | None:
     """Where the line that holds byte `end - 1` of `data` ends, its newline with it."""
     newline = data.find(b"\n", max(end - 1, 0))
     return newline + 1 if newline >= 0 else None
+
+
+class MarkedLines:
+    """A stream with one more line: no row of the table, unless a quote is open at the end.
+
+    No piece ends with a carriage return: Arrow drops a line feed that a piece begins with then.
+    """
+
+    closed = False
+
+    def __init__(self, stream: Stream, mark: str) -> None:
+        self._stream, self.mark, self.ended = stream, mark, False
+        self._rest, self._last, self._over = b"", b"\n", False
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        if not self._over:
+            self._rest += self._stream.read(size - len(self._rest))
+            self._last = self._rest[-1:] or self._last
+            self._over = len(self._rest) < size
+            if self._over:
+                self._rest += b"\n"[self._last == b"\n" :] + f"{self.mark}\n".encode()
+        end = min(size, len(self._rest))
+        end -= self._rest[:end].endswith(b"\r")
+        data, self._rest = self._rest[:end], self._rest[end:]
+        return data

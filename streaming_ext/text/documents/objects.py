@@ -1,30 +1,34 @@
 """Documents that are objects, of JSON or CBOR: their texts at fields or paths, or what is wrong."""
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import orjson
 import pyarrow as pa
 
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.document_rows import DocumentRows
-from streaming_ext.text.documents.kept_values import asked_of, common_type, option_of
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import (
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.condition import Kind
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.document_rows import (
     MAX_BATCH_ROWS,
-    MAX_RECORDS,
     MAX_TEXT_BYTES,
     BadDocument,
     DocumentBatch,
-    Record,
+    DocumentRows,
 )
-from streaming_ext.text.filters.condition import Kind
+from streaming_ext.text.documents.kept_values import asked_of, common_type, option_of
+
+MAX_RECORDS = 1024  # that `SourceFormat.records` gives at once
 
 MAX_DEPTH = 400  # of the values of a document; parsers give up at depths of their own
+MAX_ITEM_BYTES = 2 * MAX_TEXT_BYTES  # of a document: a text, and what stands beside it
 TOO_LONG = f"longer than {MAX_TEXT_BYTES} bytes"
 TOO_DEEP = f"values nested deeper than {MAX_DEPTH} levels"
+Record = dict[str, Any]
 # Of a document: the text of each column, then what each column of a condition holds.
 Texts = tuple[str | float | bool | None, ...]
 
@@ -35,7 +39,11 @@ _KINDS = {
     list: "array",
     dict: "object",
     type(None): "null",
+    str: "string",
 }
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_MOST_DIGITS = 4000  # of a whole number; Python refuses more
 # Numbers are doubles, as those of JSON are read everywhere.
 TYPES = {
     "text": pa.large_string(),
@@ -62,11 +70,13 @@ class Value(NamedTuple):
         place: where it stands, for people.
         value: decoded; an error in place of one that cannot be.
         size: about how many bytes it takes.
+        at: what names it in its file however that is cut; None where the format cannot be cut.
     """
 
     place: str
     value: object
     size: int = 0
+    at: int | None = None
 
 
 def texts_of(value: object, options: ReadOptions) -> Texts:
@@ -147,7 +157,7 @@ def value_at(value: dict[str, Any], column: str) -> Any:
 
 
 def _kind(value: object) -> str:
-    return _KINDS.get(type(value), "string")
+    return _KINDS.get(type(value), type(value).__name__)
 
 
 def check_fields(
@@ -220,7 +230,6 @@ def batches_of_values(
     *,
     texts_of: Callable[[Any, ReadOptions], Texts] = texts_of,
     fraction: Callable[[], float],
-    places: npt.NDArray[np.int64] | None = None,
 ) -> Iterator[DocumentBatch]:
     """The documents of values that come one by one.
 
@@ -229,20 +238,21 @@ def batches_of_values(
         rows: of the file.
         texts_of: of a value, where the usual is not what is wanted.
         fraction: of the file that is read so far.
-        places: see `DocumentRows.batches`; the values are one batch then.
     """
     options = rows.options
     found: list[Texts] = []
     bad: list[BadDocument] = []
+    places: list[int] = []
     size = 0
 
     def batch() -> Iterator[DocumentBatch]:
         (columns, compared), faults = _columns_of(found, options), tuple(bad)
-        found.clear()  # before the batch is used: a text may be large
-        bad.clear()
-        yield from rows.batches(columns, fraction(), faults, compared, places)
+        own = np.array(places) if places else None
+        for one in (found, bad, places):  # before the batch is used: a text may be large
+            one.clear()
+        yield from rows.batches(columns, fraction(), faults, compared, own)
 
-    for place, value, length in values:
+    for place, value, length, at in values:
         if found and (size + length > rows.batch_bytes or len(found) == MAX_BATCH_ROWS):
             yield from batch()
             size = 0
@@ -256,6 +266,8 @@ def batches_of_values(
             bad.append(one)
             found.append((None,) * (len(options.columns) + len(options.compared)))
         size += length
+        if at is not None:
+            places.append(at)
         del value
     if found:
         yield from batch()
@@ -270,7 +282,7 @@ def records_of_values(
         SourceError: another is none, and such are not skipped; names its place.
     """
     records: list[Record] = []
-    for place, value, _ in values:
+    for place, value, *_ in values:
         if isinstance(value, dict):
             records.append(value)
         elif options.on_bad_document != "skip":
@@ -283,3 +295,47 @@ def records_of_values(
             records = []
     if records:
         yield records
+
+
+def decoded(data: bytes) -> object:
+    """The value that some bytes of JSON spell.
+
+    Raises:
+        BadValueError: they spell none.
+    """
+    if is_too_deep(data):
+        raise BadValueError(TOO_DEEP)
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return _decoded_by_python(data)
+
+
+def _decoded_by_python(data: bytes) -> object:
+    """What orjson refuses: NaN, halves of surrogate pairs, or no JSON; with the place of that."""
+    try:
+        return DECODER.decode(data.decode())
+    except UnicodeDecodeError as error:
+        raise BadValueError("no valid UTF-8", error.start) from error
+    except json.JSONDecodeError as error:
+        at = len(error.doc[: error.pos].encode())
+        raise BadValueError(f"no valid JSON ({error.msg})", at) from error
+    except RecursionError as error:
+        raise BadValueError(TOO_DEEP) from error
+
+
+def _whole_number(digits: str) -> float:
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
+
+
+DECODER = json.JSONDecoder(parse_int=_whole_number)
+
+
+def is_too_deep(data: bytes) -> bool:
+    """Whether values are nested deeper than is read; brackets within strings do not count."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
+    found = np.frombuffer(brackets, np.uint8)
+    steps = np.where((found == ord("[")) | (found == ord("{")), 1, -1)
+    return int(np.cumsum(steps).max(initial=0)) > MAX_DEPTH

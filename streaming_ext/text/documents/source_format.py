@@ -1,102 +1,46 @@
-"""What a source format is: a look into a file, and its documents in batches."""
+"""What a source format is: a look into a file, and its documents in batches.
 
-import io
+A format is a class in `readers/` or `token_sets/` and its name in `text/formats.py`. Most need no
+more than `ObjectFormat.values` or `TableFormat.tables`.
+"""
+
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.errors import UsageError
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.filters.filters import FilterName
+from streaming_ext.base.errors import SourceError, UsageError, one_line
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.columns import ChosenColumns, check_schema
+from streaming_ext.text.documents.document_rows import (
+    BATCH_BYTES,
+    BadDocument,
+    DocumentBatch,
+    DocumentRows,
+)
+from streaming_ext.text.documents.files import SourceBytes, Span, local_bytes
+from streaming_ext.text.documents.objects import (
+    MAX_RECORDS,
+    Record,
+    Value,
+    batches_of_values,
+    check_fields,
+    records_of_values,
+)
+from streaming_ext.text.documents.streams import EndOfHeadError, Stream, open_stream
+from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
+from streaming_ext.text.memory import memory_limit
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
-BATCH_BYTES = 16 * 2**20  # of text; what a batch costs is little beside, and so is its memory
-MAX_BATCH_ROWS = 2**16
-MAX_TEXT_BYTES = 2**28  # of one document: far above any that people write
 LENGTH_BYTES = 4  # that a text is taken to need in a file beside its own bytes
-
-MAX_RECORDS = 1024  # that `SourceFormat.records` gives at once
-
-Span = tuple[int, int]  # [start, end)
-Record = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class BadDocument:
-    """A row that cannot be read.
-
-    Attributes:
-        row: its number in the file.
-        place: where that is, for people.
-        reason: what is wrong there, one line.
-    """
-
-    row: int
-    place: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentBatch:
-    """Some consecutive rows of a source file.
-
-    Attributes:
-        rows: row in the file of each text, int64 (num_texts,).
-        texts: the texts that are neither null nor bad.
-        num_rows: rows read, nulls and bad ones among them.
-        fraction: of what is being read that is read with this batch, in [0, 1].
-        bad: rows left out since they cannot be read, in order.
-        dropped: how many each filter dropped, by its name.
-        places: what names each text in its file however that is cut, int64 (num_texts,); None
-            where the format cannot be cut, and `rows` are that.
-        values: of each column that is kept, in the order of `ReadOptions.kept`: (num_texts,) each.
-    """
-
-    rows: npt.NDArray[np.int64]
-    texts: pa.LargeStringArray
-    num_rows: int
-    fraction: float
-    bad: tuple[BadDocument, ...] = ()
-    dropped: Mapping[FilterName, int] = field(default_factory=dict)
-    places: npt.NDArray[np.int64] | None = None
-    values: tuple[pa.Array, ...] = ()
-
-    @property
-    def named_by(self) -> npt.NDArray[np.int64]:
-        """What names each text in its file, (num_texts,)."""
-        return self.rows if self.places is None else self.places
-
-    @property
-    def nulls(self) -> int:
-        """Rows that hold no text."""
-        left_out = len(self.bad) + sum(self.dropped.values())
-        return self.num_rows - len(self.texts) - left_out
-
-
-class SourceBytes(Protocol):
-    """A source file wherever it lies: its name, its size in bytes, and any range of its bytes."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        ...
-
-    def read(self, start: int, end: int) -> bytes:
-        """The bytes [start, end)."""
-        ...
+LOOK_BYTES = 2**20  # of a file, unpacked: a look reads no large document
+_LOOK_DOCUMENTS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +50,12 @@ class Block:
     Attributes:
         rows: how many; None where only reading would tell.
         size: in bytes.
+        span: what `SourceFormat.read_from` takes for it; None for the whole file.
     """
 
     rows: int | None
     size: int
+    span: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,17 +68,15 @@ class FileLook:
             else it is that of the piece of the file.
         needed: the only ranges of bytes that reading the text takes, merged and in order; None
             where it takes all.
-        codec: how the text is packed.
     """
 
     blocks: tuple[Block, ...]
-    plain: bool
+    plain: bool = False
     needed: tuple[Span, ...] | None = None
-    codec: str = "none"
 
 
 class SourceFormat(ABC):
-    """One format of source files. `read` is all that tokenizing and verifying need.
+    """One format of source files. `documents` is all that tokenizing and verifying need.
 
     What a format leaves out is not refused by any of them: files are fetched whole, and a missing
     column is found when the file is read.
@@ -140,29 +84,20 @@ class SourceFormat(ABC):
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
-    sample_suffix: ClassVar[str] = ""  # behind names of what `write` makes, if of another format
-    has_records: ClassVar[bool] = False  # a document has fields beside its text: `records`
-    cuts_records: ClassVar[bool] = False  # `records` takes a span
+    must_be_named: ClassVar[bool] = False  # folders hold such files for other reasons too
+    has_records: ClassVar[bool] = True  # a document has fields beside its text: `records`
 
     @abstractmethod
-    def read(
-        self,
-        path: Path,
-        options: ReadOptions,
-        *,
-        name: str | None = None,
-        span: Span | None = None,
-        batch_bytes: int = BATCH_BYTES,
+    def documents(
+        self, file: SourceBytes, rows: DocumentRows, span: Span | None
     ) -> Iterator[DocumentBatch]:
         """The documents of a file in order.
 
         Args:
-            path: where its bytes lie, at least those that `look` says are needed.
-            options: which text to read.
-            name: what messages call the file; its path by default.
+            file: its bytes, at least those that `look` says are needed.
+            rows: makes batches of them, and says what is read.
             span: read this piece of the file only: what begins in these bytes, in rows numbered
                 from the piece's own first. Pieces end to end hold what the file holds.
-            batch_bytes: text a batch, in bytes; a longer document stands alone.
 
         Raises:
             SourceError: the file is damaged, or made to fill memory or disk; the message names the
@@ -171,44 +106,30 @@ class SourceFormat(ABC):
         """
 
     def records(
-        self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
+        self, file: SourceBytes, options: ReadOptions, span: Span | None
     ) -> Iterator[list[Record]]:
         """The documents of a file in order, with all their fields, at most `MAX_RECORDS` at once.
-
-        Args:
-            path: where all of its bytes lie, or those of the piece.
-            options: what to do with a bad one.
-            name: what messages call the file.
-            span: of the piece that is read, as for `read`.
 
         Raises:
             SourceError: the file is damaged; the message names the place.
         """
-        raise UsageError(f"{name}: a document of the format {self.name} is its text alone.")
+        raise UsageError(f"{file.name}: a document of the format {self.name} is its text alone.")
 
     def is_in_folder(self, name: str) -> bool:
         """Whether a file of this name, below a folder that is a source, is one of its sources."""
-        return name.endswith(self.suffixes)
+        return not self.must_be_named and name.endswith(self.suffixes)
 
-    def beside(self, path: Path) -> tuple[Path, ...]:
-        """Further files that reading one on this machine takes: they pin its content with it."""
-        return ()
-
-    def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
-        """What other files on this machine hold of a file's documents: it pins the file with it.
-
-        Args:
-            path: of the file.
-            options: which text is read.
-            span: of the piece that is read; all of the file where there is none.
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
+        """What can be told without reading the documents; None where nothing can.
 
         Raises:
-            SourceError: a file is damaged or gone.
+            SourceError: the file is damaged or gone.
+            UsageError: it holds no such text.
         """
-        return b""
+        return FileLook(blocks=(Block(None, file.size),))
 
     def can_be_cut(self, file: SourceBytes) -> bool:
-        """Whether `read` takes a span of this file: it can be entered anywhere. Reads little.
+        """Whether `documents` takes a span of this file: it can be entered anywhere. Reads little.
 
         Raises:
             SourceError: the file is damaged or gone.
@@ -224,90 +145,196 @@ class SourceFormat(ABC):
         """
         raise UsageError(f"{file.name}: files of the format {self.name} cannot be cut.")
 
-    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
-        """What can be told without reading the documents; None where nothing can.
+    def beside(self, path: Path) -> tuple[Path, ...]:
+        """Further files that reading one on this machine takes: they pin its content with it."""
+        return ()
+
+    def outside(self, path: Path, options: ReadOptions, span: Span | None) -> bytes:
+        """What other files on this machine hold of a file's documents: it pins the file with it.
 
         Raises:
-            SourceError: the file is damaged or gone.
-            UsageError: it holds no such text.
+            SourceError: a file is damaged or gone.
         """
-        return None
+        return b""
 
-    def own_checksums(
-        self, file: SourceBytes, options: ReadOptions, span: Span | None = None
-    ) -> bool:
-        """Compare the text of a file with checksums in it.
+    def read_from(
+        self,
+        file: SourceBytes,
+        options: ReadOptions,
+        *,
+        span: Span | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[DocumentBatch]:
+        """See `documents`; of a file that need not be here, of which only the piece is read."""
+        if span is not None and not self.can_be_cut(file):
+            raise SourceError(f"{file.name}: the file cannot be entered in the middle.")
+        rows = DocumentRows(
+            options,
+            where=file.name,
+            size=file.size,
+            batch_bytes=batch_bytes,
+            begin=span[0] if span else 0,
+        )
+        try:
+            yield from self.documents(file, rows, span)
+        except MemoryError as error:
+            raise SourceError(
+                f"{file.name}: what stands from row {rows.row} on takes more memory than the "
+                f"{memory_limit() / 2**30:.3g} GiB that a worker may have. Leave the file out, or "
+                f"set {MEMORY_VARIABLE} higher."
+            ) from error
+
+    def read(
+        self,
+        path: Path,
+        options: ReadOptions,
+        *,
+        name: str | None = None,
+        span: Span | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[DocumentBatch]:
+        """See `documents`; of a file on this machine.
 
         Args:
-            file: its bytes, at least those that are needed of it.
-            options: which text is read.
-            span: of the piece that is read; all of it by default.
+            path: where its bytes lie.
+            options: which text to read.
+            name: what messages call the file; its path by default.
+            span: of the piece.
+            batch_bytes: text a batch, in bytes; a longer document stands alone.
+        """
+        with local_bytes(path, name=name or str(path)) as file:
+            yield from self.read_from(file, options, span=span, batch_bytes=batch_bytes)
 
-        Returns:
-            Whether all of the text has checksums.
+    def read_records(
+        self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
+    ) -> Iterator[list[Record]]:
+        """See `records`; of a file on this machine."""
+        with local_bytes(path, name=name) as file:
+            yield from self.records(file, options, span)
+
+
+class ObjectFormat(SourceFormat):
+    """A format whose documents are objects that are decoded one by one, from a stream."""
+
+    @abstractmethod
+    def values(self, stream: Stream, where: str) -> Iterator[Value]:
+        """The values of a file in order, each of which should be an object.
 
         Raises:
-            SourceError: it is not what they say.
+            SourceError: the file is damaged; the message names the place.
         """
-        return False
 
-    def read_blocks(
-        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
-    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
-        """Some blocks of a file that need not be here: number and documents of each, in order.
+    def stream(
+        self, file: SourceBytes, span: Span | None = None, *, head: int | None = None
+    ) -> AbstractContextManager[Stream]:
+        """The unpacked bytes of a file, or of a piece of it."""
+        return open_stream(file, head=head)
 
-        Only what is asked for is read. `fraction` is of the block.
+    def documents(
+        self, file: SourceBytes, rows: DocumentRows, span: Span | None
+    ) -> Iterator[DocumentBatch]:
+        """See `SourceFormat.documents`."""
+        with self.stream(file, span) as stream:
+            values = self.values(stream, file.name)
+            yield from batches_of_values(values, rows, fraction=lambda: stream.fraction)
 
-        Raises:
-            SourceError: the file is damaged or gone.
+    def records(
+        self, file: SourceBytes, options: ReadOptions, span: Span | None
+    ) -> Iterator[list[Record]]:
+        """See `SourceFormat.records`."""
+        with self.stream(file, span) as stream:
+            yield from records_of_values(self.values(stream, file.name), options, name=file.name)
+
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
+        """See `SourceFormat.look`: the first documents name the fields."""
+        first: list[Record] = []
+        with suppress(EndOfHeadError), self.stream(file, head=LOOK_BYTES) as stream:
+            for one in islice(self.values(stream, file.name), _LOOK_DOCUMENTS):
+                first += [one.value] if isinstance(one.value, dict) else []
+        check_fields(first, options, where=file.name)
+        return super().look(file, options)
+
+
+Names = Sequence[str] | None  # of columns; None for all of them
+
+
+class Table(NamedTuple):
+    """Some consecutive rows of a file; see `DocumentRows.batches`."""
+
+    batch: pa.RecordBatch
+    fraction: float
+    places: npt.NDArray[np.int64] | None = None
+    bad: Sequence[BadDocument] = ()
+
+
+class TableFormat(SourceFormat):
+    """A format whose rows come as tables of Arrow's."""
+
+    @abstractmethod
+    def schema(self, file: SourceBytes, options: ReadOptions) -> pa.Schema:
+        """The columns of a file."""
+
+    @abstractmethod
+    def tables(
+        self, file: SourceBytes, rows: DocumentRows, names: Names, span: Span | None
+    ) -> Iterator[Table]:
+        """The rows of a file, or of a piece of it, in order.
+
+        Args:
+            file: its bytes.
+            rows: says how much is read at once, and how far reading has come.
+            names: of the columns that are read; all of them unless given.
+            span: of the piece.
         """
-        raise UsageError(f"{file.name}: files of the format {self.name} cannot be sampled.")
 
-    def write(
-        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
-    ) -> None:
-        """A file of these texts like those that were looked at, for a sample to be timed."""
-        raise UsageError(f"{path}: no file of the format {self.name} can be made.")
+    def documents(
+        self, file: SourceBytes, rows: DocumentRows, span: Span | None
+    ) -> Iterator[DocumentBatch]:
+        """See `SourceFormat.documents`."""
+        with faults(file, self.name):
+            schema = self.schema(file, rows.options)
+        columns = ChosenColumns.of(schema, rows.options, where=file.name)
+        with faults(file, self.name, rows):
+            for table in self.tables(file, rows, columns.names, span):
+                texts, compared = columns.of_batch(table.batch)
+                yield from rows.batches(texts, table.fraction, table.bad, compared, table.places)
+                del table, texts, compared  # before the next is read: one may be large
+
+    def records(
+        self, file: SourceBytes, options: ReadOptions, span: Span | None
+    ) -> Iterator[list[Record]]:
+        """See `SourceFormat.records`."""
+        rows = DocumentRows(options, where=file.name, size=file.size)
+        with faults(file, self.name, rows):
+            for table in self.tables(file, rows, None, span):
+                for first in range(0, len(table.batch), MAX_RECORDS):
+                    yield table.batch.slice(first, MAX_RECORDS).to_pylist()
+                rows.row += len(table.batch)
+
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
+        """See `SourceFormat.look`."""
+        with faults(file, self.name):
+            schema = self.schema(file, options)
+        check_schema(schema, options, where=file.name)
+        return super().look(file, options)
 
 
-class SeekableBytes(io.RawIOBase):
-    """A source file as libraries want it: one that can be sought in."""
+@contextmanager
+def faults(file: SourceBytes, kind: str, rows: DocumentRows | None = None) -> Iterator[None]:
+    """Name the file, and the row from which on it is damaged, where Arrow finds a fault.
 
-    def __init__(self, file: SourceBytes) -> None:
-        self._file, self._at = file, 0
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def seekable(self) -> bool:
-        """It is."""
-        return True
-
-    def tell(self) -> int:
-        """The place of the next read."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to another place."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}
-        self._at = offset + base[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
-        end = self._file.size if size < 0 else min(self._at + size, self._file.size)
-        data = self._file.read(self._at, end) if end > self._at else b""
-        self._at += len(data)
-        return data
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Fill a buffer with the next bytes."""
-        view = memoryview(buffer)
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-    def buffered(self, size: int) -> io.BufferedReader:
-        """The file from here on, read in requests of so many bytes."""
-        return io.BufferedReader(self, size)
+    Raises:
+        SourceError: in place of what Arrow raises.
+    """
+    where = file.name
+    try:
+        yield
+    except MemoryError:  # also one of Arrow's
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        problem = f"not a whole {kind} file"
+        if rows is not None:
+            problem = f"damaged from row {(rows.rows_before or 0) + rows.row} on"
+        raise SourceError(
+            f"{where}: {problem} ({one_line(error)}). Fetch it again, or leave it out."
+        ) from error

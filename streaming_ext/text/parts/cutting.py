@@ -8,7 +8,7 @@ Large files are cut evenly, small ones taken together in their order:
 
 from collections.abc import Collection, Sequence
 
-from streaming_ext.text.documents.source_format import Span
+from streaming_ext.text.documents.files import Span
 from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources import SourceFile
 

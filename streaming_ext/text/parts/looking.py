@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streaming_ext.dataset.record import made_of_text
-from streaming_ext.text.documents.source_format import Span
+from streaming_ext.format.record import made_of_text
+from streaming_ext.text.documents.files import Span
 from streaming_ext.text.sources import SourceFile
 
 

@@ -3,32 +3,26 @@
 import codecs
 import json
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
-import pyarrow as pa
-
-from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.compression import Stream, open_anywhere, pack, packed_suffixes
-from streaming_ext.text.documents.local_bytes import local_bytes
-from streaming_ext.text.documents.objects import TOO_DEEP, BadValueError, Value
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import (
-    BATCH_BYTES,
-    MAX_TEXT_BYTES,
-    DocumentBatch,
-    FileLook,
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.document_rows import DocumentBatch, DocumentRows
+from streaming_ext.text.documents.files import SourceBytes, Span
+from streaming_ext.text.documents.objects import (
+    MAX_ITEM_BYTES,
+    TOO_DEEP,
+    BadValueError,
     Record,
-    SourceBytes,
-    SourceFormat,
-    Span,
+    Value,
+    decoded,
 )
-from streaming_ext.text.readers.json_lines import JsonLinesFormat, decoded
-from streaming_ext.text.readers.streams import ObjectFormat
+from streaming_ext.text.documents.source_format import FileLook, ObjectFormat, SourceFormat
+from streaming_ext.text.documents.streams import Stream, open_stream, packed_suffixes
+from streaming_ext.text.readers.json_lines import JsonLinesFormat
 
 _HEAD_BYTES = 2**12  # in which the first character stands
 _CHUNK_BYTES = 2**20
-_MOST_BYTES = 2 * MAX_TEXT_BYTES  # of one value
 _SPACE = re.compile(r"[ \t\r\n]*")
 _MARK = codecs.BOM_UTF8.decode("latin-1")
 _DECODER = json.JSONDecoder(parse_int=float)  # an int of 5,000 digits would be an error
@@ -45,55 +39,33 @@ class JsonArrayFormat(ObjectFormat):
         """See `ObjectFormat.values`."""
         return iter(_Array(stream, where))
 
-    def write(
-        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
-    ) -> None:
-        """See `SourceFormat.write`."""
-        documents = [{options.columns[0]: text.as_py()} for text in texts]
-        pack(json.dumps(documents, ensure_ascii=False, indent=0).encode(), path, codec)
-
 
 class JsonFormat(SourceFormat):
     """`.json` files: each is what its first character says."""
 
     name = "json"
     suffixes = packed_suffixes(".json")
-    has_records = True
-    cuts_records = True
+    must_be_named = True
     _array, _lines = JsonArrayFormat(), JsonLinesFormat()
 
-    def is_in_folder(self, name: str) -> bool:
-        """None: folders hold such files for other reasons too, so they must be named."""
-        return False
-
-    def _of(self, file: SourceBytes) -> ObjectFormat:
-        with open_anywhere(file) as stream:
+    def _of(self, file: SourceBytes, span: Span | None = None) -> ObjectFormat:
+        if span is not None:
+            return self._lines
+        with open_stream(file, head=_HEAD_BYTES) as stream:
             head = stream.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
         return self._array if head.lstrip().startswith(b"[") else self._lines
 
-    def read(
-        self,
-        path: Path,
-        options: ReadOptions,
-        *,
-        name: str | None = None,
-        span: Span | None = None,
-        batch_bytes: int = BATCH_BYTES,
+    def documents(
+        self, file: SourceBytes, rows: DocumentRows, span: Span | None
     ) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.read`; a piece is of lines."""
-        reads = self._lines if span else self._here(path, name or str(path))
-        yield from reads.read(path, options, name=name, span=span, batch_bytes=batch_bytes)
-
-    def _here(self, path: Path, name: str) -> ObjectFormat:
-        with local_bytes(path, name=name) as file:
-            return self._of(file)
+        """See `SourceFormat.documents`; a piece is of lines."""
+        return self._of(file, span).documents(file, rows, span)
 
     def records(
-        self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
+        self, file: SourceBytes, options: ReadOptions, span: Span | None
     ) -> Iterator[list[Record]]:
         """See `SourceFormat.records`."""
-        reads = self._lines if span else self._here(path, name)
-        yield from reads.records(path, options, name=name, span=span)
+        return self._of(file, span).records(file, options, span)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`."""
@@ -103,21 +75,9 @@ class JsonFormat(SourceFormat):
         """See `SourceFormat.needed`; of lines."""
         return self._lines.needed(file, options, span)
 
-    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
         """See `SourceFormat.look`."""
         return self._of(file).look(file, options)
-
-    def read_blocks(
-        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
-    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
-        """See `SourceFormat.read_blocks`."""
-        yield from self._of(file).read_blocks(file, options, blocks, batch_bytes=batch_bytes)
-
-    def write(
-        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
-    ) -> None:
-        """See `SourceFormat.write`."""
-        self._array.write(path, texts, options, codec=codec)
 
 
 class _Array:
@@ -200,8 +160,8 @@ class _Array:
     def _more(self) -> bool:
         """Read at least as much again as is left, and drop what is used."""
         self._text, self._before, self._at = self._text[self._at :], self._before + self._at, 0
-        if len(self._text) > _MOST_BYTES:
-            raise self._refused(f"longer than {_MOST_BYTES} bytes")
+        if len(self._text) > MAX_ITEM_BYTES:
+            raise self._refused(f"longer than {MAX_ITEM_BYTES} bytes")
         data = self._stream.read(max(_CHUNK_BYTES, len(self._text)))
         self._text += data.decode("latin-1")
         return bool(data)

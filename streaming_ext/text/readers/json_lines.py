@@ -4,61 +4,39 @@ Arrow's parser reads a block of lines at once, and only what it is sure of: wher
 anything unusual, its lines are read one by one, and the bad ones are named.
 """
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.compression import (
-    PlainStream,
-    Stream,
-    codec_of,
-    pack,
-    packed_suffixes,
-)
-from streaming_ext.text.documents.document_rows import DocumentRows
+from streaming_ext.format.condition import Kind
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.document_rows import BATCH_BYTES, DocumentBatch, DocumentRows
+from streaming_ext.text.documents.files import SourceBytes, Span
 from streaming_ext.text.documents.lines import LineBlock, LinesOfPiece, bytes_of_lines, line_blocks
-from streaming_ext.text.documents.local_bytes import local_bytes
 from streaming_ext.text.documents.objects import (
     MAX_DEPTH,
-    TOO_DEEP,
     TOO_LONG,
     TYPES,
     BadValueError,
     Value,
     batches_of_values,
-    records_of_values,
+    decoded,
+    is_too_deep,
     value_at,
 )
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import (
-    BATCH_BYTES,
-    Block,
-    DocumentBatch,
-    FileLook,
-    Record,
-    SourceBytes,
-    Span,
-)
-from streaming_ext.text.filters.condition import Kind
-from streaming_ext.text.readers.streams import ObjectFormat
+from streaming_ext.text.documents.source_format import Block, FileLook, ObjectFormat
+from streaming_ext.text.documents.streams import Stream, codec_of, packed_suffixes
 
 _BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a piece for a sample
 _READ_BYTES = 2**20  # of lines that are read one by one
 _SMALL = 2**15  # bytes of a block: Arrow's parser takes half a millisecond before it begins
 _OPEN, _CLOSE, _RETURN = b"{}\r"
 _BLANK: dict[str, Any] = {}
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_MOST_DIGITS = 4000  # of a whole number; Python refuses more
 
 Columns = tuple[list[pa.LargeStringArray], list[pa.Array]]  # of texts, and what is compared
 
@@ -68,59 +46,35 @@ class JsonLinesFormat(ObjectFormat):
 
     name = "jsonl"
     suffixes = packed_suffixes(".jsonl", ".ndjson")
-    cuts_records = True
+
+    def stream(
+        self, file: SourceBytes, span: Span | None = None, *, head: int | None = None
+    ) -> AbstractContextManager[Stream]:
+        """See `ObjectFormat.stream`; of a piece its lines."""
+        if span is None:
+            return super().stream(file, head=head)
+        return nullcontext(LinesOfPiece(file, span, BATCH_BYTES))
 
     def values(self, stream: Stream, where: str) -> Iterator[Value]:
         """See `ObjectFormat.values`; blank lines are left out."""
         for block in line_blocks(stream, _READ_BYTES):
             yield from (one for one in _values(block, stream) if one.value is not _BLANK)
 
-    def batches(
-        self, stream: PlainStream | LinesOfPiece, rows: DocumentRows
+    def documents(
+        self, file: SourceBytes, rows: DocumentRows, span: Span | None
     ) -> Iterator[DocumentBatch]:
-        """See `StreamFormat.batches`; messages name line and byte."""
-        for block in line_blocks(stream, rows.batch_bytes):
-            places = block.starts + (stream.origin + block.offset)
-            columns = _at_once(block, rows.options) if len(block.data) > _SMALL else None
-            if columns is not None:
+        """See `SourceFormat.documents`; messages name line and byte."""
+        with self.stream(file, span) as stream:
+            for block in line_blocks(stream, rows.batch_bytes):
+                columns = _at_once(block, rows.options) if len(block.data) > _SMALL else None
+                if columns is None:
+                    values = _values(block, stream)
+                    yield from batches_of_values(values, rows, fraction=lambda: stream.fraction)
+                    continue
+                places = block.starts + (stream.origin + block.offset)
                 del block  # before the texts are used: a line may be large
                 texts, compared = columns
                 yield from rows.batches(texts, stream.fraction, (), compared, places)
-                continue
-            values = _values(block, stream)
-            yield from batches_of_values(
-                values, rows, fraction=lambda: stream.fraction, places=places
-            )
-
-    def read(
-        self,
-        path: Path,
-        options: ReadOptions,
-        *,
-        name: str | None = None,
-        span: Span | None = None,
-        batch_bytes: int = BATCH_BYTES,
-    ) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.read`."""
-        where = name or str(path)
-        if span is None:
-            yield from super().read(path, options, name=name, batch_bytes=batch_bytes)
-            return
-        _require_plain(where)
-        with local_bytes(path, name=where) as file:
-            rows = DocumentRows(options, where=where, size=file.size, batch_bytes=batch_bytes)
-            yield from self.batches(LinesOfPiece(file, span, batch_bytes), rows)
-
-    def records(
-        self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
-    ) -> Iterator[list[Record]]:
-        """See `SourceFormat.records`."""
-        if span is None:
-            yield from super().records(path, options, name=name)
-            return
-        with local_bytes(path, name=name) as file:
-            values = self.values(LinesOfPiece(file, span, _READ_BYTES), name)
-            yield from records_of_values(values, options, name=name)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`: a packed file cannot be entered."""
@@ -128,44 +82,20 @@ class JsonLinesFormat(ObjectFormat):
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
         """See `SourceFormat.needed`."""
-        _require_plain(file.name)
         return bytes_of_lines(file, span)
 
-    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
         """See `SourceFormat.look`: a file that is not packed has many blocks."""
         look = super().look(file, options)
-        if look.codec != "none":
+        if not self.can_be_cut(file):
             return look
-        starts = range(0, file.size, _BLOCK_BYTES)
-        blocks = tuple(Block(None, min(_BLOCK_BYTES, file.size - start)) for start in starts)
-        return FileLook(blocks=blocks, plain=False)
-
-    def read_blocks(
-        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
-    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
-        """See `SourceFormat.read_blocks`: the lines that begin in a block."""
-        if codec_of(file.name) != "none":
-            yield from super().read_blocks(file, options, blocks, batch_bytes=batch_bytes)
-            return
-        for block in blocks:
-            rows = DocumentRows(options, where=file.name, size=file.size, batch_bytes=batch_bytes)
-            span = (block * _BLOCK_BYTES, min((block + 1) * _BLOCK_BYTES, file.size))
-            yield block, self.batches(LinesOfPiece(file, span, batch_bytes), rows)
-
-    def write(
-        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
-    ) -> None:
-        """See `SourceFormat.write`."""
-        lines = (
-            json.dumps({options.columns[0]: text.as_py()}, ensure_ascii=False).encode() + b"\n"
-            for text in texts
+        spans = [
+            (start, min(start + _BLOCK_BYTES, file.size))
+            for start in range(0, file.size, _BLOCK_BYTES)
+        ]
+        return FileLook(
+            blocks=tuple(Block(None, end - start, (start, end)) for start, end in spans)
         )
-        pack(b"".join(lines), path, codec)
-
-
-def _require_plain(name: str) -> None:
-    if codec_of(name) != "none":
-        raise SourceError(f"{name}: a packed file cannot be entered in the middle.")
 
 
 def _values(block: LineBlock, stream: Stream) -> Iterator[Value]:
@@ -181,54 +111,8 @@ def _values(block: LineBlock, stream: Stream) -> Iterator[Value]:
             value, byte = error, error.byte
         if number in block.too_long:
             value = BadValueError(TOO_LONG)
-        at = stream.origin + block.offset + start + byte
-        yield Value(f"line {block.first_line + number + 1}{behind}, byte {at}", value)
-
-
-def decoded(data: bytes) -> object:
-    """The value that some bytes of JSON spell.
-
-    Raises:
-        BadValueError: they spell none.
-    """
-    if is_too_deep(data):
-        raise BadValueError(TOO_DEEP)
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return _decoded_by_python(data)
-
-
-def _decoded_by_python(data: bytes) -> object:
-    """What orjson refuses: NaN, halves of surrogate pairs, or no JSON; with the place of that."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise BadValueError("no valid UTF-8", error.start) from error
-    try:
-        return _DECODER.decode(text)
-    except json.JSONDecodeError as error:
-        at = len(text[: error.pos].encode())
-        raise BadValueError(f"no valid JSON ({error.msg})", at) from error
-    except RecursionError as error:
-        raise BadValueError(TOO_DEEP) from error
-
-
-def _whole_number(digits: str) -> float:
-    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
-
-
-_DECODER = json.JSONDecoder(parse_int=_whole_number)
-
-
-def is_too_deep(data: bytes) -> bool:
-    """Whether values are nested deeper than is read; brackets within strings do not count."""
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
-        return False
-    brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
-    found = np.frombuffer(brackets, np.uint8)
-    steps = np.where((found == ord("[")) | (found == ord("{")), 1, -1)
-    return int(np.cumsum(steps).max(initial=0)) > MAX_DEPTH
+        at = stream.origin + block.offset + start
+        yield Value(f"line {block.first_line + number + 1}{behind}, byte {at + byte}", value, 0, at)
 
 
 def _at_once(block: LineBlock, options: ReadOptions) -> Columns | None:

@@ -1,53 +1,38 @@
-"""Parquet: documents are rows, batches do not depend on the file's size, blocks are row groups."""
+"""Parquet: documents are rows, batches do not depend on the file's size, blocks are row groups.
 
+A row group begins, for a span, where it would if the file were plain: at `size * before // total`
+of uncompressed bytes. So pieces are even, and the footer alone tells them.
+
+    groups of 30, 10 and 60 bytes in a file of 50: they begin at 0, 15 and 20
+"""
+
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from pathlib import Path
+from itertools import accumulate, chain, groupby
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from streaming_ext.errors import SourceError, one_line
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import (
-    check_schema,
-    column_at,
-    compared_at,
-    table_of,
-    texts_at,
-)
-from streaming_ext.text.documents.document_rows import DocumentRows
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import (
-    BATCH_BYTES,
-    MAX_BATCH_ROWS,
-    MAX_RECORDS,
-    Block,
-    DocumentBatch,
-    FileLook,
-    Record,
-    SeekableBytes,
-    SourceBytes,
-    SourceFormat,
-    Span,
-)
-from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
-from streaming_ext.text.memory import memory_limit
-from streaming_ext.text.readers.parquet_footer import (
     ChosenColumns,
-    groups_of,
-    groups_that_may_stay,
-    needed_ranges,
-    text_chunks,
+    check_schema,
+    find_compared,
+    kind_at,
 )
-from streaming_ext.text.readers.parquet_pages import text_is_checked
+from streaming_ext.text.documents.columns import Path as ColumnPath
+from streaming_ext.text.documents.document_rows import MAX_BATCH_ROWS, DocumentBatch, DocumentRows
+from streaming_ext.text.documents.files import SourceBytes, Span, open_for_arrow
+from streaming_ext.text.documents.objects import MAX_RECORDS, Record
+from streaming_ext.text.documents.source_format import Block, FileLook, SourceFormat, faults
 
-ReadColumns = tuple[list[pa.LargeStringArray], list[pa.Array]]  # texts, and what is compared
 _READ_BYTES = 2**18
-_ROWS_A_GROUP = 1000  # of a file that is written for a sample
-_CODECS = {"snappy", "gzip", "brotli", "zstd"}  # of those that read back what was written
+_TAIL_BYTES = 2**16  # read at once for the footer: most are shorter
+_FEWER = 32  # times fewer rows are read at once where memory is short
 
 
 class ParquetFormat(SourceFormat):
@@ -55,303 +40,243 @@ class ParquetFormat(SourceFormat):
 
     name = "parquet"
     suffixes = (".parquet",)
-    has_records = True
 
-    def read(
-        self,
-        path: Path,
-        options: ReadOptions,
-        *,
-        name: str | None = None,
-        span: Span | None = None,
-        batch_bytes: int = BATCH_BYTES,
+    def documents(
+        self, file: SourceBytes, rows: DocumentRows, span: Span | None
     ) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.read`; a piece is whole row groups."""
-        return read_documents(path, options, name=name, span=span, batch_bytes=batch_bytes)
+        """See `SourceFormat.documents`; a piece is whole row groups."""
+        footer, metadata = _metadata(file)
+        schema = metadata.schema.to_arrow_schema()
+        columns = ChosenColumns.of(schema, rows.options, where=file.name)
+        groups, rows.rows_before, end_row = groups_of(metadata, span, file.size)
+        total = end_row - rows.rows_before
+        stay = _groups_that_may_stay(footer, metadata, rows.options, where=file.name)
+        with faults(file, "Parquet", rows), _opened(file) as opened:
+            for may_stay, run in groupby(groups, key=stay.__contains__):
+                of_run = list(run)
+                if not may_stay:
+                    count = sum(metadata.row_group(group).num_rows for group in of_run)
+                    yield rows.passed_over(count, (rows.row + count) / max(total, 1))
+                    continue
+                at_once = _rows_a_batch(metadata, columns.text_names, rows.batch_bytes, of_run)
+                for texts, compared in _columns(opened, of_run, columns, at_once):
+                    fraction = (rows.row + len(texts[0])) / max(total, 1)
+                    yield from rows.batches(texts, fraction, compared=compared)
+                    del texts, compared  # before the next are read: one may be large
+        if rows.row != total:
+            raise SourceError(
+                f"{file.name}: {rows.row} rows could be read, its footer promises {total}."
+            )
 
     def records(
-        self, path: Path, options: ReadOptions, *, name: str, span: Span | None = None
+        self, file: SourceBytes, options: ReadOptions, span: Span | None
     ) -> Iterator[list[Record]]:
         """See `SourceFormat.records`."""
-        with open_parquet(path, name=name) as file:
-            try:
-                for batch in file.iter_batches(MAX_RECORDS):
-                    yield batch.to_pylist()
-            except (pa.ArrowException, OSError) as error:
-                raise SourceError(f"{name}: cannot be read: {one_line(error)}.") from error
+        groups = groups_of(_metadata(file)[1], span, file.size)[0]
+        with faults(file, "Parquet"), _opened(file) as opened:
+            for batch in opened.iter_batches(MAX_RECORDS, groups, use_threads=False):
+                yield batch.to_pylist()
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`: always; where it has one row group, one piece has it."""
         return True
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
-        """See `SourceFormat.needed`: the column of its row groups, and the footer."""
-        footer, metadata, chunks = text_chunks(file, options)
+        """See `SourceFormat.needed`: the columns of its row groups, and the footer."""
+        footer, metadata = _metadata(file)
+        chunks = _chunks(file, metadata, options)
         groups = groups_of(metadata, span, file.size)[0]
-        return needed_ranges([chunks[group] for group in groups], footer, file.size) or (
-            (0, file.size),
-        )
+        return _ranges([chunks[group] for group in groups], footer, file.size) or ((0, file.size),)
 
     def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
         """See `SourceFormat.look`: the footer tells all."""
-        footer, metadata, chunks = text_chunks(file, options)
+        footer, metadata = _metadata(file)
+        chunks = _chunks(file, metadata, options)
         check_schema(metadata.schema.to_arrow_schema(), options, where=file.name)
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        return FileLook(
-            blocks=tuple(
-                Block(group.num_rows, sum(chunk.total_uncompressed_size for chunk in of_group))
-                for group, of_group in zip(groups, chunks, strict=True)
-            ),
-            plain=True,
-            needed=needed_ranges(chunks, footer, file.size),
-            codec=chunks[0][0].compression.lower() if chunks else "zstd",
-        )
-
-    def own_checksums(
-        self, file: SourceBytes, options: ReadOptions, span: Span | None = None
-    ) -> bool:
-        """See `SourceFormat.own_checksums`: a page may have one, footer and headers have none."""
-        return text_is_checked(file, options, span)
-
-    def read_blocks(
-        self, file: SourceBytes, options: ReadOptions, blocks: Sequence[int], *, batch_bytes: int
-    ) -> Iterator[tuple[int, Iterator[DocumentBatch]]]:
-        """See `SourceFormat.read_blocks`."""
-        try:
-            with pq.ParquetFile(
-                SeekableBytes(file), buffer_size=_READ_BYTES, pre_buffer=False
-            ) as opened:
-                columns = ChosenColumns.of(opened.schema_arrow, options, where=file.name)
-                for block in blocks:
-                    rows = DocumentRows(
-                        options, where=file.name, size=file.size, batch_bytes=batch_bytes
-                    )
-                    yield block, _read_group(opened, columns, block, rows, batch_bytes)
-        except (pa.ArrowException, OSError, MemoryError) as error:
-            raise SourceError(f"{file.name}: cannot be read: {error}") from error
-
-    def write(
-        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
-    ) -> None:
-        """See `SourceFormat.write`."""
-        pq.write_table(
-            table_of(texts, options),
-            path,
-            compression=codec
-            if codec in _CODECS
-            else "none"
-            if codec == "uncompressed"
-            else "zstd",
-            row_group_size=_ROWS_A_GROUP,
-        )
-
-
-def _read_group(
-    file: pq.ParquetFile, columns: ChosenColumns, group: int, rows: DocumentRows, size: int
-) -> Iterator[DocumentBatch]:
-    total = file.metadata.row_group(group).num_rows
-    at_once = _rows_a_batch(file, columns.text_names, size, [group])
-    for batch in file.iter_batches(at_once, [group], columns.names, use_threads=False):
-        yield from rows.batches(
-            texts_at(batch, columns.texts),
-            (rows.row + len(batch)) / total,
-            compared=compared_at(batch, columns.compared),
-        )
-
-
-def open_parquet(path: Path, *, name: str | None = None) -> pq.ParquetFile:
-    """Open a Parquet file; pre-buffered, it would keep every column chunk that it has read.
-
-    Raises:
-        SourceError: the file is missing, or no whole Parquet file.
-    """
-    where = name or str(path)
-    try:
-        return pq.ParquetFile(
-            path, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES
-        )
-    except FileNotFoundError as error:
-        raise SourceError(f"{where}: the file is gone.") from error
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(
-            f"{where}: not a whole Parquet file ({one_line(error)}). "
-            "Fetch it again, or leave it out."
-        ) from error
-
-
-def read_documents(
-    path: Path,
-    options: ReadOptions,
-    *,
-    batch_bytes: int = BATCH_BYTES,
-    name: str | None = None,
-    span: Span | None = None,
-) -> Iterator[DocumentBatch]:
-    """Read the documents of a file in order.
-
-    Args:
-        path: a Parquet file.
-        options: which text to read.
-        batch_bytes: text a batch, in bytes; a longer document stands alone.
-        name: what messages call the file; its path by default.
-        span: row groups that begin in these bytes; all of them by default.
-
-    Raises:
-        SourceError: the file is damaged, or made to fill memory or disk; the message names the
-            row from which on.
-    """
-    where = name or str(path)
-    with open_parquet(path, name=name) as file:
-        columns = ChosenColumns.of(file.schema_arrow, options, where=where)
-        size = path.stat().st_size
-        groups, first_row, end_row = groups_of(file.metadata, span, size)
-        total = end_row - first_row
-        rows = DocumentRows(
-            options, where=where, size=size, batch_bytes=batch_bytes, rows_before=first_row
-        )
-        for run, may_stay in _runs(path, file, groups, options):
-            if not may_stay:
-                count = sum(file.metadata.row_group(group).num_rows for group in run)
-                yield rows.passed_over(count, (rows.row + count) / max(total, 1))
-                continue
-            for texts, compared in _read_columns(
-                file,
-                path,
-                columns,
-                groups=run,
-                row=first_row + rows.row,
-                batch_bytes=batch_bytes,
-                where=where,
-            ):
-                yield from rows.batches(
-                    texts, (rows.row + len(texts[0])) / max(total, 1), compared=compared
+        starts = _starts(metadata, file.size)
+        blocks = []
+        for begin, end in zip(unique := sorted({*starts}), [*unique[1:], file.size], strict=True):
+            own = [group for group, start in enumerate(starts) if start == begin]
+            of_block = chain.from_iterable(chunks[group] for group in own)
+            blocks.append(
+                Block(
+                    sum(metadata.row_group(group).num_rows for group in own),
+                    sum(chunk.total_uncompressed_size for chunk in of_block),
+                    (begin, end),
                 )
-                del texts, compared  # before the next are read: one may be large
-        if rows.row != total:
-            raise SourceError(
-                f"{where}: {rows.row} rows could be read, its footer promises {total}."
             )
+        needed = _ranges(chunks, footer, file.size)
+        return FileLook(blocks=tuple(blocks), plain=True, needed=needed)
 
 
-def _runs(
-    path: Path, file: pq.ParquetFile, groups: Sequence[int], options: ReadOptions
-) -> Iterator[tuple[list[int], bool]]:
-    """Row groups that follow each other, and whether one of their rows may stay."""
-    chosen = groups_that_may_stay(path, file.metadata, options)
-    for may_stay, run in groupby(groups, key=chosen.__contains__):
-        yield list(run), may_stay
+def _opened(file: SourceBytes) -> pq.ParquetFile:
+    """An open file; pre-buffered, it would keep every column chunk that it has read."""
+    raw = open_for_arrow(file, _READ_BYTES)
+    return pq.ParquetFile(
+        raw, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES
+    )
 
 
-def _read_columns(
-    file: pq.ParquetFile,
-    path: Path,
-    columns: ChosenColumns,
-    *,
-    groups: list[int],
-    row: int,
-    batch_bytes: int,
-    where: str,
-) -> Iterator[ReadColumns]:
-    """The columns in pieces; the second way where the first takes more memory than there is.
+def _metadata(file: SourceBytes) -> tuple[bytes, pq.FileMetaData]:
+    """The footer of a file, as bytes and as read.
+
+    Raises:
+        SourceError: the file is no whole Parquet file.
+    """
+    with faults(file, "Parquet"):
+        tail = file.read(max(0, file.size - _TAIL_BYTES), file.size)
+        length = int.from_bytes(tail[-8:-4], "little") + 8
+        if file.size < 12 or tail[-4:] != b"PAR1" or length > file.size:
+            raise ValueError(f"of its {file.size} bytes the last are no footer")
+        if length > len(tail):
+            tail = file.read(file.size - length, file.size)
+        footer = tail[-length:]
+        metadata = pq.read_metadata(pa.BufferReader(footer))
+        metadata.schema.to_arrow_schema()
+    return footer, metadata
+
+
+def _chunks(
+    file: SourceBytes, metadata: pq.FileMetaData, options: ReadOptions
+) -> list[list[pq.ColumnChunkMetaData]]:
+    """Where what is read of each row group lies."""
+    schema = metadata.schema.to_arrow_schema()
+    columns = ChosenColumns.of(schema, options, where=file.name)
+    paths = [*columns.texts, *columns.compared]
+    leaves = list(dict.fromkeys(_leaf(schema, path) for path in paths))
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    return [[group.column(leaf) for leaf in leaves] for group in groups]
+
+
+def _leaf(schema: pa.Schema, path: ColumnPath) -> int:
+    """The number of a column among the leaves of the schema: a struct has one for each field."""
+
+    def leaves(kind: pa.DataType) -> int:
+        fields = [kind.field(number).type for number in range(kind.num_fields)]
+        return sum(leaves(field) for field in fields) if fields else 1
+
+    inside, before = schema, 0
+    for step in path:
+        index = inside.get_field_index(step)
+        before += sum(leaves(inside.field(number).type) for number in range(index))
+        inside = inside.field(index).type
+    return before
+
+
+def _ranges(
+    chunks: Sequence[Sequence[pq.ColumnChunkMetaData]], footer: bytes, size: int
+) -> tuple[Span, ...] | None:
+    """The ranges that reading these chunks takes; None where the footer tells what cannot be."""
+    ranges = [(0, 4), (size - len(footer), size)]
+    for chunk in chain.from_iterable(chunks):
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page:
+            start = min(start, chunk.dictionary_page_offset)
+        ranges.append((start, start + chunk.total_compressed_size))
+    if any(not 0 <= start <= end <= size for start, end in ranges):
+        return None
+    return tuple(sorted(ranges))
+
+
+def _starts(metadata: pq.FileMetaData, size: int) -> list[int]:
+    """Where each row group begins, for a span."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    ends = list(accumulate((max(0, group.total_byte_size) for group in groups), initial=0))
+    return [min(size * before // max(1, ends[-1]), size - 1) for before in ends[:-1]]
+
+
+def groups_of(
+    metadata: pq.FileMetaData, span: Span | None, size: int
+) -> tuple[list[int], int, int]:
+    """The row groups that begin in a span of a file, and rows [first, end); all where it is None.
 
     Args:
-        file, path: the file.
-        columns: to read.
-        groups: row groups to read.
-        row: the first of them in the file.
-        batch_bytes: of text at once.
-        where: what messages call the file.
+        metadata: the footer.
+        span: in bytes.
+        size: of the file.
     """
-    rows, first_row = _rows_a_batch(file, columns.text_names, batch_bytes, groups), row
-    try:
+    if span is None:
+        return list(range(metadata.num_row_groups)), 0, metadata.num_rows
+    counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    rows = [0, *accumulate(counts)]
+    starts = _starts(metadata, size)
+    first = bisect_left(starts, span[0])
+    end = max(first, bisect_left(starts, span[1]))
+    return list(range(first, end)), rows[first], rows[end]
+
+
+def _columns(
+    opened: pq.ParquetFile, groups: Sequence[int], columns: ChosenColumns, at_once: int
+) -> Iterator[tuple[list[pa.LargeStringArray], list[pa.Array]]]:
+    """Texts and other columns of row groups, so many rows at once; fewer where memory is short.
+
+    A page of some bytes may stand for a million copies of a large text.
+    """
+    done = 0
+    while True:
+        skip = done
         try:
-            for batch in file.iter_batches(rows, groups, columns.names, use_threads=False):
-                yield texts_at(batch, columns.texts), compared_at(batch, columns.compared)
-                row += batch.num_rows
+            for batch in opened.iter_batches(at_once, groups, columns.names, use_threads=False):
+                skipped = min(skip, len(batch))
+                skip -= skipped
+                if skipped == len(batch):
+                    continue
+                found = columns.of_batch(batch.slice(skipped))
+                done += len(batch) - skipped
                 del batch
+                yield found
+                del found
         except MemoryError:
-            for texts, compared in _read_repeated(
-                path,
-                columns,
-                groups=groups,
-                rows=rows,
-                batch_bytes=batch_bytes,
-                skip=row - first_row,
-            ):
-                yield texts, compared
-                row += len(texts[0])
-    except MemoryError as error:
-        raise SourceError(
-            f"{where}: what stands from row {row} on takes more memory than the "
-            f"{memory_limit() / 2**30:.3g} GiB that a worker may have. Leave the file out, or set "
-            f"{MEMORY_VARIABLE} higher."
-        ) from error
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(
-            f"{where}: damaged from row {row} on ({one_line(error)}). "
-            "Fetch it again, or leave it out."
-        ) from error
-
-
-def _read_repeated(
-    path: Path,
-    columns: ChosenColumns,
-    *,
-    groups: list[int],
-    rows: int,
-    batch_bytes: int,
-    skip: int,
-) -> Iterator[ReadColumns]:
-    """The columns as the file stores them, each repeated text once, and spelled out bit by bit.
-
-    A page of some bytes may stand for a million copies of a large text. Slower where texts differ.
-
-    Args:
-        path: the file.
-        columns: to read.
-        groups: row groups to read.
-        rows: to read at once.
-        batch_bytes: of text to spell out at once.
-        skip: rows to leave out at the beginning.
-    """
-    with pq.ParquetFile(
-        path, page_checksum_verification=True, pre_buffer=False, read_dictionary=columns.text_names
-    ) as file:
-        for batch in file.iter_batches(rows, groups, columns.names, use_threads=False):
-            skipped = min(skip, len(batch))
-            skip -= skipped
-            stored = [column_at(batch, column).slice(skipped) for column in columns.texts]
-            compared = [column.slice(skipped) for column in compared_at(batch, columns.compared)]
-            # ends: (rows + 1,), of all columns
-            ends = np.concatenate([[0], np.cumsum(sum(map(_sizes, stored)))])
-            start, length = 0, len(batch) - skipped
-            while start < length:
-                beyond = np.searchsorted(ends, ends[start] + batch_bytes, side="right")
-                end = max(start + 1, int(beyond) - 1)
-                yield (
-                    [c.slice(start, end - start).cast(pa.large_string()) for c in stored],
-                    [c.slice(start, end - start) for c in compared],
-                )
-                start = end
-
-
-def _sizes(stored: pa.DictionaryArray) -> npt.NDArray[np.int64]:
-    """Bytes of each text, 0 where it is null."""
-    words = np.diff(text_buffers(stored.dictionary.cast(pa.large_string()))[1])
-    if not len(words):
-        return np.zeros(len(stored), np.int64)
-    sizes = words[np.asarray(stored.indices.fill_null(0))]
-    return np.where(np.asarray(stored.is_valid()), sizes, 0)
+            if at_once == 1:
+                raise
+            at_once = max(1, at_once // _FEWER)
+        else:
+            return
 
 
 def _rows_a_batch(
-    file: pq.ParquetFile, names: Sequence[str], batch_bytes: int, groups: Sequence[int]
+    metadata: pq.FileMetaData, names: Sequence[str], batch_bytes: int, groups: Sequence[int]
 ) -> int:
     total = num_rows = 0
     for group in groups:
-        chunks = file.metadata.row_group(group)
+        chunks = metadata.row_group(group)
         num_rows += chunks.num_rows
         for index in range(chunks.num_columns):
             if chunks.column(index).path_in_schema in names:
                 total += chunks.column(index).total_uncompressed_size
     return int(np.clip(batch_bytes * num_rows // max(total, 1), 1, MAX_BATCH_ROWS))
+
+
+def _groups_that_may_stay(
+    footer: bytes, metadata: pq.FileMetaData, options: ReadOptions, *, where: str
+) -> frozenset[int]:
+    """The row groups of a file of which a row may stay, by the least and largest of each column.
+
+    Where statistics are missing, or cannot be compared with what the condition asks for, a group
+    may stay: its rows are looked at one by one. Statistics of floating numbers leave NaN out, of
+    which `!=`, `not in` and what stands behind `not` are true: where the condition asks for such
+    of a floating column, all groups may stay.
+    """
+    every = frozenset(range(metadata.num_row_groups))
+    condition = options.filters.condition
+    if condition is None:
+        return every
+    schema = metadata.schema.to_arrow_schema()
+    compared = find_compared(schema, options.compared, where=where)
+    paths = dict(zip(options.compared, compared, strict=True))
+    if any(_floating(kind_at(schema, paths[column])) for column in condition.columns_of_not):
+        return every
+    fragment = pa.dataset.ParquetFileFormat().make_fragment(pa.BufferReader(footer))
+    try:
+        chosen = fragment.subset(
+            filter=condition.apply(lambda column: pc.field(*paths[column])), schema=schema
+        )
+    except pa.ArrowException:
+        return every
+    return frozenset(group.id for group in chosen.row_groups)
+
+
+def _floating(kind: pa.DataType | None) -> bool:
+    if kind is not None and pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return kind is None or bool(pa.types.is_floating(kind))

@@ -3,27 +3,15 @@
 A sample is the members next to each other whose paths are the same up to the first dot of the name.
 """
 
-import io
-import json
-import tarfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
-from pathlib import Path
 
-import pyarrow as pa
-
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.compression import (
-    PlainStream,
-    Stream,
-    open_anywhere,
-    pack,
-    packed_suffixes,
-    whole_in_head,
-)
-from streaming_ext.text.documents.document_rows import DocumentRows
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.document_rows import DocumentBatch, DocumentRows
+from streaming_ext.text.documents.files import SourceBytes, Span
 from streaming_ext.text.documents.kept_values import option_of
 from streaming_ext.text.documents.objects import (
     BadValueError,
@@ -32,15 +20,19 @@ from streaming_ext.text.documents.objects import (
     batches_of_values,
     check_fields,
     compared_of,
+    decoded,
     require_object,
     text_of,
     value_at,
 )
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import DocumentBatch, FileLook, SourceBytes
-from streaming_ext.text.readers.json_lines import decoded
-from streaming_ext.text.readers.streams import StreamFormat
-from streaming_ext.text.readers.tar_members import Member, TarMembers
+from streaming_ext.text.documents.source_format import FileLook, SourceFormat
+from streaming_ext.text.documents.streams import (
+    EndOfHeadError,
+    Stream,
+    open_stream,
+    packed_suffixes,
+)
+from streaming_ext.text.documents.tar_members import Member, tar_members
 
 _LOOK_SAMPLES = 20
 _LOOK_BYTES = 2**24  # images and the like among them
@@ -65,50 +57,38 @@ class _Sample:
         return sum(len(member.data or b"") for member in self.members.values())
 
 
-class WebDatasetFormat(StreamFormat):
+class WebDatasetFormat(SourceFormat):
     """Tars of samples, packed or not."""
 
     name = "webdataset"
     suffixes = packed_suffixes(".tar")
+    has_records = False
 
-    def batches(self, stream: PlainStream, rows: DocumentRows) -> Iterator[DocumentBatch]:
-        """See `StreamFormat.batches`; messages name sample and byte."""
-        values = (
-            Value(f"sample {one.key!r}, byte {one.byte}", one, one.size)
-            for one in _samples(stream, rows.where)
-        )
-        yield from batches_of_values(
-            values, rows, texts_of=_texts, fraction=lambda: stream.fraction
-        )
+    def documents(
+        self, file: SourceBytes, rows: DocumentRows, span: Span | None
+    ) -> Iterator[DocumentBatch]:
+        """See `SourceFormat.documents`; messages name sample and byte."""
+        with open_stream(file) as stream:
+            values = (
+                Value(f"sample {one.key!r}, byte {one.byte}", one, one.size)
+                for one in _samples(stream, rows.where)
+            )
+            yield from batches_of_values(
+                values, rows, texts_of=_texts, fraction=lambda: stream.fraction
+            )
 
-    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook:
+    def look(self, file: SourceBytes, options: ReadOptions) -> FileLook | None:
         """See `SourceFormat.look`: the first samples tell what there is."""
-        with open_anywhere(file) as stream:
-            found = whole_in_head(partial(_samples, where=file.name), stream, size=_LOOK_BYTES)
-            samples = list(islice(found, _LOOK_SAMPLES))
+        samples: list[_Sample] = []
+        with suppress(EndOfHeadError), open_stream(file, head=_LOOK_BYTES) as stream:
+            samples.extend(islice(_samples(stream, file.name), _LOOK_SAMPLES))
         _check(samples, options, where=file.name)
         return super().look(file, options)
-
-    def write(
-        self, path: Path, texts: pa.ChunkedArray, options: ReadOptions, *, codec: str
-    ) -> None:
-        """See `SourceFormat.write`."""
-        column = options.columns[0]
-        whole = io.BytesIO()
-        with tarfile.open(fileobj=whole, mode="w") as tar:
-            for number, text in enumerate(texts):
-                ending, data = "txt", text.as_py()
-                if column not in _TXT:
-                    ending, data = "json", json.dumps({column: data}, ensure_ascii=False)
-                member = tarfile.TarInfo(f"{number:09}.{ending}")
-                member.size = len(data.encode())
-                tar.addfile(member, io.BytesIO(data.encode()))
-        pack(whole.getvalue(), path, codec)
 
 
 def _samples(stream: Stream, where: str) -> Iterator[_Sample]:
     sample: _Sample | None = None
-    for member in TarMembers(stream, where):
+    for member in tar_members(stream, where, (".txt", ".json")):
         folder, slash, base = member.name.rpartition("/")
         stem, dot, ending = base.partition(".")
         if not dot or (base.startswith("__") and stem.endswith("__")):

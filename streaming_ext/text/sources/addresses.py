@@ -12,7 +12,7 @@ from urllib.request import getproxies
 
 import httpx
 
-from streaming_ext.errors import SourceError
+from streaming_ext.base.errors import SourceError
 
 VARIABLE = "SHARDMILL_ALLOW_PRIVATE_REDIRECTS"
 

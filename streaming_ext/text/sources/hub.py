@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from streaming_ext.errors import SourceError, StorageError, UsageError
+from streaming_ext.base.errors import SourceError, StorageError, UsageError
 from streaming_ext.text.sources.patterns import Takes, alternatives, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
 from streaming_ext.text.sources.web import WebReader, client, json_of, patiently, require_ok

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from streaming_ext.dataset.layout import SCRATCH_MARK
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.storage.local_paths import local_path
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.store.locations import local_path
+from streaming_ext.store.scratch import SCRATCH_MARK
 from streaming_ext.text.sources.patterns import (
     Takes,
     alternatives,

@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from streaming_ext.errors import SourceError, StorageError, TransientStorageError, UsageError
-from streaming_ext.storage.client import ObjectClient, split_url
-from streaming_ext.storage.digests import Digest
+from streaming_ext.base.errors import SourceError, StorageError, TransientStorageError, UsageError
+from streaming_ext.store.client import ObjectClient, split_url
+from streaming_ext.store.digests import Digest
 from streaming_ext.text.sources.patterns import Takes, folder_of, is_pattern, matching
 from streaming_ext.text.sources.source_file import SourceFile
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import bracex
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 
 MOST_NAMES = 100_000  # that the braces of one pattern may spell out
 _GLOB = re.compile(r"[*?\[{]")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Protocol
 
-from streaming_ext.errors import SourceError
-from streaming_ext.storage.digests import Digest
+from streaming_ext.base.errors import SourceError
+from streaming_ext.store.digests import Digest
 from streaming_ext.text.sources.source_file import SourceFile
 
 

@@ -7,22 +7,22 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     SourceError,
     StorageError,
     TransientStorageError,
     UsageError,
     one_line,
 )
-from streaming_ext.storage.digests import Digest, digest_in
-from streaming_ext.storage.faults import proxy_advice
-from streaming_ext.storage.patience import (
+from streaming_ext.store.digests import Digest, digest_in
+from streaming_ext.store.faults import proxy_advice
+from streaming_ext.store.patience import (
     MAX_WAIT_SECONDS,
     Retry,
     retry_after,
     timeout_seconds,
 )
-from streaming_ext.storage.process_clients import client_of_process
+from streaming_ext.store.process_clients import client_of_process
 from streaming_ext.text.sources.addresses import RedirectGuard
 from streaming_ext.text.sources.patterns import alternatives
 from streaming_ext.text.sources.source_file import SourceFile

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.dataset.formats.id_width import wider_type
-from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.mds_foreign import wider_type
+from streaming_ext.format.spec import IdOptions
 from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.token_sets.files.ids_of_file import Ids, Ints
+from streaming_ext.text.token_sets.files.ids_of_file import Ids
 from streaming_ext.text.tokenizer.engine import Encoded
 
 ID_BYTES = 4  # of each, where ids are carried as texts are
@@ -128,11 +129,3 @@ class IdsAsTheyAre:
         data, offsets = text_buffers(texts)
         ids = np.frombuffer(data[int(offsets[0]) : int(offsets[-1])], "<u4")
         return Encoded(ids, (offsets - offsets[0]) // ID_BYTES)
-
-
-class IdsReference:
-    """What a tokenizer is for documents of ids: it gives them back."""
-
-    def encode(self, text: bytes) -> list[int]:
-        """The ids that some bytes are."""
-        return [int(token) for token in np.frombuffer(text, "<u4")]

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from streaming_ext.errors import SourceError, UsageError, one_line
-from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.base.errors import SourceError, UsageError, one_line
+from streaming_ext.format.spec import IdOptions
 from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, held_ids
 from streaming_ext.text.token_sets.files.set_file import SetFile, pin_of
 from streaming_ext.text.token_sets.token_set import TokenSetFormat

@@ -8,8 +8,8 @@ import re
 
 import numpy as np
 
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.spec import IdOptions
 from streaming_ext.text.token_sets.files.ids_of_file import (
     IdsOfFile,
     numbered_neighbour,

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from streaming_ext.dataset.compression import decompress
-from streaming_ext.dataset.formats import foreign_table
-from streaming_ext.dataset.formats.shard_table import ShardTable
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.errors import CorruptDatasetError, SourceError, UsageError
-from streaming_ext.text.documents.options import IdOptions, ReadOptions
-from streaming_ext.text.documents.source_format import Span
+from streaming_ext.base.errors import CorruptDatasetError, SourceError, UsageError
+from streaming_ext.format.compression import decompress
+from streaming_ext.format.mds_index import read_table
+from streaming_ext.format.schema import content_hash
+from streaming_ext.format.shard import ShardTable
+from streaming_ext.format.spec import IdOptions, ReadOptions
+from streaming_ext.text.documents.files import Span
 from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, held_ids
 from streaming_ext.text.token_sets.files.set_file import Folder, SetFile, pin_of, set_file
 from streaming_ext.text.token_sets.id_documents import require_width
@@ -144,7 +144,7 @@ def _read(index: SetFile, dtype: str | None) -> _Listed:
         return found.whole()
 
     try:
-        table = foreign_table(index.whole(), where=index.name, fetch=fetch, token_dtype=dtype)
+        table = read_table(index.whole(), where=index.name, fetch=fetch, token_dtype=dtype)
     except CorruptDatasetError as error:
         raise UsageError(str(error)) from error
     if lost := [name for name in table.names if folder.open(name) is None]:

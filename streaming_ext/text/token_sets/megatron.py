@@ -6,9 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.options import IdOptions
-from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, Ints, raw_ids
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.spec import IdOptions
+from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, raw_ids
 from streaming_ext.text.token_sets.files.set_file import SetFile, pin_of
 from streaming_ext.text.token_sets.token_set import TokenSetFormat
 

@@ -1,7 +1,7 @@
 """nanoGPT's `.bin`: bare ids, with an end-of-text id behind each document."""
 
-from streaming_ext.dataset.shard import token_dtype
-from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.format.shard import token_dtype
+from streaming_ext.format.spec import IdOptions
 from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, raw_ids
 from streaming_ext.text.token_sets.files.set_file import SetFile
 from streaming_ext.text.token_sets.token_set import TokenSetFormat

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from streaming_ext.dataset.shard import token_dtype
-from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.shard import token_dtype
+from streaming_ext.format.spec import IdOptions
 from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, raw_ids
 from streaming_ext.text.token_sets.files.set_file import SetFile, pin_of
 from streaming_ext.text.token_sets.token_set import TokenSetFormat

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from streaming_ext.errors import UsageError
-from streaming_ext.text.documents.options import IdOptions
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.spec import IdOptions
 from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, raw_ids
 from streaming_ext.text.token_sets.files.set_file import SetFile
 from streaming_ext.text.token_sets.token_set import TokenSetFormat

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.options import IdOptions, ReadOptions
-from streaming_ext.text.documents.source_format import (
-    BATCH_BYTES,
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.spec import IdOptions, ReadOptions
+from streaming_ext.text.documents.document_rows import (
     MAX_TEXT_BYTES,
     DocumentBatch,
-    FileLook,
-    SourceBytes,
-    SourceFormat,
-    Span,
+    DocumentRows,
 )
-from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile, Ints
+from streaming_ext.text.documents.files import SourceBytes, Span
+from streaming_ext.text.documents.source_format import FileLook, SourceFormat
+from streaming_ext.text.token_sets.files.ids_of_file import IdsOfFile
 from streaming_ext.text.token_sets.files.set_file import SetFile, set_file, set_file_of
 from streaming_ext.text.token_sets.id_documents import (
     ID_BYTES,
@@ -158,22 +157,15 @@ class TokenSetFormat(SourceFormat):
         begin, end = head + max(first - 1, 0) * size, head + min(last, opened.count) * size
         return ((0, head), (begin, end)) if 0 < head < begin else ((0 if head else begin, end),)
 
-    def read(
-        self,
-        path: Path,
-        options: ReadOptions,
-        *,
-        name: str | None = None,
-        span: Span | None = None,
-        batch_bytes: int = BATCH_BYTES,
+    def documents(
+        self, file: SourceBytes, rows: DocumentRows, span: Span | None
     ) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.read`: documents of ids in the place of texts, as binaries."""
-        where, ids = name or str(path), _ids(options)
-        file = set_file(path, where)
-        opened = self.open(file, ids)
+        """See `SourceFormat.documents`: documents of ids in the place of texts, as binaries."""
+        where, ids, of_set = file.name, _ids(rows.options), set_file_of(file)
+        opened = self.open(of_set, ids)
         first, last = opened.within(span)
-        step = max(batch_bytes // ID_BYTES, 1)
-        fresh = self._is_fresh(opened, file, first, ids)
+        step = max(rows.batch_bytes // ID_BYTES, 1)
+        fresh = self._is_fresh(opened, of_set, first, ids)
         held, held_at = np.empty(0, np.uint32), first  # of the document that is not at its end
         row, ended = 0, False  # `ended`: somewhere a document has
         for at in range(first, last, step):
@@ -202,12 +194,12 @@ class TokenSetFormat(SourceFormat):
             _require_bounded(len(held), where)
         if not len(held):
             return
-        following = self._read_on(opened, file, ids, last)
+        following = self._read_on(opened, of_set, ids, last)
         rest, with_end = (
             (held, True) if opened.begins(last) else _with_rest(held, following, where, ids)
         )
         if not with_end and opened.starts is None:
-            began_before = first > 0 or self.neighbour(file, -1, ids) is not None
+            began_before = first > 0 or self.neighbour(of_set, -1, ids) is not None
             self._require_end(opened, where, ids, ended=ended or began_before)
         yield _batch(rest, np.array([len(rest)]), np.array([held_at]), row, 1.0)
 

@@ -1,7 +1,5 @@
 """Engines that turn a batch of documents into ids: the reference, and one that is far faster."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,19 +11,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.errors import EngineMismatchError, SourceError
+from streaming_ext.base.errors import EngineMismatchError, SourceError, TokenizerError
 from streaming_ext.text.documents.text_array import text_buffers
-from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints
-from streaming_ext.text.tokenizer.fast_tokenizer import FastSource, fast_source
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer, is_panic
+from streaming_ext.text.tokenizer.code_points import CodePoints
+from streaming_ext.text.tokenizer.fast_tokenizer import Loader, fast_loader
+from streaming_ext.text.tokenizer.rank_file import RankTokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, panics_as_errors
+
+EngineName = Literal["auto", "reference"]
 
 # gigatoken 0.10 never forgets a word that it has seen, at 100 to 150 bytes each: about a million
 # words in 1 GB of English, a hundred million in as much junk. A new one, slower until its caches
 # fill, begins after so much text, or earlier where the process has grown by so much.
 MAX_CACHED_BYTES = 1 << 30
 MAX_GROWTH_BYTES = 512 << 20
-# More than a new release of Unicode explains: something else is different.
-MAX_UNSAFE = 20_000
 NUM_CHECKED_TOKENS = 5_000
 
 
@@ -52,8 +51,7 @@ class ReferenceEngine:
     """The reference itself, one document after another."""
 
     def __init__(self, tokenizer: Tokenizer, reason: str = "asked for") -> None:
-        package = "tiktoken" if tokenizer.kind == "tiktoken" else "tokenizers"
-        self.name = f"{package} {version(package)}"
+        self.name = f"{tokenizer.package} {version(tokenizer.package)}"
         self.reason = reason
         self._tokenizer = tokenizer
 
@@ -66,17 +64,13 @@ class FastEngine:
     """gigatoken, with the documents that it may split differently left to the reference."""
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        source: FastSource,
-        unsafe: UnsafeCodePoints,
-        reason: str = "asked for",
+        self, tokenizer: Tokenizer, load: Loader, unsafe: CodePoints | None = None
     ) -> None:
         self.name = f"gigatoken {version('gigatoken')}"
-        self.reason = reason
+        self.reason = "exact for this tokenizer"
         self._tokenizer = tokenizer
-        self._source = source
-        self._unsafe = unsafe
+        self._load = load
+        self._unsafe = CodePoints.unsafe() if unsafe is None else unsafe
         self._renew()
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
@@ -97,7 +91,7 @@ class FastEngine:
 
     def _renew(self) -> None:
         self._gigatoken: Any = None  # free the old one first
-        self._gigatoken = self._source.load()
+        self._gigatoken = self._load()
         self._cached_bytes = 0
         self._own_bytes = own_bytes()
 
@@ -111,46 +105,36 @@ class FastEngine:
             Index64(offsets), characters, parameters={"__array__": "string"}
         )
         try:
-            layout = self._gigatoken.encode_batch(ak.Array(documents), parallel=False).layout
-        except BaseException as error:
-            if not is_panic(error):
-                raise
+            with panics_as_errors():
+                layout = self._gigatoken.encode_batch(ak.Array(documents), parallel=False).layout
+        except TokenizerError as error:
             raise EngineMismatchError(
                 f"{self.name} failed where the reference may not: {error}."
             ) from None
         return Encoded(np.asarray(layout.content.data), np.asarray(layout.offsets.data))
 
 
-def choose_engine(
-    tokenizer: Tokenizer,
-    *,
-    engine: Literal["auto", "reference"],
-    unsafe: UnsafeCodePoints | None,
-) -> Engine:
-    """The fast engine where it is proven to give the reference's ids, otherwise the reference."""
-    source: FastSource | str = "asked for"
-    if engine == "auto":
-        source = "code points to avoid are not known" if unsafe is None else fast_source(tokenizer)
-    if isinstance(source, str) or unsafe is None:
-        return ReferenceEngine(tokenizer, str(source))
-    if len(unsafe) > MAX_UNSAFE or any(start < 0x80 for start, _ in unsafe.ranges):
-        return ReferenceEngine(tokenizer, f"the engines differ on {len(unsafe)} code points")
+def choose_engine(tokenizer: Tokenizer, *, engine: EngineName) -> Engine:
+    """The fast engine if it is proven to give the reference's ids, otherwise the reference."""
+    load = fast_loader(tokenizer) if engine == "auto" else "asked for"
+    if isinstance(load, str):
+        return ReferenceEngine(tokenizer, load)
     try:
-        fast = FastEngine(tokenizer, source, unsafe, "exact for this tokenizer")
+        with panics_as_errors():  # on ranks that cannot be merged up to, and on unknown patterns
+            fast = FastEngine(tokenizer, load)
         _check_vocabulary(tokenizer, fast)
     except EngineMismatchError as error:
         return ReferenceEngine(tokenizer, f"gigatoken differs: {error}")
-    except BaseException as error:
-        # A Rust panic is no Exception. gigatoken panics on ranks that cannot be merged up to.
-        if not isinstance(error, Exception) and not is_panic(error):
-            raise
+    except Exception as error:  # noqa: BLE001 - gigatoken raises what it likes on a vocabulary
         return ReferenceEngine(tokenizer, f"gigatoken refuses it: {error}")
     return fast
 
 
 def _check_vocabulary(tokenizer: Tokenizer, fast: FastEngine) -> None:
     """Encode what the tokens themselves stand for: catches a vocabulary that was read wrongly."""
-    num_ids = len(tokenizer.ranks) or tokenizer.vocab_size
+    num_ids = tokenizer.vocab_size
+    if isinstance(tokenizer, RankTokenizer):  # special tokens may have ids far above the ranks
+        num_ids = len(tokenizer.ranks)
     ids = range(0, num_ids, num_ids // NUM_CHECKED_TOKENS + 1)
     words = [tokenizer.decode_bytes([id_]).decode(errors="ignore") for id_ in ids]
     texts = pa.array([*words, "".join(words)], pa.large_string())
@@ -176,21 +160,14 @@ def own_bytes() -> int:
 def splice(encoded: Encoded, rows: npt.NDArray[np.int64], replacement: Encoded) -> Encoded:
     """`encoded` with the documents in `rows` (ascending) replaced by those of `replacement`."""
     lengths = np.diff(encoded.offsets)
+    is_replaced = np.zeros(len(lengths), bool)
+    is_replaced[rows] = True
+    kept = encoded.ids[np.repeat(~is_replaced, lengths)]
     lengths[rows] = np.diff(replacement.offsets)
-    offsets = np.zeros_like(encoded.offsets)
-    np.cumsum(lengths, out=offsets[1:])
-    ids = np.empty(offsets[-1], np.uint32)
-    start = 0
-    for index, row in enumerate([*rows.tolist(), len(lengths)]):
-        ids[offsets[start] : offsets[row]] = encoded.ids[
-            encoded.offsets[start] : encoded.offsets[row]
-        ]
-        if row < len(lengths):
-            ids[offsets[row] : offsets[row + 1]] = replacement.ids[
-                replacement.offsets[index] : replacement.offsets[index + 1]
-            ]
-        start = row + 1
-    return Encoded(ids, offsets)
+    of_replaced = np.repeat(is_replaced, lengths)
+    ids = np.empty(len(of_replaced), np.uint32)
+    ids[of_replaced], ids[~of_replaced] = replacement.ids, kept
+    return Encoded(ids, _offsets(lengths))
 
 
 def audit_sample(
@@ -214,6 +191,9 @@ def audit_sample(
 
 def _encode_rows(tokenizer: Tokenizer, texts: pa.LargeStringArray, rows: Sequence[int]) -> Encoded:
     parts = [np.array(tokenizer.encode(texts[row].as_py()), np.uint32) for row in rows]
-    offsets = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum([len(part) for part in parts], out=offsets[1:])
-    return Encoded(np.concatenate(parts) if parts else np.empty(0, np.uint32), offsets)
+    ids = np.concatenate(parts) if parts else np.empty(0, np.uint32)
+    return Encoded(ids, _offsets([len(part) for part in parts]))
+
+
+def _offsets(lengths: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.append(np.int64(0), np.cumsum(lengths, dtype=np.int64))

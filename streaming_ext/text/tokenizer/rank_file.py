@@ -1,15 +1,29 @@
-"""Rank files (.tiktoken) and what they do not hold: the known patterns and special tokens."""
+"""Tokenizers of tiktoken: rank files (.tiktoken) and encodings by name.
 
-from __future__ import annotations
+A rank file holds neither the pattern that splits text nor the special tokens; those of the public
+encodings stand here.
+"""
 
 import base64
 import binascii
-from collections.abc import Mapping
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
 
-from streaming_ext.errors import TokenizerError
+from streaming_ext.base.errors import EngineMismatchError, TokenizerError
+from streaming_ext.text.tokenizer.tokenizer import (
+    ENDOFTEXT,
+    Tokenizer,
+    canonical_json,
+    choose_eot,
+    panics_as_errors,
+    read_file,
+)
 
 MAX_TOKEN_ID = 1 << 31
-ENDOFTEXT = "<|endoftext|>"
 
 # The public patterns, written out here rather than read from the installed tiktoken: the text of a
 # pattern enters the fingerprint, and tiktoken rewrites its own from release to release.
@@ -43,6 +57,150 @@ KNOWN_ENCODINGS: dict[str, tuple[str, dict[str, int]]] = {
     "cl100k_base": (CL100K_PATTERN, {ENDOFTEXT: 100257, **_FIM, "<|endofprompt|>": 100276}),
     "o200k_base": (O200K_PATTERN, {ENDOFTEXT: 199999, "<|endofprompt|>": 200018}),
 }
+_LONG_RUN = re.compile(r"(\s{1000})\s{1000,}(\s{1000})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankTokenizer(Tokenizer):
+    """One of tiktoken; the fingerprint covers ranks, pattern and special tokens."""
+
+    kind: ClassVar = "tiktoken"
+    package: ClassVar = "tiktoken"
+    file_name: ClassVar = "ranks.tiktoken"
+
+    ranks: dict[bytes, int] = field(repr=False, compare=False)
+    special_tokens: dict[str, int] = field(repr=False, compare=False)
+    encoding: Any = field(repr=False, compare=False)  # tiktoken.Encoding
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        ranks: dict[bytes, int],
+        pattern: str,
+        special_tokens: dict[str, int],
+        eot_token: str | None,
+    ) -> "RankTokenizer":
+        """Put together what decides the ids."""
+        import tiktoken
+
+        eot_token = choose_eot(name, special_tokens, eot_token, None)
+        taken = set(ranks.values())
+        if clash := sorted(token for token, id_ in special_tokens.items() if id_ in taken):
+            raise TokenizerError(
+                f"{name}: the special tokens {clash} have ids that are ranks of ordinary tokens: "
+                "text would produce them. Is this the rank file of another encoding?"
+            )
+        try:
+            encoding = tiktoken.Encoding(
+                name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens
+            )
+        except Exception as error:  # noqa: BLE001 - a bad pattern raises ValueError or a Rust error
+            raise TokenizerError(f"tiktoken refuses {name}, pattern {pattern!r}: {error}") from None
+        digest = hashlib.sha256(b"shardmill tokenizer 1: tiktoken\n")
+        digest.update(canonical_json([pattern, special_tokens, eot_token]) + b"\n")
+        digest.update(rank_file_bytes(ranks))
+        return cls(
+            name=name,
+            vocab_size=max([*taken, *special_tokens.values()]) + 1,
+            eot_id=special_tokens[eot_token],
+            eot_token=eot_token,
+            fingerprint=digest.hexdigest(),
+            pattern=pattern,
+            ranks=ranks,
+            special_tokens=special_tokens,
+            encoding=encoding,
+        )
+
+    @classmethod
+    def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "RankTokenizer":
+        """The inverse of `save`."""
+        ranks, specials = parse_rank_file(data, where), dict(spec["special_tokens"])
+        return cls.of(spec["name"], ranks, spec["pattern"], specials, spec["eot_token"])
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `encode_ordinary`."""
+        try:
+            with panics_as_errors():
+                ids: list[int] = self.encoding.encode_ordinary(text)
+        except TokenizerError:
+            return self._encode_long_runs(text)
+        return ids
+
+    def _encode_long_runs(self, text: str) -> list[int]:
+        """The ids of a text on which tiktoken's stack overflows: a million spaces in a row.
+
+        Only splitting overflows, so the module `regex` splits and tiktoken merges each piece. That
+        the two split alike is checked on this very text with its runs cut down.
+        """
+        shorter = _LONG_RUN.sub(r"\1\2", text)
+        if (
+            self.pattern not in (GPT2_PATTERN, CL100K_PATTERN, O200K_PATTERN)
+            or shorter == text
+            or self._encode_pieces(shorter) != self.encoding.encode_ordinary(shorter)
+        ):
+            raise EngineMismatchError(
+                f"tiktoken's stack overflows on a document of {len(text)} characters, and `regex` "
+                f"does not split it as tiktoken would with {self.pattern!r}. Leave it out."
+            )
+        return self._encode_pieces(text)
+
+    def _encode_pieces(self, text: str) -> list[int]:
+        import regex  # type: ignore[import-untyped]
+
+        # To Python `$` also matches before a newline that ends the text, to Rust it does not.
+        pieces = regex.finditer((self.pattern or "").replace("$", r"\Z"), text)
+        encode = self.encoding._core_bpe.encode_single_piece
+        return [id_ for piece in pieces for id_ in encode(piece.group().encode())]
+
+    def decode_bytes(self, ids: Sequence[int]) -> bytes:
+        """The bytes of the tokens."""
+        with panics_as_errors():
+            return bytes(self.encoding.decode_bytes(list(ids)))
+
+    def file_bytes(self) -> bytes:
+        """A rank file."""
+        return rank_file_bytes(self.ranks)
+
+    def _further(self) -> dict[str, Any]:
+        return {"special_tokens": self.special_tokens}
+
+
+def of_rank_file(path: Path, eot_token: str | None, pattern: str | None) -> RankTokenizer:
+    """A tokenizer of a rank file, with the known pattern if the file has a known name."""
+    ranks = parse_rank_file(read_file(path), str(path))
+    known = KNOWN_ENCODINGS.get(path.name.removesuffix(".tiktoken"))
+    if pattern is not None:
+        pattern = KNOWN_ENCODINGS[pattern][0] if pattern in KNOWN_ENCODINGS else pattern
+        known = pattern, {eot_token or ENDOFTEXT: max(ranks.values()) + 1}
+    if known is None:
+        raise TokenizerError(
+            f"{path} holds ranks only, and its name is none of {', '.join(KNOWN_ENCODINGS)}: which "
+            "pattern splits the text? Pass `pattern` as one of these names or as a regular "
+            "expression."
+        )
+    return RankTokenizer.of(path.name, ranks, *known, eot_token)
+
+
+def of_encoding(name: str, eot_token: str | None) -> RankTokenizer:
+    """An encoding that tiktoken knows by name; downloaded when it is used first."""
+    import tiktoken
+
+    try:
+        encoding = tiktoken.get_encoding(name)
+    except Exception as error:  # noqa: BLE001 - tiktoken lets every kind of failure through
+        raise TokenizerError(
+            f"tiktoken cannot provide the encoding {name!r}: {type(error).__name__}: {error}. "
+            f"It is one of {', '.join(KNOWN_ENCODINGS)}, downloaded on first use. Without a "
+            "network: (1) pass the path of a rank file, such as r50k_base.tiktoken, or (2) point "
+            "TIKTOKEN_CACHE_DIR at a folder that tiktoken filled before."
+        ) from None
+    # The pattern is this module's own if it has one: see GPT2_PATTERN.
+    pattern = KNOWN_ENCODINGS[name][0] if name in KNOWN_ENCODINGS else encoding._pat_str
+    special_tokens = dict(encoding._special_tokens)
+    return RankTokenizer.of(
+        name, dict(encoding._mergeable_ranks), pattern, special_tokens, eot_token
+    )
 
 
 def parse_rank_file(data: bytes, where: str) -> dict[bytes, int]:

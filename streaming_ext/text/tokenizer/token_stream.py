@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.errors import TokenizerError
+from streaming_ext.base.errors import TokenizerError
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.tokenizer.engine import Encoded
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer

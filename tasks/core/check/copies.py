@@ -5,26 +5,24 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.dataset.deduplicated.digests import (
+from streaming_ext.base.arrays import Ints
+from streaming_ext.format.duplicates import (
     Digests,
     digests_limit,
     kept_digests_path,
     read_digests,
 )
-from streaming_ext.dataset.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER, record_path
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.record import PartRecord
-from streaming_ext.dataset.shuffled.keys import KEY_BITS, Keys, document_keys, key_range
+from streaming_ext.format.layout import DIGESTS_FOLDER, DUPLICATES_FOLDER, record_path
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.shuffled import KEY_BITS, Keys, document_keys, key_range
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
 from tasks.core.reading.dataset_files import DatasetFiles
-from tasks.core.reading.lists import duplicates_of
+from tasks.core.reading.documents import duplicates_of
 
-Ints = npt.NDArray[np.int64]
-ALL_BITS: Final = 2**KEY_BITS - 1
 _ROW_BITS: Final = 40
 
 
@@ -36,30 +34,30 @@ class Copies:
         groups: the part of each copy, or its source where the dataset is shuffled: (copies,).
         firsts: the first copies, as `codes`, each once.
         documents: one number for all documents of the part, whatever their order; see `summed`.
+        listed: those of wanted sources, with the `first` copy of each, as `codes`.
     """
 
     groups: Ints
     firsts: Ints
     documents: int
+    listed: pa.Table
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstCopies:
-    """Documents that others are copies of, and the hashes that are kept of all documents.
+@dataclass(frozen=True, slots=True)
+class HashesOf:
+    """Hashes that are kept of some documents.
 
     Attributes:
-        codes: ascending, each once: (firsts,).
-        hashes: of their texts: (firsts, 2).
-        all_hashes: one number for those of all documents; see `summed`.
+        codes: of the documents, ascending, each once: (documents,).
+        hashes: of their texts: (documents, 2).
     """
 
     codes: Ints
     hashes: Keys
-    all_hashes: int
 
-    def hashes_of(self, firsts: Ints) -> Keys:
-        """The hashes of some: (copies, 2)."""
-        return self.hashes[np.searchsorted(self.codes, firsts)]
+    def of(self, wanted: Ints) -> Keys:
+        """The hashes of some of them: (wanted, 2)."""
+        return self.hashes[np.searchsorted(self.codes, wanted)]
 
 
 def codes(groups: Ints, rows: Ints) -> Ints:
@@ -72,17 +70,23 @@ def shown(code: int) -> str:
     return f"row {code & (2**_ROW_BITS - 1)} of part or source {code >> _ROW_BITS}"
 
 
-def summed(groups: Ints, rows: Ints, hashes: Keys | None = None) -> int:
+def summed(groups: Ints, rows: Ints) -> int:
     """A number of 64 bits for a set of documents: those of disjoint sets add up to that of all."""
-    keys = document_keys(0, groups, rows)
-    if hashes is not None:  # (documents, 2), of their texts
-        keys = document_keys(1, keys.view(np.int64), hashes[:, 0].view(np.int64))
-        keys = document_keys(2, keys.view(np.int64), hashes[:, 1].view(np.int64))
-    return int(keys.sum(dtype=np.uint64))
+    return int(document_keys(0, groups, rows).sum(dtype=np.uint64))
 
 
-def check_copies(record: PartRecord, listed: pa.Table, dataset: Opened, out: Outcome) -> Copies:
-    """Check the list of copies of a part against its record and its documents."""
+def check_copies(
+    record: PartRecord, listed: pa.Table, wanted: Ints, dataset: Opened, out: Outcome
+) -> Copies:
+    """Check the list of copies of a part against its record and its documents.
+
+    Args:
+        record: of the part.
+        listed: its documents.
+        wanted: sources, or the part, of which the copies are returned.
+        dataset: that it is of.
+        out: gets the findings.
+    """
     path, shuffled = record.lists[-1].path, record.spec.shuffle is not None
     groups, rows = listed["source"].to_numpy(), listed["row"].to_numpy()
     with out.about(path):
@@ -109,32 +113,43 @@ def check_copies(record: PartRecord, listed: pa.Table, dataset: Opened, out: Out
             out.found(
                 record.documents.path, f"lists {shown(both[0])}, which was left out as a copy"
             )
+        chosen = np.isin(found.groups, wanted)
         return Copies(
             groups=found.groups[inside],
             firsts=np.unique(first),
             documents=summed(groups, rows),
+            listed=pa.table(
+                [column[chosen] for column in (found.groups, found.rows, found.tokens, first)],
+                names=["source", "row", "tokens", "first"],
+            ),
         )
-    return Copies(groups=np.empty(0, np.int64), firsts=np.empty(0, np.int64), documents=0)
+    none = np.empty(0, np.int64)
+    return Copies(groups=none, firsts=none, documents=0, listed=pa.table({"first": none}))
 
 
 def check_digests(
-    manifest: Manifest, files: DatasetFiles, parts: Sequence[Copies], out: Outcome
-) -> FirstCopies | None:
+    manifest: Manifest,
+    files: DatasetFiles,
+    parts: Sequence[Copies],
+    also: Ints,
+    out: Outcome,
+) -> HashesOf | None:
     """Check the hashes of the texts that stayed: of just the documents, first copies among them.
 
     Args:
         manifest: of the dataset.
         files: of it.
         parts: what each of them left out.
+        also: documents whose hashes are asked for beside those of first copies, as `codes`.
         out: gets the findings.
 
     Returns:
-        The first copies; None where something is wrong.
+        The hashes; None where something is wrong.
     """
     firsts = np.unique(np.concatenate([part.firsts for part in parts]))
-    stayed, of_firsts = np.zeros(len(firsts), np.bool_), np.zeros((len(firsts), 2), np.uint64)
-    documents, hashes = 0, 0
-    before = 0
+    wanted = np.union1d(firsts, also)
+    stayed, hashes = np.zeros(len(wanted), np.bool_), np.zeros((len(wanted), 2), np.uint64)
+    documents = before = 0
     begins = [0, *(each.parts for each in manifest.generations)]
     splits = [*(each.splits for each in manifest.generations), manifest.splits]
     for begin, of_splits, kept in zip(begins, splits, manifest.digests, strict=True):
@@ -143,16 +158,14 @@ def check_digests(
             path = kept_digests_path(begin, number)
             with out.about(path):
                 data = files.read(file, limit=digests_limit(kept.documents))
-                found = Digests.joined(
-                    [*read_digests(data, shuffled=manifest.shuffled is not None)]
-                )
-                own = np.stack([found.high, found.low], axis=1)
-                all_codes = codes(found.groups, found.rows)
-                are_first = np.isin(all_codes, firsts)
-                places = np.searchsorted(firsts, all_codes[are_first])
-                stayed[places], of_firsts[places] = True, own[are_first]
+                shuffled = manifest.shuffled is not None
+                found = Digests.joined([*read_digests(data, shuffled=shuffled)])
+                own = codes(found.groups, found.rows)
+                known = np.isin(own, wanted)
+                places = np.searchsorted(wanted, own[known])
+                stayed[places] = True
+                hashes[places] = np.stack([found.high, found.low], axis=1)[known]
                 documents += summed(found.groups, found.rows)
-                hashes += summed(found.groups, found.rows, own)
                 count += len(own)
                 low, high = key_range(number, len(kept.files))
                 rising = (found.high[1:] > found.high[:-1]) | (
@@ -166,12 +179,11 @@ def check_digests(
             words = f"{count} hashes of texts, {kept.documents} in the manifest"
             out.found(path, f"{words}, of {total - before} documents of that generation")
         before = total
-    if (documents - sum(part.documents for part in parts)) & ALL_BITS:
+    if (documents - sum(part.documents for part in parts)) & (2**KEY_BITS - 1):
         if out.is_sound(DIGESTS_FOLDER):
             out.found(DIGESTS_FOLDER, "the hashes are of other documents than the parts list")
-    elif not stayed.all():
-        gone = shown(int(firsts[~stayed][0]))
-        out.found(DUPLICATES_FOLDER, f"a list names {gone} as a first copy, which is no document")
-    if not out.is_sound(DIGESTS_FOLDER, DUPLICATES_FOLDER):
-        return None
-    return FirstCopies(codes=firsts, hashes=of_firsts, all_hashes=int(hashes & ALL_BITS))
+    elif len(gone := np.setdiff1d(firsts, wanted[stayed])):
+        words = f"a list names {shown(int(gone[0]))} as a first copy, which is no document"
+        out.found(DUPLICATES_FOLDER, words)
+    sound = out.is_sound(DIGESTS_FOLDER, DUPLICATES_FOLDER)
+    return HashesOf(wanted, hashes) if sound else None

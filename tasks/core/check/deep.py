@@ -1,71 +1,62 @@
-"""Making documents again from their sources, and comparing: all rows of a source, some ids."""
+"""`--deep`: some parts, or sources of a shuffled dataset, made again and compared."""
 
+import random
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Final, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
-from streaming_ext.dataset.layout import (
-    DOCUMENTS_FOLDER,
+from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.errors import CorruptDatasetError
+from streaming_ext.format.layout import (
+    DIGESTS_FOLDER,
     DUPLICATES_FOLDER,
     SPLITS,
     documents_path,
     record_path,
 )
-from streaming_ext.dataset.provenance import KEPT_PREFIX
-from streaming_ext.dataset.record import PartRecord, PieceRecord
-from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.errors import CorruptDatasetError
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.provenance import KEPT_PREFIX
+from streaming_ext.format.record import PartRecord, PieceRecord
+from streaming_ext.format.shuffled import Keys
+from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.documents.kept_values import differing
-from streaming_ext.text.documents.source_format import DocumentBatch
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch
 from streaming_ext.text.fetch_piece import fetch_piece
 from streaming_ext.text.identity import identify
 from streaming_ext.text.listing import listed_again
 from streaming_ext.text.sources import SourceFile, is_remote
-from streaming_ext.text.token_sets.id_documents import IdsReference
-from streaming_ext.text.tokenizer.engine import Encoded
+from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
+from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.check.copies import ALL_BITS, FirstCopies, codes, shown, summed
+from streaming_ext.writing.part_documents import PartDocuments, PieceHere
+from streaming_ext.writing.tokenize import Counts, Tokens, tokenize_batches
+from tasks.core.check.copies import HashesOf, codes, shown
 from tasks.core.check.findings import Outcome, Progress
 from tasks.core.check.manifest import Opened, differences
-from tasks.core.check.sample import Sampled
-from tasks.core.imports.sources import list_token_files
-from tasks.core.reading.lists import documents_of, duplicates_of
-from tasks.core.reading.part_documents import PartDocuments, PieceHere
-from tasks.core.workers.sinks import Tokens
-from tasks.core.workers.tokenize_part import Counts, tokenize_batches
+from tasks.core.reading.documents import Ids
+from tasks.core.shard.import_config import list_token_files
 
-Ints = npt.NDArray[np.int64]
-_MOST_ROWS = 2**22  # of sources whose documents are looked up together
-_MOST_TOKENIZED = 200  # texts of a group of which no document was made, tokenized again
-
-
-class Encodes(Protocol):
-    """Gives the ids of a document: of its text, or of bytes that are its ids."""
-
-    def encode(self, text: Any, /) -> list[int]:
-        """Its ids, without an end-of-text id."""
-        ...
+DEFAULT_DOCUMENTS: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """What is read again as one: a part, or a source of a shuffled dataset.
+    """What is made again as one: a part, or a source of a shuffled dataset.
 
     Attributes:
         number: of the part, or of the source.
         spec: that it was made with.
         pieces: of source files.
-        rows: of them all, as recorded.
+        documents: that the dataset has of it.
         record: of the part; None for a source.
         file: that findings about its documents name.
         counted_in: the file that says how many rows it has.
@@ -74,10 +65,35 @@ class Group:
     number: int
     spec: DatasetSpec
     pieces: tuple[PieceRecord, ...]
-    rows: int
+    documents: int
     record: PartRecord | None
     file: str
     counted_in: str
+
+    @classmethod
+    def of(cls, dataset: Opened, manifest: Manifest, number: int) -> Self:
+        """The part or source of this number."""
+        if manifest.shuffled is None:
+            record = dataset.records[number]
+            return cls(
+                number=number,
+                spec=record.spec,
+                pieces=record.made_of,
+                documents=sum(split.documents for split in record.splits.values()),
+                record=record,
+                file=documents_path(number),
+                counted_in=record_path(number),
+            )
+        source = dataset.sources[number]
+        return cls(
+            number=number,
+            spec=manifest.spec,
+            pieces=(PieceRecord(source=source.identity, span=source.span, rows=source.rows),),
+            documents=source.documents,
+            record=None,
+            file=source.identity.url,
+            counted_in=manifest.shuffled.sources.path,
+        )
 
     @property
     def size(self) -> int:
@@ -86,152 +102,106 @@ class Group:
         return sum(end - begin for begin, end in spans)
 
 
+def draw_groups(dataset: Opened, documents: int, seed: int) -> list[Group]:
+    """Parts, or sources of a shuffled dataset, that have so many documents or more."""
+    manifest = dataset.manifest
+    if manifest is None or dataset.tokenizer is None:
+        return []
+    numbers = [*dataset.records] if manifest.shuffled is None else [*range(len(dataset.sources))]
+    random.Random(seed).shuffle(numbers)  # noqa: S311
+    groups: list[Group] = []
+    for number in numbers:
+        if sum(group.documents for group in groups) < documents:
+            groups.append(Group.of(dataset, manifest, number))
+    return groups
+
+
+class IdHashes:
+    """Hashes of the ids of some documents of a split, whose shards are seen one after another.
+
+    Attributes:
+        shards: that holds the last ids of each document.
+    """
+
+    def __init__(self, lengths: Ints, chosen: Ints) -> None:
+        """Begin before the first shard.
+
+        Args:
+            lengths: tokens of all documents of the split, without end-of-text ids.
+            chosen: those that are hashed, by number, ascending.
+        """
+        self._ends = np.cumsum(lengths + 1)[chosen]
+        self._starts = self._ends - lengths[chosen] - 1
+        self._digests = [xxhash.xxh3_64() for _ in chosen]
+        self._left = lengths[chosen] + 1
+        self.shards = [""] * len(chosen)
+
+    def see(self, flat: Ids, begin: int, shard: str) -> None:
+        """Go on with a shard, whose ids begin at `begin` of the stream."""
+        first = int(np.searchsorted(self._ends, begin, side="right"))
+        last = int(np.searchsorted(self._starts, begin + len(flat)))
+        for number in range(first, last):
+            start = max(int(self._starts[number]) - begin, 0)
+            ids = flat[start : int(self._ends[number]) - begin]
+            self._digests[number].update(np.ascontiguousarray(ids, "<u4").data)
+            self._left[number] -= len(ids)
+            self.shards[number] = shard
+
+    @property
+    def hashes(self) -> list[int | None]:
+        """Of each document; None where a shard is damaged."""
+        pairs = zip(self._digests, self._left.tolist(), strict=True)
+        return [None if left else digest.intdigest() for digest, left in pairs]
+
+
 def compare_with_sources(
-    dataset: Opened,
+    groups: Sequence[Group],
+    listed: pa.Table,
     tokenizer: Tokenizer,
-    sampled: Sequence[Sampled],
-    firsts: FirstCopies | None,
-    out: Outcome,
     *,
+    hashes: HashesOf | None,
+    out: Outcome,
     progress: Progress,
     workers: int,
-) -> int:
-    """Read sources again and compare all rows of them, and the ids of some documents.
-
-    Of a dataset without copies all sources are read, else those of the sampled documents. Memory
-    goes with the documents of one part, or of some sources of a shuffled dataset.
+) -> None:
+    """Make groups again by the reference, and compare all that comes of it.
 
     Args:
-        dataset: whose lists of documents are sound.
+        groups: to make.
+        listed: their documents, see `PartFound`.
         tokenizer: the reference.
-        sampled: documents whose ids are compared.
-        firsts: first copies, where some were left out.
+        hashes: of texts, where copies were left out.
         out: gets the findings.
         progress: gets the bytes of sources.
         workers: threads.
-
-    Returns:
-        One number for the hashes of all texts that stayed, where copies were left out.
     """
-    deduplicated = any(record.spec.deduplicate for record in dataset.records.values())
-    of_group: dict[int, list[Sampled]] = {}
-    for one in sampled:
-        of_group.setdefault(one.group, []).append(one)
-    groups = [each for each in _groups(dataset) if deduplicated or each.number in of_group]
     progress.expect(sum(group.size for group in groups))
 
-    def compare(window: Sequence[Group]) -> tuple[int, Outcome]:
-        found, hashes = Outcome(), 0
-        with found.about(DOCUMENTS_FOLDER):
-            for group, listed in _listed(window, dataset):
-                own = {one.row: one for one in of_group.get(group.number, ())}
-                with found.about(*(piece.source.url for piece in group.pieces)):
-                    again = _MadeAgain(group, listed, own, tokenizer, firsts=firsts, out=found)
-                    hashes += again.compare(progress)
-                progress.done(group.size)
-        return hashes, found
+    def compare(group: Group) -> Outcome:
+        found = Outcome()
+        own = listed.filter(pc.equal(listed["source"], group.number)).sort_by("row")
+        with found.about(*(piece.source.url for piece in group.pieces)):
+            _MadeAgain(group, own, hashes, found).compare(tokenizer, progress)
+        progress.done(group.size)
+        return found
 
-    hashes = 0
     with ThreadPoolExecutor(workers) as threads, progress:
-        for added, found in threads.map(compare, _windows(groups)):
-            hashes += added
+        for found in threads.map(compare, groups):
             out.take(found)
-    return int(hashes & ALL_BITS)
-
-
-def _groups(dataset: Opened) -> Iterator[Group]:
-    if dataset.manifest is None or dataset.manifest.shuffled is None:
-        for part, record in dataset.records.items():
-            yield Group(
-                number=part,
-                spec=record.spec,
-                pieces=record.made_of,
-                rows=record.rows,
-                record=record,
-                file=documents_path(part),
-                counted_in=record_path(part),
-            )
-        return
-    for number, source in enumerate(dataset.sources):
-        yield Group(
-            number=number,
-            spec=dataset.manifest.spec,
-            pieces=(PieceRecord(source=source.identity, span=source.span, rows=source.rows),),
-            rows=source.rows,
-            record=None,
-            file=source.identity.url,
-            counted_in=dataset.manifest.shuffled.sources.path,
-        )
-
-
-def _windows(groups: Sequence[Group]) -> Iterator[list[Group]]:
-    """Each part by itself, sources some at a time."""
-    window: list[Group] = []
-    for group in groups:
-        window.append(group)
-        if group.record is not None or sum(each.rows for each in window) >= _MOST_ROWS:
-            yield window
-            window = []
-    if window:
-        yield window
-
-
-def _listed(window: Sequence[Group], dataset: Opened) -> Iterator[tuple[Group, pa.Table]]:
-    """What the dataset lists of each group, by row; copies are of no split, and name a `first`."""
-    files, record = dataset.files, window[0].record
-    numbers = pa.array([group.number for group in window])
-    tables = []
-    for part in dataset.records.values() if record is None else [record]:
-        listed, copies = documents_of(files, part, values=True), duplicates_of(files, part)
-        firsts = codes(copies.first_groups, copies.first_rows)
-        left_out = {"row": copies.rows, "tokens": copies.tokens, "source": copies.groups}
-        both = [listed, pa.table({**left_out, "first": firsts})]
-        whole = pa.concat_tables(both, promote_options="permissive")
-        tables.append(whole.filter(pc.is_in(whole["source"], numbers)))
-    whole = pa.concat_tables(tables, promote_options="permissive")
-    for group in window:
-        yield group, whole.filter(pc.equal(whole["source"], group.number)).sort_by("row")
-
-
-class _Documents(PartDocuments):
-    """Documents of which the batch in hand is known."""
-
-    batch: DocumentBatch
-
-    def batches(self) -> Iterator[DocumentBatch]:
-        """See `PartDocuments.batches`."""
-        for self.batch in super().batches():
-            yield self.batch
 
 
 class _MadeAgain:
-    """A group made again by what makes parts, beside what the dataset lists of it.
-
-    It is the engine, which tokenizes some documents and takes for others the length that is listed,
-    and the sink, which compares.
-    """
-
-    name = reason = "verify"
+    """A group made again by what makes parts, beside what the dataset lists of it."""
 
     def __init__(
-        self,
-        group: Group,
-        listed: pa.Table,
-        sampled: Mapping[int, Sampled],
-        tokenizer: Tokenizer,
-        *,
-        firsts: FirstCopies | None,
-        out: Outcome,
+        self, group: Group, listed: pa.Table, hashes: HashesOf | None, out: Outcome
     ) -> None:
-        self._group, self._listed, self._sampled = group, listed, sampled
-        self._rows, self._tokens = listed["row"].to_numpy(), listed["tokens"].to_numpy()
-        self._tokenizer, self._firsts, self._out = tokenizer, firsts, out
-        self._reference: Encodes = IdsReference() if group.spec.imported else tokenizer
-        self._seen = self._looked_at = self._passed_over = self._bytes_left_out = 0
-        self._new = self._hashes = 0
+        self._group, self._listed, self._hashes, self._out = group, listed, hashes, out
+        self._rows = listed["row"].to_numpy()
+        self._seen = self._new = self._bytes_of_copies = 0
 
-    def compare(self, progress: Progress) -> int:
-        """Go over all rows; returns one number for the hashes of the texts that stayed.
+    def compare(self, tokenizer: Tokenizer, progress: Progress) -> None:
+        """Go over all rows.
 
         Raises:
             ShardmillError, OSError: a source is gone, another one, damaged or cannot be read.
@@ -239,51 +209,29 @@ class _MadeAgain:
         group, spec = self._group, self._group.spec
         with tempfile.TemporaryDirectory(prefix="shardmill-verify-") as folder:
             here = [self._here(piece, Path(folder)) for piece in group.pieces]
-            self._documents = _Documents(here, spec.read_options)
+            documents = PartDocuments(here, spec.read_options)
             counts = tokenize_batches(
-                self._documents,
+                documents,
                 spec,
-                self._tokenizer,
-                self,
-                self,
+                tokenizer,
+                IdsAsTheyAre() if spec.imported else ReferenceEngine(tokenizer),
+                self._take,
                 where=group.file,
-                report=lambda _: progress.done(0),
+                report=lambda *_: progress.done(0),
                 audited=False,
             )
             self._out.unchecked.update(each.url for each in here if came_unchecked(each.path))
         self._out.sources.update(piece.url for piece in here)
         self._out.count(source_rows=counts.rows)
-        for piece, found in zip(group.pieces, self._documents.rows, strict=True):
+        for piece, found in zip(group.pieces, documents.rows, strict=True):
             if piece.rows != found:
                 words = f"{piece.rows} rows of {piece.source.url}, it has {found}"
                 self._out.found(group.counted_in, words)
         if group.record is not None:
             self._compare_counts(group.record, counts)
-        return self._hashes
 
-    def encode(self, texts: pa.Array) -> Encoded:
-        """Ids, or as many as there are to be: of what is not listed, of the first few alone."""
-        rows = self._documents.batch.rows
-        lengths, listed = np.zeros(len(rows), np.int64), np.isin(rows, self._rows)
-        lengths[listed] = self._tokens[np.searchsorted(self._rows, rows[listed])]
-        for index in np.flatnonzero(~listed | np.isin(rows, [*self._sampled])).tolist():
-            size = len(texts[index].as_buffer() or b"")
-            if not listed[index] and size and self._looked_at == _MOST_TOKENIZED:
-                self._passed_over += 1
-                self._bytes_left_out += size
-            elif size:
-                ids = self._reference.encode(texts[index].as_py())
-                lengths[index] = len(ids)
-                if listed[index]:
-                    self._compare_ids(self._sampled[int(rows[index])], ids)
-                else:
-                    self._looked_at += 1
-        any_id = int(self._group.spec.tokenizer.eot_id == 0)
-        offsets = np.append(0, np.cumsum(lengths))
-        return Encoded(np.full(offsets[-1], any_id, np.uint32), offsets)
-
-    def add(self, tokens: Tokens) -> None:
-        """Compare some documents with the list."""
+    def _take(self, tokens: Tokens) -> None:
+        """Compare the documents of a batch with the list."""
         batch = tokens.batch
         rows = batch.rows[tokens.kept]
         begin, end = np.searchsorted(self._rows, [self._seen, self._seen + batch.num_rows])
@@ -299,19 +247,11 @@ class _MadeAgain:
         # at: (listed documents,), their places among those that were made again
         at = np.searchsorted(rows, listed["row"].to_numpy())
         copies = np.asarray(listed["first"].is_valid())
-        self._compare(tokens, listed.filter(pa.array(~copies)), at[~copies])
-        if self._firsts is not None and tokens.digests is not None:
-            hashes = tokens.digests[tokens.kept]
-            own = np.full(len(at) - copies.sum(), self._group.number), rows[at[~copies]]
-            self._hashes += summed(*own, hashes[at[~copies]])
-            firsts = listed["first"].to_numpy()[copies].astype(np.int64)
-            wrong = (self._firsts.hashes_of(firsts) != hashes[at[copies]]).any(axis=1)
-            for index in np.flatnonzero(wrong):
-                words = f"is no copy of {shown(int(firsts[index]))} by their texts"
-                self._found("copy", rows[at[copies]][index], words, file=DUPLICATES_FOLDER)
-            self._out.count(compared=len(at))
+        if self._hashes is not None and tokens.digests is not None:
+            self._compare_hashes(self._hashes, listed, copies, tokens.digests[tokens.kept][at])
         sizes = np.diff(text_buffers(batch.texts)[1])[tokens.kept]
-        self._bytes_left_out += int(sizes[at[copies]].sum())
+        self._bytes_of_copies += int(sizes[at[copies]].sum())
+        self._compare(tokens, listed.filter(pa.array(~copies)), at[~copies])
 
     def _compare(self, tokens: Tokens, listed: pa.Table, at: Ints) -> None:
         """Compare listed documents, which stand `at` these places of what was made again."""
@@ -332,23 +272,37 @@ class _MadeAgain:
                     f"has {kept[index].as_py()!r} in {name!r}, its source {made[index].as_py()!r}"
                 )
                 self._found(name, rows[index], words)
+        lengths, stream = listed["tokens"].to_numpy(), tokens.stream.astype("<u4", copy=False)
+        for index in np.flatnonzero(lengths != tokens.lengths[at]):
+            words = f"has {lengths[index]} tokens, the reference makes {tokens.lengths[at[index]]}"
+            path = documents_path(listed["part"][int(index)].as_py())
+            self._found("length", rows[index], f"is listed: it {words}", file=path)
+        ends = np.cumsum(tokens.lengths + 1)
+        begins = ends - tokens.lengths - 1
+        made_again = [xxhash.xxh3_64_intdigest(stream[begins[i] : ends[i]].data) for i in at]
+        held_ids = listed["ids"].to_pylist()
+        for index, (ids, wanted) in enumerate(zip(held_ids, made_again, strict=True)):
+            if ids is not None and ids != wanted:
+                words = "has other ids than the reference makes of its text"
+                self._found("ids", rows[index], words, file=listed["shard"][index].as_py())
+        compared = np.array([ids is not None for ids in held_ids], np.bool_)
+        tokens_compared = int((lengths[compared] + 1).sum())
+        self._out.count(retokenized=int(compared.sum()), retokenized_tokens=tokens_compared)
 
-    def _compare_ids(self, one: Sampled, made: list[int]) -> None:
-        """Compare what the reference makes of a document with the ids in the shards."""
-        ids = np.concatenate([np.empty(0, np.uint32), *one.ids])
-        if len(ids) != one.tokens + 1:
-            return  # a shard is damaged, which is a finding already
-        expected = np.array([*made, self._group.spec.tokenizer.eot_id], np.uint32)
-        self._out.count(retokenized=1, retokenized_tokens=len(expected))
-        common = min(len(ids), len(expected))
-        different = np.flatnonzero(ids[:common] != expected[:common])
-        if len(expected) != len(ids):
-            words = f"is listed with {one.tokens} tokens, the reference makes {len(made)}"
-            self._found("length", one.row, words, file=documents_path(one.part))
-        if len(different):
-            few = slice(int(different[0]), int(different[0]) + 5)
-            words = f"has other ids from {few.start} on: {ids[few].tolist()}, the reference makes "
-            self._found("ids", one.row, f"{words}{expected[few].tolist()}", file=one.shard)
+    def _compare_hashes(
+        self, known: HashesOf, listed: pa.Table, copies: Flags, hashes: Keys
+    ) -> None:
+        """Compare hashes of texts with those that are kept, a copy's with those of its first."""
+        rows = listed["row"].to_numpy()
+        own = codes(np.full(len(rows), self._group.number), rows)
+        firsts = np.where(copies, listed["first"].fill_null(0).to_numpy(), own)
+        wrong = (known.of(firsts) != hashes).any(axis=1)
+        for index in np.flatnonzero(wrong & ~copies):
+            self._found("hash", rows[index], "has another hash", file=DIGESTS_FOLDER)
+        for index in np.flatnonzero(wrong & copies):
+            words = f"is no copy of {shown(int(firsts[index]))} by their texts"
+            self._found("copy", rows[index], words, file=DUPLICATES_FOLDER)
+        self._out.count(compared=len(rows))
 
     def _compare_counts(self, record: PartRecord, made: Counts) -> None:
         """Compare what a record counts with what was made again."""
@@ -356,15 +310,14 @@ class _MadeAgain:
         counts = {
             "rows": made.rows,
             "null_documents": made.nulls,
+            "empty_documents": made.empty + (0 if subset else self._new),
+            "unchosen_documents": self._new if subset else 0,
+            "dropped_documents": {name: made.dropped[name] for name in record.dropped_documents},
             "bad_documents": made.bad,
             "bad_listed": tuple(made.bad_listed),
         }
         if not subset:
-            counts["text_bytes"] = made.text_bytes - self._bytes_left_out
-        if not self._passed_over:  # else the sum of these is known, which the record agrees with
-            counts["empty_documents"] = made.empty + (0 if subset else self._new)
-            counts["unchosen_documents"] = self._new if subset else 0
-            counts["dropped_documents"] = {n: made.dropped[n] for n in record.dropped_documents}
+            counts["text_bytes"] = made.text_bytes - self._bytes_of_copies
         if words := differences(record, record.model_copy(update=counts)):
             self._out.found(self._group.counted_in, words)
 

@@ -11,23 +11,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from streaming_ext.dataset.layout import EXPORT, RUNS_FOLDER, SPLITS
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.schema import from_json
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     CorruptDatasetError,
     DatasetError,
     NothingThereError,
     StorageError,
     UsageError,
 )
+from streaming_ext.format.layout import EXPORT, RUNS_FOLDER, SPLITS
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.schema import from_json
+from streaming_ext.store import Storage, open_storage
+from tasks.core.build.engine import all_sizes, wrong_bytes
 from tasks.core.check.findings import Finding, Outcome, Progress
-from tasks.core.exports.files import HashedOut
-from tasks.core.exports.formats import FORMATS, made_with
-from tasks.core.exports.part import ExportJob, write_splits
-from tasks.core.exports.plan import all_pieces, all_sizes, places_of
-from tasks.core.exports.records import (
-    BEGUN,
+from tasks.core.derive.export_files import HashedOut
+from tasks.core.derive.export_part import ExportJob, write_splits
+from tasks.core.derive.export_plan import all_pieces, places_of
+from tasks.core.derive.export_records import (
     ExportManifest,
     ExportRecord,
     Piece,
@@ -35,10 +35,8 @@ from tasks.core.exports.records import (
     read_export,
     record_path,
 )
-from tasks.core.outputs.taken_over import wrong_bytes
-from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles
-from tasks.core.reading.opened import open_dataset, read_record
-from tasks.core.storage import Storage, open_storage
+from tasks.core.derive.formats import FORMATS, made_with
+from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles, open_dataset, read_record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +89,7 @@ def verify_export(
     records = _records(files, manifest, out)
     pieces = all_pieces(manifest, records.values())
     wanted = file_sizes(pieces)
-    known = {EXPORT, BEGUN, *wanted, *(part.record.path for part in manifest.parts)}
+    known = {EXPORT, *wanted, *(part.record.path for part in manifest.parts)}
     for path, size in files.sizes.items():
         if path not in known and not path.startswith(f"{RUNS_FOLDER}/"):
             out.found(path, f"{size} bytes that nothing in the export lists")

@@ -9,13 +9,13 @@ from typing import Self
 
 from pydantic import ValidationError
 
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     NewerVersionError,
     ShardmillError,
     StoppedError,
     StorageDownError,
 )
-from streaming_ext.plain_faults import plain_faults
+from streaming_ext.base.plain_faults import plain_faults
 
 _MOST_OF_A_KIND = 3  # findings of one file
 

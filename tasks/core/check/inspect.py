@@ -8,17 +8,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.layout import RUNS_FOLDER, Split
-from streaming_ext.dataset.manifest import Manifest, ShuffleSummary, SplitSummary
-from streaming_ext.dataset.record import PartRecord
-from streaming_ext.dataset.schema import to_json
-from tasks.core.reading.dataset_files import DatasetFiles
-from tasks.core.reading.lists import documents_of
-from tasks.core.reading.opened import naming, open_dataset, read_record
-from tasks.core.reporting.length_classes import Lengths
+from streaming_ext.format.layout import RUNS_FOLDER, Split
+from streaming_ext.format.manifest import Manifest, ShuffleSummary, SplitSummary
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import content_hash, to_json
+from streaming_ext.store import Storage
+from tasks.core.reading.dataset_files import DatasetFiles, naming, open_dataset, read_record
+from tasks.core.reading.documents import documents_of
+from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import RunReport
-from tasks.core.storage import Storage
 
 _IO_THREADS = 8
 _MAX_RUNS = 5

@@ -7,10 +7,9 @@ from itertools import accumulate, pairwise
 
 from pydantic import BaseModel
 
-from streaming_ext.dataset.extended.generations import index_file
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.layout import (
-    EXTENDING,
+from streaming_ext.base.errors import StorageError, TokenizerError
+from streaming_ext.format.layout import (
+    BUILD,
     MANIFEST,
     PARTS_FOLDER,
     RUNS_FOLDER,
@@ -20,25 +19,25 @@ from streaming_ext.dataset.layout import (
     index_path,
     record_path,
 )
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.reading import manifest_of, record_of
-from streaming_ext.dataset.record import PartRecord
-from streaming_ext.dataset.schema import FileRecord, to_json
-from streaming_ext.dataset.shuffled.source_table import Source, sources_of
-from streaming_ext.errors import StorageError, TokenizerError
+from streaming_ext.format.manifest import Manifest, index_file
+from streaming_ext.format.reading import manifest_of, record_of
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import FileRecord, content_hash, to_json
+from streaming_ext.format.shuffled import Source, sources_of
 from streaming_ext.text.sources import by_numbers
-from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES, Tokenizer
+from streaming_ext.text.tokenizer.load import TOKENIZER_FILES
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.writing.publish import filled_splits, merged_index, summarize_split
 from tasks.core.check.findings import Outcome
-from tasks.core.extending.begun import is_of_extension, part_of
-from tasks.core.outputs.publish import filled_splits, merged_index, summarize_split
-from tasks.core.outputs.whole import beside_parts, tables_of
 from tasks.core.reading.dataset_files import (
     MAX_JSON_BYTES,
     DatasetFiles,
     open_tokenizer,
     require_recorded,
 )
-from tasks.core.shuffle.gathering import identity_of_table
+from tasks.core.shard.extension_leftovers import is_of_extension, part_of
+from tasks.core.shard.publish import beside_parts, tables_of
+from tasks.core.shuffle.records import identity_of_table
 
 _IO_THREADS = 8
 
@@ -225,7 +224,7 @@ def _where_it_lies(
     split: Split, index: FileRecord, manifest: Manifest, files: DatasetFiles
 ) -> FileRecord:
     """An index; that for stock readers is of another generation during an extension."""
-    if files.generation is None and EXTENDING in files.sizes and manifest.generations:
+    if files.generation is None and BUILD in files.sizes and manifest.generations:
         older, path = manifest.generations[-1].splits.get(split), index.path
         there = content_hash(files.read_small(path)) if path in files.sizes else None
         if there != (None if older is None else older.index.xxh128):
@@ -277,7 +276,7 @@ def _find_extras(
     out: Outcome,
 ) -> None:
     """Files that nothing lists, leftovers of files on their way among them."""
-    known = {MANIFEST, EXTENDING, *(index_path(split) for split in SPLITS)}
+    known = {MANIFEST, BUILD, *(index_path(split) for split in SPLITS)}
     known |= {file.path for record in records.values() for file in record.files()}
     lost: set[int] = set()  # parts whose record is damaged: nothing tells what belongs to them
     unknown: tuple[str, ...] = (f"{RUNS_FOLDER}/", f"{TOKENIZER_FOLDER}/", f"{PARTS_FOLDER}/")
@@ -287,12 +286,12 @@ def _find_extras(
         known |= {record_path(part.part) for part in manifest.parts}
         known |= {f"{TOKENIZER_FOLDER}/{n}" for n in TOKENIZER_FILES[manifest.spec.tokenizer.kind]}
         lost = {part.part for part in manifest.parts} - {*records}
-    grows = EXTENDING in files.sizes or files.generation is not None
+    grows = BUILD in files.sizes or files.generation is not None
     for path, size in files.sizes.items():
         grown = grows and manifest is not None and is_of_extension(path, manifest)
         if not (grown or path in known or path.startswith(unknown) or part_of(path) in lost):
             out.found(path, f"{size} bytes that nothing in the dataset lists")
-    if EXTENDING in files.sizes:
+    if BUILD in files.sizes:
         return  # what is on its way is of the extension: it goes on with it or removes it
     try:
         leftovers = files.storage.leftovers()

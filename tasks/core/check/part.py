@@ -12,18 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_ext.dataset.layout import SPLITS, Split, documents_path, record_path
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.record import PartRecord
-from streaming_ext.dataset.shuffled.keys import document_keys, key_range
+from streaming_ext.base.arrays import Ints
+from streaming_ext.format.layout import SPLITS, Split, documents_path, record_path
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.shuffled import document_keys, key_range
 from tasks.core.check.copies import Copies, check_copies, codes
+from tasks.core.check.deep import IdHashes
 from tasks.core.check.findings import Outcome
 from tasks.core.check.manifest import Opened
-from tasks.core.check.sample import Sampled, choose
-from tasks.core.reading.lists import documents_of
-from tasks.core.reading.shard_tokens import behind, read_tokens
-
-Ints = npt.NDArray[np.int64]
+from tasks.core.reading.documents import behind, documents_of, read_tokens
 
 
 @dataclass(kw_only=True, slots=True)
@@ -31,19 +29,22 @@ class PartFound:
     """What the check of a part found.
 
     Attributes:
-        sampled: documents to compare with their sources, with the ids that the shards hold.
+        listed: documents and copies to compare with their sources: of documents the part, the
+            hash of the `ids` that the `shard` holds, of copies the `first` one; None where the
+            list is damaged.
         of_sources: how many documents and copies it lists of each source of a shuffled dataset.
         copies: of texts of other documents, where they were left out.
     """
 
+    part: int
     out: Outcome = field(default_factory=Outcome)
-    sampled: list[Sampled] = field(default_factory=list)
+    listed: pa.Table | None = None
     of_sources: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     copies: Copies | None = None
 
 
 def check_part(
-    record: PartRecord, dataset: Opened, report: Callable[[int], None], *, sample: int, seed: int
+    record: PartRecord, dataset: Opened, report: Callable[[int], None], wanted: Ints
 ) -> PartFound:
     """Check the files of a part against its record, F2 to F4 among it; one shard in memory.
 
@@ -51,14 +52,13 @@ def check_part(
         record: of the part.
         dataset: that it is of.
         report: called with the bytes of each file that is done; what it raises ends the check.
-        sample: documents to draw for a comparison with their sources.
-        seed: decides which ones.
+        wanted: sources, or the part, whose documents are compared with their sources.
     """
-    found = PartFound()
+    found = PartFound(part=record.part)
     out, path = found.out, documents_path(record.part)
     listed = None
     with out.about(path):
-        listed = documents_of(dataset.files, record)
+        listed = documents_of(dataset.files, record, values=len(wanted) > 0)
         out.count(files=1, bytes=record.documents.size)
         if words := _problem_of_rows(record, listed, dataset):
             out.found(path, words)
@@ -66,14 +66,35 @@ def check_part(
     report(record.documents.size)
     out.count(bad_documents=record.bad_documents)
     if listed is not None and (dataset.sources or record.spec.shuffle is None):
-        found.sampled = choose(record, listed, sample, seed)
-        found.copies = check_copies(record, listed, dataset, out)
+        found.copies = check_copies(record, listed, wanted, dataset, out)
         if dataset.sources:
             own = np.concatenate([listed["source"], found.copies.groups])
             found.of_sources = np.bincount(own, minlength=len(dataset.sources))
+    else:
+        wanted = wanted[:0]
+    empty = np.empty(0, np.int64)
+    sources, splits, tokens = (
+        empty if listed is None else listed[name].to_numpy()
+        for name in ("source", "split", "tokens")
+    )
+    chosen = np.isin(sources, wanted)
+    ids, shards = np.full(len(chosen), None), np.full(len(chosen), "", object)
     for split in record.splits:
-        of_split = [one for one in found.sampled if one.split == split]
-        _check_split(record, split, listed, dataset, sampled=of_split, out=out, report=report)
+        own = np.flatnonzero(splits == SPLITS.index(split))
+        hashed = IdHashes(tokens[own], np.flatnonzero(chosen[own]))
+        lengths = None if listed is None else tokens[own]
+        _check_split(record, split, lengths, dataset, hashed=hashed, out=out, report=report)
+        ids[own[chosen[own]]], shards[own[chosen[own]]] = hashed.hashes, hashed.shards
+    if listed is not None and found.copies is not None:
+        documents = listed.filter(pa.array(chosen))
+        for name, column in (
+            ("part", pa.array(np.full(len(documents), record.part))),
+            ("ids", pa.array(ids[chosen].tolist(), pa.uint64())),
+            ("shard", pa.array(shards[chosen].tolist(), pa.string())),
+        ):
+            documents = documents.append_column(name, column)
+        both = [documents, found.copies.listed]
+        found.listed = pa.concat_tables(both, promote_options="permissive")
     return found
 
 
@@ -122,10 +143,10 @@ def _out_of_order(
 def _check_split(
     record: PartRecord,
     split: Split,
-    listed: pa.Table | None,
+    lengths: Ints | None,
     dataset: Opened,
     *,
-    sampled: list[Sampled],
+    hashed: IdHashes,
     out: Outcome,
     report: Callable[[int], None],
 ) -> None:
@@ -148,8 +169,7 @@ def _check_split(
                 words = f"id {flat.max()}, of {spec.tokenizer.vocab_size} ids"
                 out.found(path, f"sample {sample}, token {token}: {words}")
             ends.append(behind(flat, spec.tokenizer.eot_id) + (begin - 1))
-            for one in sampled:
-                one.take(flat, begin, path)
+            hashed.see(flat, begin, path)
             del flat  # before the next one is read
         report(shard.size)
     stream = None
@@ -159,9 +179,6 @@ def _check_split(
     for position, words in () if stream is None else stream.problems:
         shard = held.shards[bisect_right(begins, position) - 1]
         out.found(f"{split}/{shard.name}", f"token {position} of the part's {split}: {words}")
-    lengths = None
-    if listed is not None:
-        lengths = listed["tokens"].to_numpy()[listed["split"].to_numpy() == SPLITS.index(split)]
     _compare(record, split, begins, lengths, stream, out=out)
 
 

@@ -5,15 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from streaming_ext.dataset.layout import Split
-from streaming_ext.dataset.places import Place
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.layout import Split
+from streaming_ext.format.provenance import Place
+from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.reading.dataset_files import open_tokenizer
-from tasks.core.reading.opened import open_dataset, read_record
-from tasks.core.reading.shard_tokens import Ids
-from tasks.core.reading.whole_documents import Documents, PartOfDataset
-from tasks.core.storage import Storage
+from tasks.core.reading.dataset_files import open_dataset, open_tokenizer, read_record
+from tasks.core.reading.documents import Documents, Ids, PartOfDataset
 
 _THREADS = 4  # a shard unpacked and its text each
 # Numbers of the documents of a block that are wanted.

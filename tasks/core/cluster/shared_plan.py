@@ -1,37 +1,89 @@
 """The plan of a run on several hosts: put on the storage by the parent run, read by each host."""
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
-from streaming_ext.dataset.layout import RUNS_FOLDER, TOKENIZER_FOLDER
-from streaming_ext.dataset.reading import read_record
-from streaming_ext.dataset.record import PartRecord
-from streaming_ext.dataset.schema import from_json, to_json
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     ConfigMismatchError,
     DatasetError,
     NotADatasetError,
+    StoppedError,
     TokenizerError,
 )
-from streaming_ext.text.parts.part import sizes_of
-from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints
-from streaming_ext.text.tokenizer.prepared import read_unsafe_code_points, write_unsafe_code_points
-from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES, open_saved
-from tasks.core.cluster.dealing import split_evenly
-from tasks.core.cluster.messages import SharedPlan, plan_path
+from streaming_ext.format.layout import RUNS_FOLDER, TOKENIZER_FOLDER
+from streaming_ext.format.reading import read_record
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import from_json, to_json
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import Storage
+from streaming_ext.text.parts.part import Part, sizes_of
+from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
+from streaming_ext.writing.publish import put_tokenizer
+from tasks.core.build.engine import with_files
+from tasks.core.cluster.signs import Message, plan_path
 from tasks.core.config import ShardConfig
-from tasks.core.outputs.publish import put_tokenizer
-from tasks.core.planning.run_plan import RunPlan, StageName
-from tasks.core.planning.there import without_lost_files
-from tasks.core.reading.records import read_records
+from tasks.core.reading.dataset_files import read_records
 from tasks.core.reporting.report import PartCounts, PartTimes, installed_versions
-from tasks.core.shuffle.arrange import read_run_records
-from tasks.core.shuffle.numbering import first_sources
-from tasks.core.shuffle.run_record import RunRecord, run_record_of, run_record_path
-from tasks.core.storage import Storage
+from tasks.core.shard.run_plan import RunPlan, StageName
+from tasks.core.shard.shard_build import ShardBuild
+from tasks.core.shuffle.records import (
+    Gathering,
+    SpillRecord,
+    first_sources,
+    read_spill_records,
+    spill_record_of,
+    spill_record_path,
+)
 
 # Packages whose version may show in the bytes that they make; pyarrow brings the codecs.
-_MUST_AGREE = ("shardmill", "gigatoken", "tiktoken", "tokenizers", "pyarrow")
+_MUST_AGREE = ("shardmill", "gigatoken", "tiktoken", "tokenizers", "sentencepiece", "pyarrow")
+
+
+class SharedPlan(Message):
+    """What every partition of a run knows.
+
+    Attributes:
+        config: as the user gave it; what was left out is each host's own, such as its workers.
+        parts: all of them; the index is the part's number.
+        partitions: the parts of each.
+        versions: of the packages that the parent run has.
+        stage, gathering, first_part: see `RunPlan`.
+        first_source: number of the first source that the run reads, where there is a shuffle.
+    """
+
+    format: Literal[1] = 1
+    config: dict[str, Any]
+    spec: DatasetSpec
+    parts: tuple[Part, ...]
+    partitions: tuple[tuple[int, ...], ...]
+    versions: dict[str, str]
+    stage: StageName = "shard"
+    first_part: int = 0
+    first_source: int = 0
+    gathering: Gathering | None = None
+
+
+def split_evenly(sizes: Sequence[int], parts: Iterable[int], count: int) -> list[tuple[int, ...]]:
+    """Deal parts out into at most `count` partitions of about the same size, none of them empty.
+
+    The largest goes first, each to the partition that has least (Graham's rule: no partition is
+    larger than 4/3 of what is best possible).
+
+    Args:
+        sizes: in bytes, of all parts.
+        parts: numbers of those that are to be dealt out.
+        count: of partitions.
+    """
+    parts = sorted(parts, key=lambda part: (-sizes[part], part))
+    partitions: list[list[int]] = [[] for _ in range(min(count, len(parts)))]
+    least = [(0, 0, number) for number in range(len(partitions))]
+    for part in parts:
+        size, length, number = heapq.heappop(least)
+        partitions[number].append(part)
+        heapq.heappush(least, (size + sizes[part], length + 1, number))
+    return [tuple(sorted(partition)) for partition in partitions]
 
 
 def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> SharedPlan:
@@ -43,14 +95,14 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
     for path in storage.list(RUNS_FOLDER):
         if path.count("/") > 1:
             storage.remove(path)
-    put_tokenizer(plan, storage)
-    unsafe = read_unsafe_code_points(plan.tokenizer_folder)
+    put_tokenizer(plan.tokenizer_folder, plan.spec.tokenizer.kind, storage)
     shared = SharedPlan(
-        config=plan.config.model_dump(mode="json", exclude_unset=True),
+        config=plan.config.model_dump(
+            mode="json", exclude_unset=True, include=set(ShardConfig.model_fields)
+        ),
         spec=plan.spec,
         parts=plan.parts,
         partitions=tuple(split_evenly(sizes_of(plan.parts), plan.todo, count)),
-        unsafe=None if unsafe is None else unsafe.ranges,
         versions=installed_versions(),
         stage=plan.stage,
         first_part=plan.first_part,
@@ -65,15 +117,17 @@ def read_plan(storage: Storage, run: str) -> SharedPlan:
     """The plan that a partition is of.
 
     Raises:
-        NotADatasetError: there is none; the run is over, or this host sees another disk.
+        StoppedError: the run is over.
+        NotADatasetError: this host sees another disk.
         ConfigMismatchError: packages of this host are not those of the parent's.
     """
     try:
         shared = from_json(SharedPlan, storage.read(plan_path(run)), where=plan_path(run))
     except FileNotFoundError as error:
+        if storage.list(TOKENIZER_FOLDER):  # put before the plan, and stays
+            raise StoppedError("the parent run is over") from error
         raise NotADatasetError(
-            f"{storage}/{plan_path(run)}: there is no such plan. Either the run is over, or this "
-            "host sees another disk: the output must lie where all hosts reach it."
+            f"{storage} holds nothing of this run. The output must lie where all hosts reach it."
         ) from error
     here = installed_versions()
     differences = [
@@ -96,10 +150,8 @@ def partition_plan(
     storage: Storage,
     parts: Sequence[int],
     scratch: Path,
-    *,
-    resumed: bool,
 ) -> RunPlan:
-    """The plan for some parts of a run on this host, with its tokenizer on scratch.
+    """The plan for those of some parts that are not recorded yet, with its tokenizer on scratch.
 
     Args:
         shared: the plan of the run.
@@ -107,13 +159,12 @@ def partition_plan(
         storage: the dataset's.
         parts: to be done here.
         scratch: an empty folder on this host.
-        resumed: whether an earlier attempt may have done some of it.
 
     Raises:
         TokenizerError: what lies in the output is not the run's tokenizer.
     """
-    done = _recorded(storage, shared.stage, parts) if resumed else set()
-    plan = RunPlan(
+    done = _recorded(storage, shared.stage, parts)
+    plan = ShardBuild(
         config=config,
         spec=shared.spec,
         parts=shared.parts,
@@ -137,8 +188,6 @@ def partition_plan(
             f"The tokenizer in {storage} has the fingerprint {found}, the run's has "
             f"{shared.spec.tokenizer.fingerprint}. Does another run write there?"
         )
-    if shared.unsafe is not None:
-        write_unsafe_code_points(plan.tokenizer_folder, UnsafeCodePoints(shared.unsafe))
     return plan
 
 
@@ -149,15 +198,15 @@ def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterato
         DatasetError: a part has no record.
     """
     for part in parts:
-        record: PartRecord | RunRecord
+        record: PartRecord | SpillRecord
         try:
             if plan.stage == "scatter":
-                record = run_record_of(storage.read(run_record_path(part)), where=str(storage))
+                record = spill_record_of(storage.read(spill_record_path(part)), where=str(storage))
             else:
                 record = read_record(storage, part)
         except FileNotFoundError as error:
             raise DatasetError(
-                f"{storage}: part {part:05} was told to be done, but has no record. Run again."
+                f"{storage}: part {part:05} is reported as done, but has no record. Run again."
             ) from error
         lists = record.lists if isinstance(record, PartRecord) else record.digest_files
         yield PartTimes(
@@ -170,9 +219,9 @@ def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterato
 
 def _recorded(storage: Storage, stage: StageName, parts: Iterable[int]) -> set[int]:
     """Those of the parts that are recorded with all their files."""
+    files = storage.list()
     if stage == "scatter":
-        runs = read_run_records(storage, parts)
-        return set(without_lost_files(storage, runs, storage.list(), published=False))
-    return set(
-        without_lost_files(storage, read_records(storage, parts), storage.list(), published=False)
-    )
+        runs = read_spill_records(storage, parts)
+        return set(with_files(runs, files))
+    records = read_records(storage, parts)
+    return set(with_files(records, files))

@@ -1,1 +1,1 @@
-"""What a run would make and take, before it runs: a sample of the sources, worked on and scaled."""
+"""Estimates of a run before it runs: a sample of the sources is worked on and scaled."""

@@ -1,4 +1,4 @@
-"""What `shardmill plan` is asked: the options of a run, and the machines that it would run on."""
+"""Options of `shardmill plan`: those of a run, its machines, and the sample."""
 
 import re
 from typing import Annotated, ClassVar
@@ -32,43 +32,45 @@ Rate = Annotated[float, BeforeValidator(parse_rate), Field(gt=0)]
 
 
 class Machines(Options):
-    """Machines that a run would have; its workers are those of each."""
+    """Machines of a planned run; `workers` counts those of each."""
 
     heading: ClassVar[str] = "Machines"
 
     hosts: Annotated[int, Field(gt=0, le=10_000, description="Machines that share the work.")] = 1
     link: Annotated[
         Rate | None,
-        Field(description="Each host's link, as 1Gbit or 500MB; default: 1Gbit where it is used."),
+        Field(description="Network link of each host, as 1Gbit or 500MB; default: 1Gbit if used."),
     ] = None
     disk: Annotated[
         Rate | None,
-        Field(description="What each host's disk writes a second; default: as timed here."),
+        Field(description="Write rate of each host's disk; default: as measured here."),
     ] = None
     remote_sources: Annotated[
         bool | None,
-        Field(description="Whether the sources come over the link; default: as SOURCE does."),
+        Field(description="Whether the link carries the sources; default: as for SOURCE."),
     ] = None
 
 
 class Sampling(Options):
-    """What is read to tell what a run would make and take."""
+    """How much of the sources is read for an estimate."""
 
     heading: ClassVar[str] = "Sample"
 
     sample_size: Annotated[
-        ByteSize, Field(ge=2**16, description="Text to read for the sample, in all.")
+        ByteSize, Field(ge=2**16, description="Bytes of text to sample in total.")
     ] = ByteSize(128 * 2**20)
-    sample_files: Annotated[
-        int, Field(gt=0, le=4096, description="Files that the sample is taken from.")
-    ] = 16
-    sample_seed: Annotated[int, Field(ge=0, description="Decides which files and rows.")] = 0
+    sample_files: Annotated[int, Field(gt=0, le=4096, description="Number of files to sample.")] = (
+        16
+    )
+    sample_seed: Annotated[
+        int, Field(ge=0, description="Seed for the choice of files and rows.")
+    ] = 0
     total_size: Annotated[
         ByteSize | None,
         Field(
             gt=0,
-            description="Plan for so many bytes of source files of which SOURCE is a part, as for "
-            "a dataset of which one file is at hand.",
+            description="Plan for source files of this total size, with SOURCE as an example of "
+            "them.",
         ),
     ] = None
     total_files: Annotated[
@@ -76,7 +78,7 @@ class Sampling(Options):
         Field(
             gt=0,
             le=MOST_PARTS,
-            description="Files that those are; default: as large as SOURCE's.",
+            description="Number of these files; default: each as large as those of SOURCE.",
         ),
     ] = None
 
@@ -98,7 +100,6 @@ class EstimateConfig(Sampling, Machines, ShardConfig):
         str,
         Field(
             min_length=1,
-            description="Where the dataset would go; object storage takes the link's other "
-            "direction.",
+            description="Planned location of the dataset; uploads to object storage use the link.",
         ),
     ] = "."

@@ -1,4 +1,8 @@
-"""Time and disk of a run: arithmetic only.
+"""Totals from a sample, and time and disk of a run: arithmetic only.
+
+Totals are ratio estimates (Cochran, Sampling Techniques). Files are drawn, not documents: what was
+counted in a file is taken as a ratio to the file's size, which is known of all files. The interval
+comes from how much these ratios differ.
 
 Network, workers and disk are busy at the same time, so the slowest of them decides; and a part goes
 through them one after another, which counts once, at both ends of the run.
@@ -10,9 +14,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from streaming_ext.dataset.spec import DatasetSpec
+from streaming_ext.format.spec import DatasetSpec
 from tasks.core.estimate.config import EstimateConfig
 
 Resource = Literal["network", "workers", "disk"]
@@ -24,9 +29,54 @@ PARTS_AHEAD = 2  # that a host has on scratch beside one a worker
 MERGE_RATE = 120e6  # of runs, in bytes a second of a worker: benchmarks/shuffle/
 READ_RATE = 500e6  # of runs that are read as they were written
 COMPARE_RATE = 60e6  # of hashes, in bytes a second of one process
-_SHUFFLED_BYTES, _IN_ORDER_BYTES = 33, 17  # of a document in a run, beside its ids
-_HASH_BYTES, _KEPT_BYTES = 32, 28  # of a document's hash, while compared and in the dataset
+SPILL_BYTES = 46  # of a document in a spill, beside its ids
+_HASH_BYTES, _KEPT_BYTES = 36, 28  # of a document's hash, while compared and in the dataset
 _MANY = 100  # parts a worker: which one comes last does not matter then
+
+
+# Student's t for an interval of 95%, by degrees of freedom from 1; the last for all above.
+_T = (12.71, 4.31, 3.19, 2.78, 2.58, 2.45, 2.37, 2.31, 2.27, 2.23, 2.21, 2.18, 2.17, 2.15, 2.14)
+_ALL = 1 - 1e-9  # summed in floating point
+
+
+class Quantity(BaseModel):
+    """An estimate and its 95% interval, for the error of sampling alone.
+
+    Attributes:
+        value: the estimate.
+        error: half the width of the interval, relative to the value; None where the sample is too
+            small to tell.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    value: float
+    error: float | None
+
+    def times(self, factor: float) -> "Quantity":
+        """The same of so much more."""
+        return Quantity(value=self.value * factor, error=self.error)
+
+
+def ratio(counts: npt.ArrayLike, sizes: npt.ArrayLike, *, read: float) -> Quantity:
+    """Counts per unit of size, over all that a sample was drawn from.
+
+    Args:
+        counts: of each that was drawn.
+        sizes: of each that was drawn.
+        read: how much of the whole was read, in [0, 1].
+    """
+    count, size = np.asarray(counts, float), np.asarray(sizes, float)
+    value = float(count.sum() / size.sum())
+    drawn = len(size)
+    if read >= _ALL or not value:
+        return Quantity(value=value, error=0.0)
+    if drawn == 1:
+        return Quantity(value=value, error=None)
+    residuals = count - value * size
+    variance = (1 - read) * drawn * float((residuals**2).sum()) / (drawn - 1)
+    deviation = variance**0.5 / float(size.sum())
+    return Quantity(value=value, error=_T[min(drawn - 1, len(_T)) - 1] * deviation / value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +136,7 @@ def cost(
     Args:
         work: what is to be done.
         config: hosts, workers and disk.
-        spec: of the dataset: a shuffle and the search for copies write runs and read them again.
+        spec: of the dataset: a shuffle and the search for copies write spills and read them again.
         rate: text that a worker does, in bytes a second.
         link: of a host, in bytes a second each way.
     """
@@ -94,8 +144,7 @@ def cost(
     hashes = work.documents * _HASH_BYTES if spec.deduplicate else 0.0
     ids = 0.0
     if spec.two_stages:
-        in_run = _SHUFFLED_BYTES if spec.shuffle else _IN_ORDER_BYTES
-        ids = work.tokens * np.dtype(spec.dtype).itemsize + work.documents * in_run
+        ids = work.tokens * np.dtype(spec.dtype).itemsize + work.documents * SPILL_BYTES
     runs = ids + hashes
     output = work.output + (work.documents * _KEPT_BYTES if spec.deduplicate else 0.0)
     fetched = work.fetched + (runs if work.uploads else 0.0)

@@ -1,6 +1,5 @@
 """From a sample of the sources to documents, tokens, disk, time, and how sure each is."""
 
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,28 +9,24 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
 
-from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
-from streaming_ext.errors import ScratchError, SourceError, UsageError
-from streaming_ext.storage.dialects.choice import OBJECT_STORES
-from streaming_ext.storage.local_paths import local_path, require_writable_name
+from streaming_ext.base.errors import ScratchError, SourceError, UsageError
+from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.store import LocalStorage, open_storage
+from streaming_ext.store.client import OBJECT_STORES
+from streaming_ext.store.locations import local_path, require_writable_name
+from streaming_ext.store.scratch import temporary_folder
 from streaming_ext.text.parts.looking import can_be_cut
 from streaming_ext.text.parts.part import sizes_of
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.estimate.config import MOST_PARTS, EstimateConfig
-from tasks.core.estimate.cost import Cost, Work, cost
-from tasks.core.estimate.ratio import Quantity, ratio
-from tasks.core.estimate.sample import LookedInto, Sample, look_into, read_texts, work_on
-from tasks.core.planning.parts import parts_of
-from tasks.core.planning.sources import check_sources
-from tasks.core.storage import LocalStorage, open_storage
-from tasks.core.storage.scratch import temporary_folder
-
-Floats = npt.NDArray[np.float64]
+from tasks.core.estimate.cost import Cost, Quantity, Work, cost, ratio
+from tasks.core.estimate.sample import LookedInto, Texts, look_into, read_texts, work_on
+from tasks.core.shard.sources import check_sources, parts_of
 
 _ONE_GBIT = 125e6
 _RECORD_BYTES = 1500  # of a part: its record, its line in the manifest
-_SHARD_ENTRY_BYTES = 1000  # of a shard: in the record and in the index
+_ENTRY_BYTES = 1000  # of a shard: in the record and in the index
 
 
 class Estimate(BaseModel):
@@ -83,8 +78,11 @@ def estimate(
     Raises:
         UsageError, SourceError, ScratchError: as a run would; no text is found.
     """
-    remote = _is_remote(config.output)
-    scratch = temporary_folder() if config.scratch is None else _writable(config.scratch)
+    uploads = _is_remote(config.output)
+    scratch = temporary_folder()
+    if config.scratch is not None:
+        require_writable_name(config.scratch)
+        scratch = local_path(config.scratch)
     report("looking at the sources")
     listed = check_sources(config)
     sizes, parts = _planned_for(config, listed)
@@ -98,24 +96,63 @@ def estimate(
     tokenizer = load_tokenizer(config.tokenizer, eot_token=config.eot_token, pattern=config.pattern)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
     report("tokenizing the sample")
-    workers = min(config.workers, os.cpu_count() or 1)
     try:
         folder = tempfile.TemporaryDirectory(prefix="shardmill-plan-", dir=scratch)
     except OSError as error:
         raise ScratchError(f"Cannot write to scratch {scratch}: {error.strerror}.") from error
     with folder as name:
-        sample = work_on(
-            texts, config=config, tokenizer=tokenizer, spec=spec, workers=workers, folder=Path(name)
-        )
-    return _scaled(
-        config,
-        spec,
-        sizes=sizes,
+        sample = work_on(texts, config=config, tokenizer=tokenizer, spec=spec, folder=Path(name))
+
+    source, source_looked = sum(sizes), sum(file.source.size for file in looked)
+    read = sample.counts["source_bytes"].sum() / source
+    drawn = sample.counts if len(sizes) == 1 else _by_file(looked, texts, sample.counts)
+    documents, text, tokens = (
+        ratio(drawn[name], drawn["source_bytes"], read=read).times(source)
+        for name in ("documents", "text_bytes", "tokens")
+    )
+    rows = [file.rows for file in looked if file.rows is not None]
+    if len(rows) == len(looked):  # counted in each of these files, but for rows without a token
+        kept = source * sample.counts["documents"].sum() / sum(each.rows for each in texts)
+        file_sizes = [file.source.size for file in looked]
+        documents = ratio(rows, file_sizes, read=source_looked / source).times(kept)
+    counted = max(1, sample.counts["tokens"].sum())
+    shard_bytes = tokens.times(sample.counts["shard_bytes"].sum() / counted)
+    shards = _shards(parts, tokens.value, spec)
+    fetched = source_looked if config.remote_sources else 0
+    if config.remote_sources is None:
+        fetched = sum(file.fetched for file in looked)
+    link = config.link or (_ONE_GBIT if uploads or fetched else None)
+    tables = sample.table_bytes * tokens.value
+    work = Work(
         parts=parts,
-        looked=looked,
-        sample=sample,
+        text=text.value,
+        fetched=source * fetched / source_looked,
+        output=shard_bytes.value + tables + _RECORD_BYTES * len(parts) + _ENTRY_BYTES * shards,
+        documents=documents.value,
+        tokens=tokens.value,
+        uploads=uploads,
+    )
+    return Estimate(
+        files=len(sizes),
+        parts=len(parts),
+        source_bytes=source,
+        scaled=config.total_size is not None,
+        sample_files=len(looked),
+        sample_bytes=sample.counts["text_bytes"].sum(),
         unreadable=unreadable,
-        remote=remote,
+        documents=documents,
+        text_bytes=text,
+        tokens=tokens,
+        bytes_per_token=ratio(drawn["text_bytes"], drawn["tokens"] - drawn["documents"], read=read),
+        samples=tokens.times(1 / spec.sequence_length),
+        shard_bytes=shard_bytes,
+        shards=shards,
+        hosts=config.hosts,
+        workers=config.workers,
+        worker_rate=sample.rate,
+        link=link,
+        disk=config.disk,
+        cost=cost(work, config, spec, rate=sample.rate, link=link or _ONE_GBIT),
     )
 
 
@@ -131,11 +168,6 @@ def _is_remote(output: str) -> bool:
     if isinstance(storage, LocalStorage):
         storage.require_no_file()
     return storage.remote
-
-
-def _writable(scratch: str) -> Path:
-    require_writable_name(scratch)
-    return local_path(scratch)
 
 
 def _planned_for(
@@ -162,91 +194,18 @@ def _planned_for(
     return [size] * files, [total // parts] * parts
 
 
-def _scaled(
-    config: EstimateConfig,
-    spec: DatasetSpec,
-    *,
-    sizes: Sequence[int],
-    parts: Sequence[int],
-    looked: Sequence[LookedInto],
-    sample: Sample,
-    unreadable: int,
-    remote: bool,
-) -> Estimate:
-    source = sum(sizes)
-    read = sum(texts.source_bytes for texts, _, _ in sample.made) / source
-    size, *counts = _drawn(looked, sample, by_file=len(sizes) > 1).T
-    documents, text, tokens = (ratio(count, size, read=read).times(source) for count in counts)
-    rows = [file.rows for file in looked if file.rows is not None]
-    if len(rows) == len(looked):  # counted in each of these files, but for rows without a token
-        sizes_looked = [file.source.size for file in looked]
-        read_rows = sum(texts.rows for texts, _, _ in sample.made)
-        kept = sum(made.documents for _, made, _ in sample.made) / read_rows
-        documents = ratio(rows, sizes_looked, read=sum(sizes_looked) / source).times(kept * source)
-    stored = sum(written.shard_bytes for _, _, written in sample.made)
-    shard_bytes = tokens.times(stored / max(1, sum(made.tokens for _, made, _ in sample.made)))
-    shards = _shards(parts, tokens.value, spec)
-    if config.remote_sources is None:
-        fetched = sum(file.fetched for file in looked)
-    else:
-        fetched = sum(file.source.size for file in looked) if config.remote_sources else 0
-    link = config.link or (_ONE_GBIT if remote or fetched else None)
-    work = Work(
-        parts=parts,
-        text=text.value,
-        fetched=source * fetched / sum(file.source.size for file in looked),
-        output=shard_bytes.value
-        + sample.table_bytes * tokens.value
-        + _RECORD_BYTES * len(parts)
-        + _SHARD_ENTRY_BYTES * shards,
-        documents=documents.value,
-        tokens=tokens.value,
-        uploads=remote,
-    )
-    return Estimate(
-        files=len(sizes),
-        parts=len(parts),
-        source_bytes=source,
-        scaled=config.total_size is not None,
-        sample_files=len(looked),
-        sample_bytes=sum(made.text_bytes for _, made, _ in sample.made),
-        unreadable=unreadable,
-        documents=documents,
-        text_bytes=text,
-        tokens=tokens,
-        bytes_per_token=ratio(counts[1], counts[2] - counts[0], read=read),
-        samples=tokens.times(1 / spec.sequence_length),
-        shard_bytes=shard_bytes,
-        shards=shards,
-        hosts=config.hosts,
-        workers=config.workers,
-        worker_rate=sample.rate,
-        link=link,
-        disk=config.disk,
-        cost=cost(work, config, spec, rate=sample.rate, link=link or _ONE_GBIT),
-    )
-
-
-def _drawn(looked: Sequence[LookedInto], sample: Sample, *, by_file: bool) -> Floats:
-    """Source bytes, documents, text bytes and tokens of what was drawn: (drawn, 4).
-
-    That is each file, as far as its sample tells; or each block, where there is only one file.
-    """
-    counts = np.array(
-        [
-            (texts.source_bytes, made.documents, made.text_bytes, made.tokens)
-            for texts, made, _ in sample.made
-        ],
-        float,
-    )
-    if not by_file:
-        return counts
-    rows = []
-    for file in looked:
-        own = counts[[texts.file is file for texts, _, _ in sample.made]].sum(axis=0)
-        size = float(file.source.size)
-        rows.append(own * (size / own[0]) if own[0] else np.array([size, 0.0, 0.0, 0.0]))
-    return np.stack(rows)
+def _by_file(
+    looked: Sequence[LookedInto], texts: Sequence[Texts], counts: npt.NDArray[np.void]
+) -> npt.NDArray[np.void]:
+    """The counts of each file, as far as its sample shows: (files,)."""
+    found = np.zeros(len(looked), counts.dtype)
+    for number, file in enumerate(looked):
+        own = counts[[each.file is file for each in texts]]
+        read = own["source_bytes"].sum()
+        for name in counts.dtype.names or ():
+            found[name][number] = own[name].sum() * file.source.size / read if read else 0
+        found["source_bytes"][number] = file.source.size
+    return found
 
 
 def _shards(parts: Sequence[int], tokens: float, spec: DatasetSpec) -> int:

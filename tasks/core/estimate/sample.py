@@ -1,33 +1,39 @@
 """Texts of some source files, tokenized and written as a run would: by the real workers."""
 
+import os
 import random
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.filters import NO_FILTERS
+from streaming_ext.format.spec import DatasetSpec, ReadOptions
+from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.source_format import LENGTH_BYTES, FileLook
-from streaming_ext.text.filters.filters import NO_FILTERS
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.ranges import worth_fetching
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
-from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.estimate.config import EstimateConfig
-from tasks.core.storage import LocalStorage
 from tasks.core.workers.jobs import TokenizedPart, WrittenPart
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
 from tasks.core.workers.write_part import WriteJob
 
+COUNTS: Final = np.dtype(
+    [(name, float) for name in ("source_bytes", "documents", "text_bytes", "tokens", "shard_bytes")]
+)
 _THREADS = 8
 _BLOCKS = 16  # to read over all files, and two of each file, if there are
 _BATCH_BYTES = 2**18  # of text, so that little is read beyond what is wanted
@@ -67,12 +73,14 @@ class Texts:
     Attributes:
         rows: that were read for them, nulls among them.
         source_bytes: of the file that stand for them.
+        seconds: of a processor, that reading took.
     """
 
     file: LookedInto
     texts: pa.ChunkedArray
     rows: int
     source_bytes: float
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,12 +88,12 @@ class Sample:
     """What became of the texts.
 
     Attributes:
-        made: of each of them.
+        counts: of each of them, by the names of `COUNTS`.
         rate: text a worker does while all of them work, in bytes a second.
         table_bytes: of the tables of documents, for a token.
     """
 
-    made: list[tuple[Texts, TokenizedPart, WrittenPart]]
+    counts: npt.NDArray[np.void]
     rate: float
     table_bytes: float
 
@@ -141,11 +149,11 @@ def _read(
     file: LookedInto, blocks: Sequence[int], options: ReadOptions, most: int | None
 ) -> Iterator[Texts]:
     """Texts of blocks; of each as many from its start as have `most` bytes."""
-    for block, batches in format_of(file.source.url, options).read_blocks(
-        SourceFileBytes(file.source), options, blocks, batch_bytes=_BATCH_BYTES
-    ):
+    reads, source = format_of(file.source.url, options), SourceFileBytes(file.source)
+    for block in (file.look.blocks[number] for number in blocks):
         chunks, rows, text_bytes, fraction = [], 0, 0, 1.0
-        for batch in batches:
+        began = time.thread_time()
+        for batch in reads.read_from(source, options, span=block.span, batch_bytes=_BATCH_BYTES):
             chunks.append(batch.texts)
             rows += batch.num_rows
             text_bytes += batch.texts.nbytes
@@ -153,13 +161,14 @@ def _read(
                 fraction = batch.fraction
                 break
         texts = pa.chunked_array(chunks, pa.large_string())
-        size = file.look.blocks[block].size * fraction
+        seconds = time.thread_time() - began
+        size = block.size * fraction
         plain = fraction < 1 and file.look.plain and not options.filters.given()
         if plain and pc.count_distinct(texts).as_py() == len(texts):
             # These texts are stored as they are, and rows differ in size: bytes say more.
             size = pc.sum(pc.binary_length(texts)).as_py() + LENGTH_BYTES * rows
         size *= file.source.size / max(file.size, 1)
-        yield Texts(file=file, texts=texts, rows=rows, source_bytes=size)
+        yield Texts(file=file, texts=texts, rows=rows, source_bytes=size, seconds=seconds)
 
 
 def work_on(
@@ -168,69 +177,68 @@ def work_on(
     config: EstimateConfig,
     tokenizer: Tokenizer,
     spec: DatasetSpec,
-    workers: int,
     folder: Path,
 ) -> Sample:
-    """Tokenize and write texts in `workers` processes at once.
+    """Tokenize and write texts on as many workers as the run has, or as this host has cores.
 
     Each worker's first part is not timed: engines remember words, which they first have to meet.
-    Where there are too few parts for that, they are done again.
+    If there are too few parts for that, they are done again.
 
     Args:
         sample: texts of the sources.
         config: of the run that is planned.
         tokenizer: its tokenizer.
         spec: what decides the bytes of its dataset.
-        workers: processes.
         folder: an empty folder, for the sample and what is made of it.
     """
     tokenizer_folder = folder / "tokenizer"
-    save_tokenizer(tokenizer, tokenizer_folder, engine=config.engine)
+    tokenizer.save(tokenizer_folder)
     storage = LocalStorage(folder / "output")
     storage.create()
-    # The filters chose these texts already; a second stage only puts off the packing.
+    # The filters chose these texts already; a second phase only puts off the packing.
     spec = spec.model_copy(
         update={"filters": NO_FILTERS, "keep_columns": (), "shuffle": None, "deduplicate": None}
     )
     parts = [_part(number, texts, spec, folder) for number, texts in enumerate(sample)]
-    repeats = -(-2 * workers // len(parts))
+    workers = min(config.workers, os.cpu_count() or 1)
 
     def do(number: int) -> tuple[TokenizedPart, WrittenPart]:
         pieces, of_part = parts[number % len(parts)]
-        part = Part(number, pieces)
-        scratch = str(folder / f"scratch-{number}")
-        job = TokenizeJob(
+        part, scratch = Part(number, pieces), str(folder / f"scratch-{number}")
+        tokenize = TokenizeJob(
             part=part,
             scratch=scratch,
             tokenizer_folder=str(tokenizer_folder),
             engine=config.engine,
             spec=of_part,
         )
-        tokenized = pool.run(job)
-        written = pool.run(WriteJob(part=part, scratch=scratch, output=str(storage), spec=of_part))
-        return tokenized, written
+        write = WriteJob(part=part, scratch=scratch, output=str(storage), spec=of_part)
+        return pool.run(tokenize), pool.run(write)
 
     with WorkerPool(workers) as pool, ThreadPoolExecutor(workers) as threads:
         pool.run_in_each(PrepareJob.of(tokenizer_folder, config.engine))
-        done = list(threads.map(do, range(repeats * len(parts))))
-    timed = done[workers:] if len(done) > workers else done
+        done = list(threads.map(do, range(-(-2 * workers // len(parts)) * len(parts))))
+    timed = done[workers:] or done
+    counts = [
+        (texts.source_bytes, made.documents, made.text_bytes, made.tokens, written.shard_bytes)
+        for texts, (made, written) in zip(sample, done, strict=False)
+    ]
     tables = sum(file.stat().st_size for file in (folder / "output/documents").iterdir())
     return Sample(
-        made=[(texts, *made) for texts, made in zip(sample, done, strict=False)],
-        rate=sum(tokenized.text_bytes for tokenized, _ in timed)
-        / sum(tokenized.seconds + written.seconds for tokenized, written in timed),
-        table_bytes=tables / max(1, sum(tokenized.tokens for tokenized, _ in done)),
+        counts=np.array(counts, COUNTS),
+        rate=sum(made.text_bytes for made, _ in timed)
+        / sum(made.seconds + written.seconds for made, written in timed),
+        table_bytes=tables / max(1, sum(made.tokens for made, _ in done)),
     )
 
 
 def _part(
     number: int, texts: Texts, spec: DatasetSpec, folder: Path
 ) -> tuple[tuple[Piece, ...], DatasetSpec]:
-    """Texts as a file of their source's format, and how to read it."""
-    source, options = texts.file.source, spec.read_options
-    reads = format_of(source.url, options)
-    path = folder / f"{number}-{source.name[-64:]}{reads.sample_suffix}"
-    reads.write(path, texts.texts, options, codec=texts.file.look.codec)
-    if reads.sample_suffix:
-        spec = spec.model_copy(update={"source_format": None})
+    """Texts as a file, whose reading takes next to no time, and how to read it."""
+    path = folder / f"{number}.arrow"
+    table = pa.table({"text": texts.texts})
+    with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
+        writer.write_table(table)
+    spec = spec.model_copy(update={"source_format": None, "text_column": "text"})
     return (Piece(SourceFile(url=str(path), size=path.stat().st_size)),), spec

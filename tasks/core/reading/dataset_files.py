@@ -1,19 +1,15 @@
 """Reading the files of a dataset that may be damaged: checked, and never more than expected."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import xxhash
 
-from streaming_ext.dataset.extended.generations import chosen_generation
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.layout import EXPORT, MANIFEST, PARTS_FOLDER, TOKENIZER_FOLDER
-from streaming_ext.dataset.reading import manifest_of
-from streaming_ext.dataset.schema import FileRecord
-from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     CorruptDatasetError,
     NotADatasetError,
     NothingThereError,
@@ -21,10 +17,25 @@ from streaming_ext.errors import (
     TokenizerError,
     TransientStorageError,
     UsageError,
-    one_line,
+    command,
 )
-from streaming_ext.text.tokenizer.tokenizer import TOKENIZER_FILES, Tokenizer, is_panic, open_saved
-from tasks.core.storage import Storage
+from streaming_ext.format.layout import (
+    EXPORT,
+    MANIFEST,
+    PARTS_FOLDER,
+    TOKENIZER_FOLDER,
+    record_path,
+)
+from streaming_ext.format.manifest import Manifest, chosen_generation
+from streaming_ext.format.provenance import PlacesOfPart, PlacesOfSources
+from streaming_ext.format.reading import listed_record, manifest_of, record_of
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import FileRecord, content_hash
+from streaming_ext.format.shuffled import sources_of
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import Storage
+from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
 # Far more than any real one: a manifest takes about 500 bytes a part, an index 600 a shard.
 MAX_JSON_BYTES = 2**30
@@ -203,17 +214,145 @@ def open_tokenizer(files: DatasetFiles, spec: DatasetSpec) -> Tokenizer:
                 f"Opening this dataset's tokenizer needs {error.name}: "
                 "pip install 'shardmill[tokenize]'."
             ) from None
-        except BaseException as error:
-            # Tokenizer libraries raise anything on a damaged file, a Rust panic among it.
-            if not isinstance(error, Exception) and not is_panic(error):
-                raise
-            raise TokenizerError(
-                f"The tokenizer saved in {where} is damaged: {type(error).__name__}: "
-                f"{one_line(error)}."
-            ) from None
     if tokenizer.fingerprint != spec.tokenizer.fingerprint:
         raise TokenizerError(
             f"The tokenizer saved in {where} has the fingerprint {tokenizer.fingerprint}, the "
             f"dataset was made with {spec.tokenizer.fingerprint}."
         )
     return tokenizer
+
+
+def open_dataset(
+    storage: Storage, *, generation: str | None = None
+) -> tuple[DatasetFiles, Manifest]:
+    """The files of a published dataset, and its manifest.
+
+    Args:
+        storage: where it lies.
+        generation: see `DatasetFiles`.
+
+    Raises:
+        NotADatasetError: there is none at this place.
+        CorruptDatasetError: the manifest is damaged.
+    """
+    files = DatasetFiles(storage, storage.list(), generation=generation)
+    return files, manifest_of(files.read_manifest(), where=f"{storage}/{MANIFEST}")
+
+
+def read_listed(files: DatasetFiles, file: FileRecord, *, limit: int = MAX_JSON_BYTES) -> bytes:
+    """A file as it is recorded.
+
+    Raises:
+        CorruptDatasetError: it is not that; names the file and what checks all.
+    """
+    with naming(files, file.path):
+        return files.read(file, limit=limit)
+
+
+@contextmanager
+def naming(files: DatasetFiles, path: str) -> Iterator[None]:
+    """Have an error about damage name the file, and say what to do."""
+    try:
+        yield
+    except (CorruptDatasetError, ValueError, IndexError) as error:
+        checks = command("verify", files.storage)
+        raise CorruptDatasetError(
+            f"{files.storage}/{path}: {error}. {checks} checks every file."
+        ) from None
+
+
+def places_of(
+    files: DatasetFiles, manifest: Manifest, record: PartRecord
+) -> PlacesOfPart | PlacesOfSources:
+    """What tells where the documents of a part come from.
+
+    Raises:
+        CorruptDatasetError: the table of sources is missing or damaged.
+    """
+    if manifest.shuffled is None:
+        return PlacesOfPart(record, manifest)
+    table = manifest.shuffled.sources
+    with naming(files, table.path):
+        return PlacesOfSources(sources_of(files.read(table, limit=MAX_JSON_BYTES)))
+
+
+def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecord:
+    """The record of a part, as the manifest lists it.
+
+    Raises:
+        CorruptDatasetError: it is missing or damaged.
+    """
+    file = manifest.parts[part].record
+    data, where = read_listed(files, file), f"{files.storage}/{file.path}"
+    return listed_record(data, manifest, part, where=where)
+
+
+def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
+    """The manifest of the dataset that an output is made from.
+
+    Raises:
+        CorruptDatasetError: another dataset lies there now.
+    """
+    try:
+        data = DatasetFiles(storage, {file.path: file.size}).read(file, limit=file.size)
+    except CorruptDatasetError as error:
+        raise CorruptDatasetError(
+            f"{storage} is not the dataset that this run was begun with: {file.path}: {error}."
+        ) from None
+    return manifest_of(data, where=f"{storage}/{file.path}")
+
+
+_IO_THREADS = 8
+
+
+class HasPart(Protocol):
+    """A record of any kind."""
+
+    @property
+    def part(self) -> int:
+        """Its number."""
+        ...
+
+
+Record = TypeVar("Record", bound=HasPart)
+
+
+def read_records(storage: Storage, parts: Iterable[int] | None = None) -> dict[int, PartRecord]:
+    """The part records on the output, by part.
+
+    Args:
+        storage: the dataset's.
+        parts: those to look at; all unless given.
+
+    Raises:
+        CorruptDatasetError: a record is damaged.
+    """
+    there = storage.list(PARTS_FOLDER)
+    wanted = there if parts is None else [p for part in parts if (p := record_path(part)) in there]
+    return read_all(storage, wanted, record_of)
+
+
+def read_all(
+    storage: Storage, paths: Iterable[str], record_of: Callable[..., Record]
+) -> dict[int, Record]:
+    """The records that some files hold, by part.
+
+    Args:
+        storage: the dataset's.
+        paths: of the files.
+        record_of: reads one from the bytes of a file and `where` that lies.
+
+    Raises:
+        CorruptDatasetError: a record is damaged.
+    """
+
+    def read(path: str) -> Record:
+        try:
+            return record_of(storage.read(path), where=f"{storage}/{path}")
+        except CorruptDatasetError as error:
+            raise CorruptDatasetError(
+                f"{error}. If nothing is published yet, remove it to have its part made again."
+            ) from error
+
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        return {record.part: record for record in threads.map(read, paths)}

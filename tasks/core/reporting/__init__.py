@@ -1,1 +1,1 @@
-"""What a run tells of itself: progress, report and figures."""
+"""Progress, report and figures of a run."""

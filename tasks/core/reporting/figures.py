@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.text.filters.filters import option
-from tasks.core.reporting.length_classes import Lengths
+from streaming_ext.format.filters import option
+from streaming_ext.format.spec import DatasetSpec
+from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import PartCounts, PartTimes, RunReport
 
 _MOST_BAD = 5  # documents that are named
@@ -124,11 +124,14 @@ def group_by_source(parts: Sequence[PartCounts]) -> list[Group]:
     for part, path, folder in zip(parts, paths, folders, strict=True):
         name = "/".join(folder[depth : depth + 1]) if several else path.rsplit("/", 1)[-1]
         named.setdefault(name or path.rsplit("/", 1)[-1], []).append(part)
-    groups = [_sum(name, members) for name, members in sorted(named.items())]
-    if len(groups) <= _MOST_GROUPS:
-        return groups
-    bounds = np.linspace(0, len(groups), _MOST_GROUPS + 1).astype(int)
-    return [_merge(groups[start:end]) for start, end in pairwise(bounds)]
+    if len(named) <= _MOST_GROUPS:
+        return [_sum(name, members) for name, members in sorted(named.items())]
+    groups = []
+    for start, end in pairwise(np.linspace(0, len(named), _MOST_GROUPS + 1).astype(int)):
+        names = sorted(named)[start:end]
+        name = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+        groups.append(_sum(name, [part for each in names for part in named[each]]))
+    return groups
 
 
 def throughput(report: RunReport) -> Throughput | None:
@@ -156,66 +159,46 @@ def throughput(report: RunReport) -> Throughput | None:
     return Throughput(edges=edges, rates=rates)
 
 
-def _sum(name: str, parts: Iterable[PartCounts]) -> Group:
-    members = list(parts)
+def _sum(name: str, parts: Sequence[PartCounts]) -> Group:
     return Group(
         name=name,
-        parts=len(members),
-        documents=sum(part.documents for part in members),
-        tokens=sum(part.tokens for part in members),
-        text_bytes=sum(part.text_bytes for part in members),
-    )
-
-
-def _merge(groups: Sequence[Group]) -> Group:
-    return Group(
-        name=groups[0].name if len(groups) == 1 else f"{groups[0].name} … {groups[-1].name}",
-        parts=sum(group.parts for group in groups),
-        documents=sum(group.documents for group in groups),
-        tokens=sum(group.tokens for group in groups),
-        text_bytes=sum(group.text_bytes for group in groups),
+        parts=len(parts),
+        documents=sum(part.documents for part in parts),
+        tokens=sum(part.tokens for part in parts),
+        text_bytes=sum(part.text_bytes for part in parts),
     )
 
 
 def _skipped(
-    report: RunReport,
-    earlier: Sequence[PartCounts],
-    parts: Sequence[PartCounts],
-    spec: DatasetSpec,
+    report: RunReport, earlier: Sequence[PartCounts], parts: Sequence[PartCounts], spec: DatasetSpec
 ) -> Iterable[Skipped]:
-    if earlier:
-        yield Skipped(what=_count(len(earlier), "part"), why="done by an earlier run")
-    if report.failed:
-        yield Skipped(
-            what=_count(len(report.failed), "part"),
-            why="failed; the next run tries again",
+    bad = sum(part.bad_documents for part in parts)
+    listed = [str(one) for part in parts for one in part.bad_listed][:_MOST_BAD]
+    more = f"; and {bad - len(listed):,} more" if bad > len(listed) else ""
+    columns = spec.read_options.columns
+    null = f"null in the column{'s' * (len(columns) > 1)} {', '.join(columns)}"
+    copies = f"copies of earlier ones ({spec.deduplicate}), {report.duplicate_tokens:,} tokens"
+    dropped = (
+        (
+            sum(part.dropped_documents.get(name, 0) for part in parts),
+            "row",
+            f"dropped by {option(name)} {wanted}",
         )
-    if nulls := sum(part.null_documents for part in parts):
-        yield Skipped(what=_count(nulls, "row"), why=_without_text(spec))
-    if bad := sum(part.bad_documents for part in parts):
-        listed = [str(one) for part in parts for one in part.bad_listed][:_MOST_BAD]
-        more = f"; and {bad - len(listed):,} more" if bad > len(listed) else ""
-        yield Skipped(what=_count(bad, "row"), why=f"cannot be read: {'; '.join(listed)}{more}")
-    for name, wanted in spec.filters.given().items():
-        dropped = sum(part.dropped_documents.get(name, 0) for part in parts)
-        yield Skipped(what=_count(dropped, "row"), why=f"dropped by {option(name)} {wanted}")
-    if empty := sum(part.empty_documents for part in parts):
-        yield Skipped(what=_count(empty, "row"), why="their text gives no token")
-    if report.duplicate_documents:
-        yield Skipped(
-            what=_count(report.duplicate_documents, "document"),
-            why=f"copies of earlier ones ({spec.deduplicate}), {report.duplicate_tokens:,} tokens",
-        )
+        for name, wanted in spec.filters.given().items()
+    )
+    counted = (
+        (len(earlier), "part", "done by an earlier run"),
+        (len(report.failed), "part", "failed; the next run tries again"),
+        (sum(part.null_documents for part in parts), "row", null),
+        (bad, "row", f"cannot be read: {'; '.join(listed)}{more}"),
+        *dropped,
+        (sum(part.empty_documents for part in parts), "row", "their text gives no token"),
+        (report.duplicate_documents, "document", copies),
+    )
+    for number, what, why in counted:
+        if number or why.startswith("dropped"):
+            yield Skipped(what=f"{number:,} {what}{'' if number == 1 else 's'}", why=why)
     if not report.published:
         yield Skipped(
             what="the manifest", why="not written: the dataset is published when no part is missing"
         )
-
-
-def _without_text(spec: DatasetSpec) -> str:
-    names = spec.read_options.columns
-    return f"null in the column{'s' * (len(names) > 1)} {', '.join(names)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

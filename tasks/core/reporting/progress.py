@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -15,21 +15,21 @@ class Snapshot:
     """One look at a run; bytes are those of texts unless the name says otherwise.
 
     Attributes:
-        stopped: the run has ended before its time; the phase tells how.
+        stopped: the run ended early; the phase says how.
         source_bytes, source_bytes_total: of the source files of this run.
-        seconds_left: None while it cannot be told.
+        seconds_left: None while it is not known.
     """
 
     phase: str
     stopped: bool = False
-    parts_done: int
-    parts_failed: int
-    parts_total: int
-    text_bytes: int
-    tokens: int
-    source_bytes: float
-    source_bytes_total: int
-    seconds: float
+    parts_done: int = 0
+    parts_failed: int = 0
+    parts_total: int = 0
+    text_bytes: int = 0
+    tokens: int = 0
+    source_bytes: float = 0.0
+    source_bytes_total: int = 0
+    seconds: float = 0.0
 
     @property
     def bytes_per_second(self) -> float:
@@ -46,20 +46,22 @@ class Snapshot:
 
 @dataclass(kw_only=True, slots=True)
 class WorkingFile:
-    """A part that is begun and has not ended.
+    """A part in hand.
 
     Attributes:
-        step: download, tokenize or write; where it waits for a worker, the step that it waits for.
+        step: download, tokenize or write; while it waits for a worker, the step that it waits for.
         host: that works on it.
         since: moment of its step's beginning, or of its first text, on the monotonic clock.
-        first_bytes: text that was done at that moment.
+        source_bytes: of its source, done.
+        first_bytes: text that was done at the moment `since`.
     """
 
     part: int
-    source: str
-    step: str
-    host: str
-    since: float
+    source: str = ""
+    step: str = ""
+    host: str = ""
+    since: float = 0.0
+    source_bytes: float = 0.0
     text_bytes: int = 0
     tokens: int = 0
     first_bytes: int = 0
@@ -75,39 +77,34 @@ class RunProgress:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._phase = "starting"
-        self._stopped = False
+        self._finished = Snapshot(phase="starting")  # of the parts that have ended
         self._began: float | None = None
         self._ended: float | None = None
-        self._parts_total = self._parts_done = self._parts_failed = 0
-        self._source_bytes_total = 0
-        self._parts: dict[int, tuple[float, int, int]] = {}  # source bytes, text bytes, tokens
-        self._finished = (0.0, 0, 0)
         self._working: dict[int, WorkingFile] = {}
         self._results: list[PartTimes | FailedFile] = []
         self.page: str | None = None  # where the report for people lies, once there is one
         self.report: RunReport | None = None  # what came of it, once it has ended
         self.run: str | None = None  # id of the flow run, once there is one
-        self.stopped_by: int | None = None  # the signal that ended it before its time
+        self.stopped_by: int | None = None  # the signal that ended it early
 
     def enter(self, phase: str) -> None:
         """Say in a few words what the run is doing now."""
         with self._lock:
-            self._phase = phase
+            self._finished = replace(self._finished, phase=phase)
 
     def begin(self, *, parts: int, source_bytes: int) -> None:
-        """The first part of a stage is about to be worked on; the clock starts."""
+        """The first part of a phase is about to be worked on; the clock starts."""
         with self._lock:
-            self._parts_total, self._source_bytes_total = parts, source_bytes
-            self._parts_done = self._parts_failed = 0  # of the stage before, if there was one
-            self._finished = (0.0, 0, 0)
+            self._finished = Snapshot(
+                phase=self._finished.phase, parts_total=parts, source_bytes_total=source_bytes
+            )
             self._results.clear()
             self._began = time.monotonic()
 
     def end(self, done: str = "sharded") -> None:
         """All parts are done; the clock stands still."""
+        self.enter(f"{done}; Prefect records the run")
         with self._lock:
-            self._phase = f"{done}; Prefect records the run"
             self._ended = time.monotonic()
 
     @property
@@ -117,36 +114,26 @@ class RunProgress:
             return self._ended is not None
 
     def stop(self, phase: str) -> None:
-        """The run ends before its time: nothing is in hand any more, and nothing is left to do."""
+        """The run ends early: nothing is in hand any more, and nothing is left to do."""
         with self._lock:
-            self._phase, self._stopped = phase, True
+            self._finished = replace(self._finished, phase=phase, stopped=True)
             self._ended = time.monotonic()
-            self._parts.clear()
             self._working.clear()
 
     def update(self, part: int, *, source_bytes: float, text_bytes: int, tokens: int) -> None:
         """What is done of a part so far, from its beginning."""
         with self._lock:
-            self._parts[part] = (source_bytes, text_bytes, tokens)
-            file = self._working.get(part)
-            if file is not None:
-                if not file.text_bytes:
-                    file.since, file.first_bytes = time.monotonic(), text_bytes
-                file.text_bytes, file.tokens = text_bytes, tokens
+            file = self._working.setdefault(part, WorkingFile(part=part))
+            if not file.text_bytes:
+                file.since, file.first_bytes = time.monotonic(), text_bytes
+            file.source_bytes, file.text_bytes, file.tokens = source_bytes, text_bytes, tokens
 
     def step(self, part: int, source: str, step: str, host: str) -> None:
         """A part is handed to its next step, on a host."""
         with self._lock:
-            before = self._working.get(part)
-            self._working[part] = WorkingFile(
-                part=part,
-                source=source,
-                step=step,
-                host=host,
-                since=time.monotonic(),
-                text_bytes=before.text_bytes if before else 0,
-                tokens=before.tokens if before else 0,
-            )
+            file = self._working.setdefault(part, WorkingFile(part=part))
+            file.source, file.step, file.host = source, step, host
+            file.since, file.first_bytes = time.monotonic(), 0
 
     def note(self, result: PartTimes | FailedFile) -> None:
         """What came of a part, on whichever host."""
@@ -162,55 +149,38 @@ class RunProgress:
     def finish(self, part: int, *, source_bytes: int, failed: bool) -> None:
         """A part is done, all of its source; what a failed one did counts no more."""
         with self._lock:
-            _, text_bytes, tokens = self._parts.pop(part, (0.0, 0, 0))
+            file, done = self._working.pop(part, WorkingFile(part=part)), self._finished
             if failed:
-                self._parts_failed += 1
-                self._source_bytes_total -= source_bytes
+                self._finished = replace(
+                    done,
+                    parts_failed=done.parts_failed + 1,
+                    source_bytes_total=done.source_bytes_total - source_bytes,
+                )
             else:
-                self._parts_done += 1
-                self._finished = _add(self._finished, (source_bytes, text_bytes, tokens))
+                file.source_bytes = source_bytes
+                done = replace(done, parts_done=done.parts_done + 1)
+                self._finished = _with_counts(done, [file])
 
     def give_up(self, part: int) -> None:
         """Whoever had a part in hand is gone; what it did counts no more."""
         with self._lock:
-            self._parts.pop(part, None)
             self._working.pop(part, None)
-
-    def in_hand(self) -> list[tuple[WorkingFile, float]]:
-        """The parts in hand, each with the bytes of its source that are done."""
-        with self._lock:
-            return [
-                (replace(file), self._parts.get(part, (0.0, 0, 0))[0])
-                for part, file in self._working.items()
-            ]
 
     def snapshot(self) -> Snapshot:
         """The counters as they are now."""
         with self._lock:
-            total = self._finished
-            for counted in self._parts.values():
-                total = _add(total, counted)
-            return Snapshot(
-                phase=self._phase,
-                stopped=self._stopped,
-                parts_done=self._parts_done,
-                parts_failed=self._parts_failed,
-                parts_total=self._parts_total,
-                text_bytes=total[1],
-                tokens=total[2],
-                source_bytes=total[0],
-                source_bytes_total=self._source_bytes_total,
-                seconds=self._seconds(),
-            )
-
-    def _seconds(self) -> float:
-        if self._began is None:
-            return 0.0
-        return (self._ended or time.monotonic()) - self._began
+            seconds = 0.0
+            if self._began is not None:
+                seconds = (self._ended or time.monotonic()) - self._began
+            return replace(_with_counts(self._finished, self._working.values()), seconds=seconds)
 
 
-def _add(a: tuple[float, int, int], b: tuple[float, int, int]) -> tuple[float, int, int]:
-    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+def _with_counts(done: Snapshot, files: Iterable[WorkingFile]) -> Snapshot:
+    names = ("source_bytes", "text_bytes", "tokens")
+    counts = {
+        name: sum((getattr(file, name) for file in files), getattr(done, name)) for name in names
+    }
+    return replace(done, **counts)
 
 
 _WATCHED: ContextVar[RunProgress | None] = ContextVar("watched_run", default=None)

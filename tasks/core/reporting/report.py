@@ -6,14 +6,23 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from streaming_ext.dataset.layout import RUNS_FOLDER
-from streaming_ext.dataset.record import BadDocument, PartRecord
-from streaming_ext.dataset.schema import to_json
-from tasks.core.shuffle.run_record import RunRecord
-from tasks.core.storage import Storage
+from streaming_ext.format.layout import RUNS_FOLDER
+from streaming_ext.format.record import BadDocument, PartRecord
+from streaming_ext.format.schema import to_json
+from streaming_ext.store import Storage
+from tasks.core.shuffle.records import SpillRecord
 
 MOST_BAD_SHOWN = 5  # of a part; its record lists more
-_PACKAGES = ("shardmill", "prefect", "gigatoken", "tiktoken", "tokenizers", "pyarrow", "zstd")
+_PACKAGES = (
+    "shardmill",
+    "prefect",
+    "gigatoken",
+    "tiktoken",
+    "tokenizers",
+    "sentencepiece",
+    "pyarrow",
+    "zstd",
+)
 
 
 class FailedFile(BaseModel):
@@ -60,7 +69,7 @@ class PartCounts(BaseModel):
     dropped_documents: dict[str, int] = {}
 
     @classmethod
-    def of(cls, record: PartRecord | RunRecord) -> "PartCounts":
+    def of(cls, record: PartRecord | SpillRecord) -> "PartCounts":
         """The counts of a part that is recorded."""
         splits = record.splits.values()
         return cls(

@@ -1,21 +1,18 @@
-"""What the steps of a part answer, and what both kinds of second stages ask for."""
+"""What the steps of a part answer."""
 
 from pathlib import Path
 
-from streaming_ext.dataset.layout import Split
-from streaming_ext.dataset.record import (
+from streaming_ext.format.filters import FilterName
+from streaming_ext.format.layout import Split
+from streaming_ext.format.record import (
     BadDocument,
     PartSummary,
     PieceRecord,
     SourceIdentity,
     SplitPart,
 )
-from streaming_ext.dataset.schema import FileRecord
-from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.text.filters.filters import FilterName
-from streaming_ext.text.parts.part import Part
-from tasks.core.shuffle.run_record import Run
-from tasks.core.workers.messages import Job, JobProgress, Message
+from tasks.core.shuffle.spills import Spill
+from tasks.core.workers.messages import JobProgress, Message
 
 RESULT_FILE = "tokenized.json"
 
@@ -43,7 +40,7 @@ class TokenizedPart(Message):
         seconds: time the tokenizing took.
         ended: when it ended, in seconds since 1970.
         piece_documents: documents of each piece, where they are to be shuffled.
-        whole_version, runs, digests: see `RunRecord`; none where there is one stage.
+        whole_version, spills, digests: see `SpillRecord`; none where there is one phase.
         duplicate_documents, duplicate_tokens: left out as copies; see `PartRecord`.
     """
 
@@ -64,8 +61,8 @@ class TokenizedPart(Message):
     ended: float = 0.0
     piece_documents: tuple[int, ...] = ()
     whole_version: str | None = None
-    runs: tuple[Run, ...] | None = None
-    digests: tuple[Run, ...] = ()
+    spills: tuple[Spill, ...] | None = None
+    digests: tuple[Spill, ...] = ()
     duplicate_documents: int = 0
     duplicate_tokens: int = 0
 
@@ -80,9 +77,9 @@ class TokenizedPart(Message):
 
     def brief(self) -> "TokenizedPart":
         """The same without what only those need who have it on scratch."""
-        runs = None if self.runs is None else ()
+        spills = None if self.spills is None else ()
         return self.model_copy(
-            update={"pieces": (), "piece_documents": (), "runs": runs, "digests": ()}
+            update={"pieces": (), "piece_documents": (), "spills": spills, "digests": ()}
         )
 
     @property
@@ -102,7 +99,7 @@ class TokenizedPart(Message):
 
 
 class WrittenPart(Message):
-    """A part on the output, recorded; of a part that is to be shuffled, its runs.
+    """A part on the output, recorded; of a part of two phases, its spills.
 
     Attributes:
         shards: files that hold its tokens.
@@ -112,30 +109,3 @@ class WrittenPart(Message):
     shards: int
     shard_bytes: int
     seconds: float
-
-
-class GatherJob(Job[TokenizedPart]):
-    """A part of the second stage, made of what the first one left, into packed shards on scratch.
-
-    Attributes:
-        part: its number, and what stands for its pieces.
-        parts: how many there are.
-        first: number of the first of them.
-        scratch: folder that the result goes to, replaced if it exists.
-        output: that holds the runs.
-        source: what the part's record says that it was made of, where there is a shuffle.
-        index: of the runs, where there is a shuffle.
-        drops: lists of what is left out as copies.
-    """
-
-    RESULT = TokenizedPart
-
-    part: Part
-    parts: int
-    first: int = 0
-    scratch: str
-    output: str
-    spec: DatasetSpec
-    source: SourceIdentity | None = None
-    index: FileRecord | None = None
-    drops: tuple[FileRecord, ...] = ()

@@ -7,11 +7,39 @@ class, so a new kind of job is a class and nothing else.
 import importlib
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.core.workers.kept import Kept
+from streaming_ext.store import Storage, open_storage
+from streaming_ext.writing.split_writer import Memories
+
+T = TypeVar("T")
+
+
+class Kept:
+    """What each job would open or read anew otherwise.
+
+    Attributes:
+        memories: that shards are put together in, or read into; of one job at a time.
+        storage: the storage at a URL, with the connections that it keeps.
+    """
+
+    def __init__(self) -> None:
+        self.memories: Memories = {}
+        self.storage: Callable[[str], Storage] = cache(open_storage)
+        self._last: dict[Callable[..., Any], tuple[tuple[object, ...], Any]] = {}
+
+    def last(self, make: Callable[..., T], *arguments: object) -> T:
+        """The result of `make`, which is called again only for other arguments than the last."""
+        before = self._last.get(make)
+        if before is None or before[0] != arguments:
+            self._last.pop(make, None)  # two of them need not fit in memory
+            before = self._last[make] = (arguments, make(*arguments))
+        result: T = before[1]
+        return result
+
 
 HELD = b"\n"  # what goes with the file descriptors that a worker is to hold, before any job
 R = TypeVar("R")
@@ -47,9 +75,14 @@ class MadePart(Message):
     size: int
     seconds: float
 
+    @property
+    def progress(self) -> JobProgress:
+        """How far the job is: done."""
+        return JobProgress(fraction=1.0, text_bytes=self.size, tokens=self.tokens)
+
 
 class Failure(Message):
-    """Why a job failed: the name of an error of `streaming_ext.errors`, or `InternalError`."""
+    """Why a job failed: the name of an error of `streaming_ext.base.errors`, or `InternalError`."""
 
     error: str
     message: str

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
-from streaming_ext import errors
-from streaming_ext.errors import ShardmillError, StoppedError, WorkerDiedError
+from streaming_ext.base import errors
+from streaming_ext.base.errors import ShardmillError, StoppedError, WorkerDiedError
 from streaming_ext.own_module import start_module
 from tasks.core.workers.messages import HELD, Failure, Job, JobProgress, R
 

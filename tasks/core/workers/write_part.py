@@ -5,19 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streaming_ext.dataset.deduplicated.duplicates import duplicates_path
-from streaming_ext.dataset.layout import documents_path, record_path
-from streaming_ext.dataset.record import PartCounts, PartRecord
-from streaming_ext.dataset.schema import FileRecord, to_json
-from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.errors import StorageError
+from streaming_ext.base.errors import StorageError
+from streaming_ext.format.duplicates import duplicates_path
+from streaming_ext.format.layout import documents_path, record_path
+from streaming_ext.format.record import PartCounts, PartRecord
+from streaming_ext.format.schema import FileRecord, to_json
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import Storage, uploads
 from streaming_ext.text.parts.part import Part
-from tasks.core.shuffle.run_record import RunRecord, run_record_path
-from tasks.core.storage import Storage
-from tasks.core.storage.uploads import uploads
+from tasks.core.shuffle.records import SpillRecord, spill_record_path
 from tasks.core.workers.jobs import TokenizedPart, WrittenPart
-from tasks.core.workers.kept import Kept
-from tasks.core.workers.messages import Job, JobProgress, Report
+from tasks.core.workers.messages import Job, JobProgress, Kept, Report
 
 
 class WriteJob(Job[WrittenPart]):
@@ -53,18 +51,20 @@ def write_part(
             f"scratch {scratch} holds part {part.part} of {part.source.url}, expected part "
             f"{job.part.number} of {first}. Does another run use the same --scratch?"
         )
-    record = _run_record(part, job) if part.runs is not None else _part_record(part, job, scratch)
+    record = (
+        _spill_record(part, job) if part.spills is not None else _part_record(part, job, scratch)
+    )
     files = record.files()
     size, done = sum(file.size for file in files), 0
     is_part = isinstance(record, PartRecord)
-    # Runs are read once and removed; what a loss of power takes of them is missed, and made again.
+    # Spills are read once and removed; what a loss of power takes is made again.
     with uploads(storage, lasting=is_part) as put:
         for file in files:
             _require(scratch / file.path, file.size)
             put(file.path, scratch / file.path)
             done += file.size
             report(JobProgress(fraction=done / max(size, 1)))
-    path = record_path(record.part) if is_part else run_record_path(record.part)
+    path = record_path(record.part) if is_part else spill_record_path(record.part)
     storage.put(path, to_json(record))
     lists = record.lists if isinstance(record, PartRecord) else record.digest_files
     held = [file for file in files if file not in lists]
@@ -76,12 +76,12 @@ def write_part(
     )
 
 
-def _run_record(part: TokenizedPart, job: WriteJob) -> RunRecord:
-    return RunRecord(
+def _spill_record(part: TokenizedPart, job: WriteJob) -> SpillRecord:
+    return SpillRecord(
         **_counts(part, job),
         documents=part.piece_documents,
         whole_version=part.whole_version,
-        runs=part.runs or (),
+        spills=part.spills or (),
         digests=part.digests,
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from tasks.core.linux import require_linux
 from tests.command_line import CommandLine, assert_same_dataset
 from tests.conftest import NUM_FILES

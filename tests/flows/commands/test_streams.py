@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.demo import make_demo
-from streaming_ext.errors import StorageError
+from streaming_ext.base.errors import StorageError
 from tests.full_disk import full_disk
 
 
@@ -25,7 +25,7 @@ def test_a_result_that_cannot_be_written_is_one_line(dataset: Path, words: list[
 def test_a_demo_that_finds_no_room_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from flows.console.consoles import out
+    from flows.terminal.consoles import out
 
     with full_disk(), pytest.raises(StorageError, match=r"^Cannot write to .*: file too large\.$"):
         make_demo(tmp_path / "demo", out)

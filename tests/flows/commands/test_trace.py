@@ -8,8 +8,8 @@ import pytest
 
 from flows.commands.trace import TraceConfig
 from streaming_ext import StreamingTokenDataset, TokenStream
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.errors import StorageError, UsageError
+from streaming_ext.base.errors import StorageError, UsageError
+from streaming_ext.format.schema import content_hash
 from tests.flows.commands.tracing import trace
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 from tests.tasks.core.build_dataset import build_dataset
@@ -240,8 +240,8 @@ def parameters(of: object) -> set[str]:
 # What decides not which documents a step holds: where the data lie and how they are read, what a
 # batch holds beside them, and the rank that asks.
 NO_ORDER = {
-    "streams", "remote", "local", "stock", "max_repeated_ngram", "domain_by", "extras", "eot_id",
-    "token_dtype", "reading", "predownload", "cache_limit", "download_retry", "download_timeout",
+    "streams", "remote", "local", "max_repeated_ngram", "domain_by", "extras", "eot_id",
+    "token_dtype", "predownload", "cache_limit", "download_retry", "download_timeout",
     "storage_options", "replication", "dp_rank", "dp_world_size", "device_mesh", "process_group",
     "cp_rank", "cp_size", "cp_layout", "node_local",
 }  # fmt: skip
@@ -262,8 +262,8 @@ def test_each_argument_that_decides_the_order_has_its_option() -> None:
     ({}, {"choose": 11}),
 ])  # fmt: skip
 def test_what_decides_the_order_is_handed_on(root, tmp_path, options, stream) -> None:
-    from streaming_ext.loading.training_plan import training_plan
-    from streaming_ext.trace import trace_step
+    from streaming_ext.training.trace import trace_step
+    from streaming_ext.training.training_plan import training_plan
 
     dataset = StreamingTokenDataset(
         streams=[TokenStream(local=root, **stream)], batch_size=4, shuffle=True, dp_rank=0,

@@ -4,10 +4,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from flows.commands.options import explain_values
 from flows.commands.trace import TraceConfig
 from flows.commands.trace import trace as run
-from flows.console.explain import explain_values
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 
 
 def trace(path: str, *more: str, **options: Any) -> int:

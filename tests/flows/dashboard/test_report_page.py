@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from flows.dashboard.charts import draw_charts
-from flows.dashboard.drawing import MUTED
 from flows.dashboard.report_page import ReportPage
+from flows.terminal.drawing import MUTED
 from tasks.core.reporting.figures import make_figures
-from tasks.core.reporting.length_classes import Lengths
+from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import FailedFile, PartTimes
 from tests.tasks.core.doubles import make_spec
 from tests.tasks.core.reporting.test_figures import BEGAN, part, report

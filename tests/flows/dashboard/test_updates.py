@@ -21,7 +21,7 @@ from flows.dashboard.updates import (
     _Updates,
     name_the_failure,
 )
-from streaming_ext.errors import SourceError
+from streaming_ext.base.errors import SourceError
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.reporting.report import PartTimes
 from tasks.core.workers.pool import InternalError

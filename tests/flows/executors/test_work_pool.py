@@ -1,12 +1,91 @@
-"""What a run on a work pool says that it is doing."""
+"""Deployments that `--executor prefect://` may name, asked of a real server."""
 
-from flows.executors.sent_partition import SentPartition
-from flows.executors.work_pool import phase
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows.executors.work_pool import PARAMETERS, WorkPool
+from streaming_ext.base.errors import UsageError
+from tests.command_line import CommandLine
+from tests.servers.prefect.server import ask, free_port
 
 
-def test_a_run_waits_for_a_worker_only_until_one_has_worked() -> None:
-    partitions = [SentPartition(number, [number]) for number in range(4)]
-    assert phase(partitions, "hosts", []) == "waiting for a worker of the work pool hosts"
-    assert phase(partitions, "hosts", ["host a: full"]).endswith("; refused by host a: full")
-    partitions[0].ended = partitions[1].ended = True
-    assert phase(partitions, "hosts", []) == "sharding; 2 of 4 partitions wait for a host"
+@pytest.fixture(autouse=True)
+def client(api_url: str) -> Iterator[SyncPrefectClient]:
+    with temporary_settings({PREFECT_API_URL: api_url}), get_client(sync_client=True) as made:
+        yield made
+
+
+def deploy(api_url: str, *parameters: str, required: tuple[str, ...] = ()) -> tuple[str, str]:
+    """Make a deployment of a flow with these parameters; returns its name and its URL."""
+    name = f"flow-{uuid4().hex[:8]}"
+    flow = ask("POST", f"{api_url}/flows/", name=name)
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {parameter: {"title": parameter} for parameter in parameters},
+        "required": list(required),
+    }
+    made = ask(
+        "POST",
+        f"{api_url}/deployments/",
+        name="hosts",
+        flow_id=flow["id"],
+        enforce_parameter_schema=True,
+        parameter_openapi_schema=schema,
+    )
+    return f"{name}/hosts", f"{api_url}/deployments/{made['id']}"
+
+
+def test_an_attempt_is_one_run_however_often_it_is_sent(
+    api_url: str, client: SyncPrefectClient
+) -> None:
+    name, _ = deploy(api_url, *PARAMETERS)
+    found = WorkPool(client, name)
+    first = found.start("/out", "run", 3, 1)
+    assert first is not None
+    assert found.start("/out", "run", 3, 1) == first
+    assert found.start("/out", "run", 3, 2) != first
+
+
+def test_one_of_another_flow(api_url: str, client: SyncPrefectClient) -> None:
+    name, _ = deploy(api_url, "config", "output")
+    with pytest.raises(UsageError, match="no parameter attempt, partition, run"):
+        WorkPool(client, name)
+
+
+def test_one_that_is_not_there(client: SyncPrefectClient) -> None:
+    with pytest.raises(UsageError, match="no such deployment"):
+        WorkPool(client, "no/such")
+
+
+def test_one_that_wants_more(api_url: str, client: SyncPrefectClient) -> None:
+    name, _ = deploy(api_url, *PARAMETERS, "region", required=("region",))
+    with pytest.raises(UsageError, match=r"(?s)starts no run of it.*409.*region"):
+        WorkPool(client, name).start("/out", "run", 0, 1)
+
+
+def test_one_that_is_deleted_meanwhile(api_url: str, client: SyncPrefectClient) -> None:
+    name, url = deploy(api_url, *PARAMETERS)
+    found = WorkPool(client, name)
+    ask("DELETE", url)
+    with pytest.raises(UsageError, match="was deleted"):
+        found.start("/out", "run", 0, 1)
+
+
+def test_a_server_that_is_away_is_asked_again(api_url: str, client: SyncPrefectClient) -> None:
+    found = WorkPool(client, deploy(api_url, *PARAMETERS)[0])
+    with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{free_port()}/api"}):
+        assert found.start("/out", "run", 0, 1) is None
+
+
+def test_the_command_says_so(served: CommandLine, api_url: str, tmp_path: Path) -> None:
+    name, _ = deploy(api_url, "config", "output")
+    ended = served.shard(tmp_path / "out", executor=f"prefect://{name}")
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert "works on no partitions" in ended.stderr
+    assert "Traceback" not in ended.stderr

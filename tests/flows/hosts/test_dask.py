@@ -12,8 +12,8 @@ from types import MappingProxyType
 import psutil
 import pytest
 
-from streaming_ext.dataset.reading import read_manifest
-from tasks.core.storage import open_storage
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.store import open_storage
 from tests.command_line import (
     PATIENCE_SECONDS,
     CommandLine,

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
-from tasks.core.storage import open_storage
 from tasks.core.synthetic import make_documents
 from tests.command_line import CommandLine, assert_same_dataset, output_of, wait_for
 from tests.servers.namespaces import Network

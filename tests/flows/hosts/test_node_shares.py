@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.format.manifest import Manifest
 from tests.command_line import CommandLine
 from tests.conftest import NUM_FILES
 from tests.flows.conftest import Command

@@ -21,7 +21,7 @@ from flows.submit import (
     start,
 )
 from flows.terminal.run_progress import describe
-from streaming_ext.errors import ShardmillError
+from streaming_ext.base.errors import ShardmillError
 from tests.command_line import PATIENCE_SECONDS, CommandLine, output_of, wait_for
 from tests.flows.terminal.test_run_progress import snapshot
 from tests.servers.prefect.server import ask, free_port

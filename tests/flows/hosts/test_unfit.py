@@ -2,7 +2,6 @@
 
 import platform
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +16,6 @@ from tests.servers.prefect.worker import Cluster, cluster
 
 pytestmark = pytest.mark.soak
 needs_hiding = pytest.mark.skipif(not CAN_HIDE, reason="a disk cannot be hidden here (unshare)")
-AT_ONCE_SECONDS = 10.0  # on a machine with some load; a silence lasts 20 s
 START_SECONDS = 240.0
 
 
@@ -76,24 +74,16 @@ def test_a_host_whose_scratch_fills_amid_the_work(
     assert_same_dataset(dataset, output)
 
 
-def test_a_stopped_worker_gives_its_partition_back_at_once(
+def test_a_stopped_worker_gives_its_partition_back(
     hosts: Cluster, served: CommandLine, dataset: Path, tmp_path: Path
 ) -> None:
-    """Prefect's worker kills what it started; the parent run need not wait for a silence."""
+    """Prefect's worker kills what it started; another one does it after a silence."""
     output = tmp_path / "out"
     run = hosts.shard(served, output, partitions=2)
     hosts.frozen()
     worker = hosts.hosts.pop("one")
     worker.send_signal(signal.SIGTERM)
     worker.wait()
-    began = time.monotonic()
-
-    def lost() -> bool:
-        found = [one["state"]["message"] for one in hosts.partitions(run)]
-        return any("it was stopped on host" in (message or "") for message in found)
-
-    wait_for(lost)
-    assert time.monotonic() - began < AT_ONCE_SECONDS
     hosts.start("two")
     assert hosts.wait(run)["type"] == "COMPLETED"
     assert_same_dataset(dataset, output)
@@ -112,4 +102,4 @@ def test_a_worker_of_dask_that_sees_another_disk(
         ended = served.shard(output, executor=f"dask://{dask.address}")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert_same_dataset(dataset, output)
-    assert f"refused by host {platform.node()}: " in ended.stdout + ended.stderr
+    assert f"Refused: host {platform.node()}: " in ended.stdout + ended.stderr

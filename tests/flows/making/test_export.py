@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streaming_ext.store import open_storage
 from tasks.core.check.export import verify_export
-from tasks.core.storage import open_storage
 from tests.command_line import CommandLine, wait_for
 from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, download_all, s3_client
@@ -54,7 +54,7 @@ def test_a_killed_export_goes_on(served: CommandLine, dataset: Path, tmp_path: P
     os.mkfifo(shard)
     words = ("export", "nanogpt", source, "--output", output, "--workers", 1)
     run = served.start(*words)
-    records = tmp_path / ".out.scratch/assembly/export"
+    records = tmp_path / ".out.scratch/kept/export"
     held: list[int] = []  # the pipe, open for writing: whoever reads it waits
 
     def is_read() -> bool:
@@ -68,7 +68,7 @@ def test_a_killed_export_goes_on(served: CommandLine, dataset: Path, tmp_path: P
     os.close(held.pop())
     done = len([*records.glob("*.json")])  # the order in which parts get the one worker is open
     assert done < 5, said
-    assert sorted(file.name for file in output.iterdir()) == [".incoming", "export", "runs"]
+    assert sorted(file.name for file in output.iterdir()) == [".incoming", "runs"]
     shard.unlink()
     shard.write_bytes(data)
     ended = served.run(*words)
@@ -105,8 +105,8 @@ def test_from_and_to_object_storage(
 def test_a_large_file_goes_up_without_being_in_memory(
     s3: SwiftServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streaming_ext.storage.dialects.s3.PIECE_BYTES", 5 * 2**20)
-    monkeypatch.setattr("tasks.core.storage.object_store._MAPPED_BYTES", 10 * 2**20)
+    monkeypatch.setattr("streaming_ext.store.s3.PIECE_BYTES", 5 * 2**20)
+    monkeypatch.setattr("streaming_ext.store.objects._MAPPED_BYTES", 10 * 2**20)
     data = np.random.default_rng(1).bytes(12 * 2**20)
     (tmp_path / "large").write_bytes(data)
     open_storage(f"s3://{bucket}/out").put_file("train.bin", tmp_path / "large")

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.reading import read_manifest
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.schema import content_hash
+from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
-from tasks.core.storage import open_storage
 from tests.command_line import CommandLine, wait_for, workers_of
 from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, aws_environment
@@ -52,7 +52,7 @@ def test_extended_by_a_folder(
     told = json.loads(asked.stdout)
     assert (told["parts"], told["done"]) == (parts + 4, parts)
     assert told["todo"] == [str(file) for file in sorted(new.iterdir())]
-    assert not (old / "extending.json").exists()
+    assert not (old / "runs/.build.json").exists()
     ended = served.run("extend", old, new, "--workers", 1)
     assert ended.returncode == 0, ended.stderr
     assert verify(open_storage(str(old)), deep=True).findings == ()
@@ -73,7 +73,7 @@ def test_killed_and_refused_beside_another(
     before = (old / "manifest.json").read_bytes()
     words = ("extend", old, new, "--workers", 1)
     run = served.start(*words)
-    wait_for(lambda: (old / "extending.json").exists() or run.poll() is not None)
+    wait_for(lambda: (old / "runs/.build.json").exists() or run.poll() is not None)
     with suppress(psutil.NoSuchProcess, IndexError):
         workers_of(run.pid)[0].suspend()
     assert run.poll() is None

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import flow_body
-from tasks.core.storage import LocalStorage
+from flows import making
+from streaming_ext.store import LocalStorage
 from tests.full_disk import full_disk
 from tests.tasks.core.reporting.test_report import make_report
 
@@ -14,12 +14,12 @@ from tests.tasks.core.reporting.test_report import make_report
 def test_a_record_that_finds_no_room_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(flow_body, "get_run_logger", logging.getLogger)  # there is no run
+    monkeypatch.setattr(making, "get_run_logger", logging.getLogger)  # there is no run
     storage = LocalStorage(tmp_path / "out")
     storage.create()
     with full_disk():
-        flow_body.leave_record(make_report(), storage)
+        making._leave_record(make_report(), storage)
     assert "The record of this run is missing, all else is there: Cannot write" in caplog.text
     assert storage.list("runs") == {}
-    flow_body.leave_record(make_report(), storage)
+    making._leave_record(make_report(), storage)
     assert len(storage.list("runs")) == 1

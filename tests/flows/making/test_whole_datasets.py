@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.storage.client import ObjectClient
+from streaming_ext.format.layout import BUILD
+from streaming_ext.store import open_storage
+from streaming_ext.store.client import ObjectClient
+from streaming_ext.store.disk import INCOMING
+from streaming_ext.store.scratch import take_scratch
+from tasks.core.build.engine import mark_of
+from tasks.core.check.compare_copy import compare_copy
 from tasks.core.check.verify import verify
-from tasks.core.moving.compare import compare_copy
-from tasks.core.storage import open_storage
-from tasks.core.storage.placing import INCOMING
-from tasks.core.storage.scratch import take_scratch
+from tasks.core.derive.export_plan import plan_export
+from tasks.core.derive.move_config import CopyConfig, ExportConfig
+from tasks.core.derive.move_plan import plan_copy
 from tests.command_line import CommandLine, wait_for
 from tests.flows.conftest import Command
 from tests.servers.storage.swift import SwiftServer, aws_environment
@@ -88,17 +93,20 @@ def test_what_a_run_left_that_was_killed_at_its_end_is_removed(
     before = files_of(output)
     take_scratch(tmp_path / ".out.scratch")
     (output / INCOMING).mkdir()
-    mark = {"copy": "runs/.begun", "export": "export/begun.json"}.get(command)
-    if mark is not None:
-        (output / mark).parent.mkdir(exist_ok=True)
-        (output / mark).touch()
+    storage = open_storage(str(output))
+    if command == "export":
+        config = ExportConfig(format="nanogpt", dataset=str(dataset), output=str(output))
+        storage.put(BUILD, mark_of(plan_export(config, storage)))
+    elif command == "copy":
+        moved = CopyConfig(dataset=str(dataset), output=str(output))
+        storage.put(BUILD, mark_of(plan_copy(moved, storage)))
     ended = served.run(*words)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith(f"{output} is whole already; nothing to do.\n")
     assert files_of(output) == before
     assert not list(tmp_path.glob(".out*"))
     assert not list(output.glob(".*"))
-    assert not list((output / "runs").glob(".begun"))
+    assert not (output / BUILD).exists()
 
 
 @pytest.mark.soak

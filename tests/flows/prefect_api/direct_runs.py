@@ -17,8 +17,8 @@ from prefect.client.schemas.filters import (
 from prefect.flow_engine import run_flow
 from prefect.flows import Flow
 
+from flows.datasets import shard_dataset
 from flows.prefect_api.connection import drain
-from flows.shard_dataset import shard_dataset
 from flows.shard_partition import shard_partition
 
 

@@ -11,7 +11,7 @@ from prefect import flow, task
 
 from flows.prefect_api.connection import api_in_use
 from flows.prefect_api.own_server import OwnServer
-from streaming_ext.errors import StorageError
+from streaming_ext.base.errors import StorageError
 from tasks.core.reporting.progress import RunProgress
 
 

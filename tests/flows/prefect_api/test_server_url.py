@@ -14,7 +14,7 @@ from flows.prefect_api.connection import (
     require_server,
 )
 from flows.submit import open_client
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from tasks.core.reporting.progress import RunProgress
 from tests.servers.scripted import PAGE, Answer, scripted
 

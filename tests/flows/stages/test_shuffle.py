@@ -137,7 +137,7 @@ def test_object_storage(served: CommandLine, shuffled: Path, bucket: str, tmp_pa
     command = served.where(**{name: os.environ[name] for name in os.environ if "AWS" in name})
     ended = command.shard(output, workers=2, **SHUFFLE)
     assert ended.returncode == 0, ended.stderr
-    from tasks.core.storage import open_storage
+    from streaming_ext.store import open_storage
 
     storage = open_storage(output)
     names = [name for name in storage.list() if not name.startswith("runs/")]

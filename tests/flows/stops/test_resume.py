@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.reading import record_of
+from streaming_ext.format.reading import record_of
+from streaming_ext.format.schema import content_hash
 from tests.command_line import CommandLine, assert_same_dataset, holds, kill_group, wait_for
 
 KILLS = 3

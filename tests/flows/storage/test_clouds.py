@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.format.manifest import Manifest
 from tests.command_line import PATIENCE_SECONDS, CommandLine, assert_same_text, wait_for
 from tests.servers.storage.azurite import container_client, download_container, make_container
 

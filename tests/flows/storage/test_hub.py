@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.dataset.manifest import Manifest
+from streaming_ext.format.manifest import Manifest
 from tests.command_line import CommandLine, assert_same_text, kill_group, wait_for
 from tests.servers.hub import Dataset, Hub, hub_server
 from tests.servers.prefect.database import give_database
@@ -55,7 +55,7 @@ def test_the_whole_story(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-    from streaming_ext.stock import streaming
+    from streaming_ext.training.stock import streaming
 
     url = f"s3://{bucket}/out"
     run = online.start(*online.shard_arguments(url, engine="reference", **OPTIONS))

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from flows.terminal import run_progress as terminal
 from flows.terminal.run_progress import describe, show_published, show_report, shown
-from streaming_ext.dataset.manifest import Manifest, SplitSummary
-from streaming_ext.dataset.schema import FileRecord
-from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.format.manifest import Manifest, SplitSummary
+from streaming_ext.format.schema import FileRecord
+from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from tasks.core.reporting.progress import RunProgress, Snapshot
 from tasks.core.reporting.report import FailedFile
 from tests.command_line import wait_for

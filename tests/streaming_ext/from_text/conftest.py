@@ -1,4 +1,4 @@
-"""A text of three files in small units, and what its rows must be by the reference alone."""
+"""A text of three files, and what its rows must be by the reference alone."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -9,20 +9,14 @@ import numpy as np
 import pytest
 
 from streaming_ext import StreamingTextDataset
-from streaming_ext.from_text import units
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from streaming_ext.text.tokenizer.load import load_tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.synthetic import make_documents
 
-UNIT = 1_500  # bytes: each file has some ten
 LENGTH = 32
 DOCUMENTS = 240
 
 Open = Callable[..., StreamingTextDataset]
-
-
-@pytest.fixture(autouse=True)
-def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "LEAST", UNIT)
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@
 import gzip
 import json
 import os
-import pickle
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_ext import StreamingTextDataset, StreamingTokenLoader, TextStream, TokenStream
-from streaming_ext.errors import ConfigMismatchError, SourceError, UsageError
-from streaming_ext.from_text import scan
-from streaming_ext.text.holdout import document_hashes, held_out
+from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageError
+from streaming_ext.text.text_hashes import document_hashes, held_out
+from streaming_ext.writing import dataset as making
+from streaming_ext.writing.tokenize import make_part
 from tests.streaming_ext.from_text.conftest import Open, rows_of, write_lines
 from tests.streaming_ext.processes import in_processes
 
@@ -33,15 +34,11 @@ def rows_read(dataset: StreamingTextDataset, *, workers: int = 0) -> np.ndarray:
     return torch.cat([batch["tokens"] for batch in batches])[torch.argsort(ids)].numpy()
 
 
-def tokens_there(local: Path) -> list[Path]:
-    return sorted(local.glob("text-*/train/*.tokens"))
-
-
 class TestRows:
     @pytest.mark.parametrize("workers", [0, 2])
     def test_are_those_of_the_reference(self, open_text, reference, texts, workers) -> None:
         dataset = open_text(batch_size=1)
-        assert dataset.reader.num_shards > 15
+        assert dataset.reader.num_shards > 10
         expected = rows_of(reference, texts)
         assert len(expected) > 300
         assert (rows_read(dataset, workers=workers) == expected).all()
@@ -70,7 +67,7 @@ class TestRows:
         dataset = open_text(sources=str(tmp_path / "*.jsonl"), local=tmp_path / "cache",
                             min_part_size="1gb", part_size="1gb", batch_size=1)  # fmt: skip
         assert (rows_read(dataset) == rows_of(reference, [texts[0][:40]])).all()
-        assert dataset.reader.num_shards < 10
+        assert len(dataset.reader.caches[0].index.manifest.parts) == 1
 
     def test_of_pieces_of_a_large_file(self, open_text, reference, texts) -> None:
         """Each part of a file is filled up; here by hand from where the lines begin."""
@@ -161,12 +158,12 @@ class TestElastic:
         assert json.dumps(state) == told
 
     def test_workers_and_a_resume_change_nothing(self, open_text, tmp_path: Path) -> None:
-        """Real workers make the tokens, which are in no cache; each time on another number."""
+        """Real workers unpack the shards; each time on another number."""
         whole = [b["tokens"] for b in StreamingTokenLoader(open_text(local=tmp_path))]
         seen: list[torch.Tensor] = []
         state: dict[str, Any] | None = None
         for workers in (2, 0, 1, 3):
-            shutil.rmtree(next(tmp_path.glob("text-*")) / "train")
+            shutil.rmtree(next(tmp_path.glob("text-*")) / ".unpacked")
             loader = StreamingTokenLoader(open_text(local=tmp_path), num_workers=workers)
             if state is not None:
                 loader.load_state_dict(state)
@@ -178,28 +175,31 @@ class TestElastic:
             loader.dataset.close()
         assert len(seen) == len(whole)
         assert all(torch.equal(a, b) for a, b in zip(seen, whole, strict=True))
-        assert not list(tmp_path.rglob("*.tmp"))
 
-    def test_ranks_that_start_at_once_share_the_counting(self, open_text, tmp_path: Path) -> None:
-        def work(rank: int) -> list[list[int]]:
-            dataset = open_text(local=tmp_path, dp_rank=rank, dp_world_size=2, batch_size=8)
-            return [batch["sequence_ids"].tolist() for batch in StreamingTokenLoader(dataset)]
+    def test_ranks_that_start_at_once_share_the_work(self, open_text, tmp_path: Path) -> None:
+        """No part is made twice, and both read what both made."""
 
-        both = in_processes(2, work)
-        alone = [batch["sequence_ids"].tolist()
-                 for batch in StreamingTokenLoader(open_text(batch_size=16))]  # fmt: skip
-        assert [sorted(a + b) for a, b in zip(*both, strict=True)] == [sorted(s) for s in alone]
-        assert not (next(tmp_path.glob("text-*")) / "finding").exists()
+        def work(rank: int) -> tuple[list[int], list[list[int]]]:
+            made: list[int] = []
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(
+                    making, "make_part",
+                    lambda documents, *a, **b: (
+                        made.append(documents.part.number), make_part(documents, *a, **b))[1],
+                )  # fmt: skip
+                dataset = open_text(local=tmp_path, part_size=2000, dp_rank=rank, dp_world_size=2,
+                                    batch_size=8)  # fmt: skip
+            steps = [batch["sequence_ids"].tolist() for batch in StreamingTokenLoader(dataset)]
+            return made, steps
 
-    def test_each_rank_makes_its_share(self, open_text, tmp_path: Path) -> None:
-        settings = {"local": tmp_path, "dp_world_size": 4, "batch_size": 1, "shuffle": True,
-                    "num_canonical_nodes": 4}  # fmt: skip
-        total = len(tokens_there(open_text(**settings).reader.caches[0].folder.parents[1]))
-        for rank in range(4):
-            shutil.rmtree(next(tmp_path.glob("text-*")) / "train")
-            list(StreamingTokenLoader(open_text(dp_rank=rank, **settings)))
-            # a quarter, and the units that its rows end in
-            assert len(tokens_there(tmp_path)) < total * 0.7
+        (one, first), (other, second) = in_processes(2, work)
+        parts = len(list(tmp_path.glob("text-*/parts/*.json")))
+        assert sorted(one + other) == list(range(parts))
+        assert parts > 10
+        whole = StreamingTokenLoader(open_text(part_size=2000, batch_size=16))
+        alone = [sorted(batch["sequence_ids"].tolist()) for batch in whole]
+        assert [sorted(a + b) for a, b in zip(first, second, strict=True)] == alone
+        assert not list(tmp_path.glob("text-*/.making"))
 
 
 class TestMixture:
@@ -226,96 +226,89 @@ class TestMixture:
 
 
 class TestCache:
-    def test_what_was_counted_is_not_counted_again(self, open_text, monkeypatch) -> None:
-        from streaming_ext.from_text.unit_reader import UnitReader
-
+    def test_what_was_made_is_not_made_again(self, open_text, monkeypatch) -> None:
         expected = rows_read(open_text(batch_size=1))
-        monkeypatch.setattr(UnitReader, "write", None)
+        monkeypatch.setattr(making, "make_part", None)
         assert (rows_read(open_text(batch_size=1)) == expected).all()
 
-    def test_counting_goes_on_where_it_was_broken_off(
-        self, open_text, reference, texts, tmp_path: Path, monkeypatch
-    ) -> None:
-        from streaming_ext.from_text.unit_reader import UnitReader
+    def test_ctrl_c_ends_the_work(self, open_text, reference, texts, tmp_path, monkeypatch) -> None:
+        """A part that is in hand is left; the next process makes it."""
 
-        write, made, most = UnitReader.write, [], [5]
+        def interrupted(*_: object, report: Any, **__: object) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            while True:
+                report(0.5, None)
 
-        def counted(self: UnitReader, unit: Any, files: Any, *, audit: bool) -> Any:
-            if len(made) == most[0]:
-                raise SourceError("cut off")
-            made.append(unit.name)
-            return write(self, unit, files, audit=audit)
-
-        monkeypatch.setattr(UnitReader, "write", counted)
-        with pytest.raises(SourceError, match="cut off"):
-            open_text(local=tmp_path)
-        most[0] = 1000
-        dataset = open_text(local=tmp_path, batch_size=1)
-        assert len(made) == len(set(made)) > 15
-        assert (rows_read(dataset) == rows_of(reference, texts)).all()
-
-    def test_ctrl_c_ends_the_counting(self, open_text, tmp_path: Path, monkeypatch) -> None:
-        told: list[bool] = []
-
-        def stopped(*_: object, **__: object) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(scan, "wait", stopped)
-        monkeypatch.setattr(scan.Scan, "_work", lambda self, *_: told.append(self._failed.wait(60)))
-        with pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(making, "make_part", interrupted)
             open_text(local=tmp_path, scan_threads=2)
-        assert told == [True, True]
+        rows = rows_read(open_text(local=tmp_path, batch_size=1))
+        assert (rows == rows_of(reference, texts)).all()
 
-    def test_each_engine_finds_what_it_needs(self, open_text, tmp_path: Path) -> None:
-        open_text(local=tmp_path, engine="reference")
-        open_text(local=tmp_path, engine="auto")
-        (found,) = tmp_path.glob("text-*/tokenizer-auto/unsafe_code_points.json")
-        assert not list(tmp_path.glob("text-*/tokenizer-reference/unsafe_code_points.json"))
-        assert not list(tmp_path.rglob(".tokenizer-*"))
-        assert found.stat().st_size
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_the_first_error_is_told(self, open_text, tmp_path, monkeypatch, threads) -> None:
+        """Not that the other threads stopped for it."""
 
-    def test_what_a_spawned_worker_gets_is_small_and_reads_the_same(self, open_text) -> None:
-        reader = open_text().batch_reader
-        sent = pickle.dumps(reader)
-        assert len(sent) < 100_000
-        rows = np.arange(5)
-        expected = reader.finish(reader.read(0, rows))["tokens"]
-        copy = pickle.loads(sent)  # noqa: S301
-        assert (copy.finish(copy.read(0, rows))["tokens"] == expected).all()
+        def failing(documents: Any, *_: object, report: Any, **__: object) -> None:
+            if documents.part.number == min(2, threads - 1):
+                raise SourceError("cut off")
+            while True:
+                report(0.5, None)
+
+        monkeypatch.setattr(making, "make_part", failing)
+        with pytest.raises(SourceError, match="cut off"):
+            open_text(local=tmp_path, scan_threads=threads)
 
     def test_a_limit_is_kept_and_changes_no_row(
         self, open_text, reference, texts, tmp_path: Path
     ) -> None:
         limit = 12_000
+
+        def held() -> int:
+            unpacked = tmp_path.glob("text-*/.unpacked/**/*.mds")
+            return sum(path.stat().st_size for path in unpacked)
+
         dataset = open_text(local=tmp_path, cache_limit=limit, shuffle=False,
                             num_canonical_nodes=1)  # fmt: skip
-        total = int(dataset.reader.raw_sizes.sum())
-        assert total > 1.5 * limit
-        assert sum(path.stat().st_size for path in tokens_there(tmp_path)) <= limit
+        assert int(dataset.reader.raw_sizes.sum()) > 1.5 * limit
         rows = np.concatenate([b["tokens"].numpy() for b in StreamingTokenLoader(dataset)])
         assert (rows == rows_of(reference, texts)[: len(rows)]).all()
         dataset.close()  # nothing is evicted any more while we look
-        assert sum(path.stat().st_size for path in tokens_there(tmp_path)) <= limit
+        assert 0 < held() <= limit
 
-    def test_tokens_that_were_damaged_are_made_anew(
+    def test_shards_that_are_not_compressed_are_read_in_place(
         self, open_text, reference, texts, tmp_path: Path
     ) -> None:
-        open_text(local=tmp_path)
-        for path in tokens_there(tmp_path)[:3]:
-            path.write_bytes(bytes(path.stat().st_size))
-        assert (
-            rows_read(open_text(local=tmp_path, batch_size=1)) == rows_of(reference, texts)
-        ).all()
+        dataset = open_text(local=tmp_path, compression="none", batch_size=1)
+        assert (rows_read(dataset, workers=2) == rows_of(reference, texts)).all()
+        assert not list(tmp_path.rglob(".unpacked"))
 
-    def test_a_packing_plan_does_not_believe_damaged_tokens(
-        self, open_text, tmp_path: Path
-    ) -> None:
-        expected = rows_read(open_text(local=tmp_path / "a", packing="best_fit", batch_size=1))
-        open_text(local=tmp_path / "b")
-        for path in tokens_there(tmp_path / "b")[:3]:
-            path.write_bytes(bytes(path.stat().st_size))
-        found = rows_read(open_text(local=tmp_path / "b", packing="best_fit", batch_size=1))
-        assert (found == expected).all()
+    def test_kept_columns_are_domains(self, open_text, folder, tmp_path: Path) -> None:
+        documents = [{"text": f"word {n} " * 9, "lang": "de" if n % 3 else "en"} for n in range(90)]
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in documents))
+        dataset = open_text(sources=str(tmp_path / "a.jsonl"), local=tmp_path / "cache",
+                            keep_columns="lang", domain_by="column:lang",
+                            extras=["domain_ids"])  # fmt: skip
+        assert sorted(dataset.domains) == ["de", "en"]
+        found = {int(i) for b in StreamingTokenLoader(dataset) for i in b["domain_ids"].unique()}
+        assert {0, 1} <= found
+
+
+@pytest.mark.parametrize("packing", [None, "best_fit"])
+def test_documents_that_are_left_out(open_text, folder, tmp_path: Path, packing) -> None:
+    """No row holds a token of them, as `trace` tells of each row."""
+    source, rows = str(folder / "0.jsonl"), [3, 50, 99]
+    pq.write_table(pa.table({"source": [source] * 3, "row": rows}), tmp_path / "out.parquet")
+
+    def seen(**settings: Any) -> set[tuple[str, int]]:
+        loader = StreamingTokenLoader(open_text(packing=packing, batch_size=1, **settings))
+        traces = [trace for step in range(len(loader)) for trace in loader.trace(step)]
+        return {(span.source, span.row) for trace in traces for span in trace.spans}
+
+    assert {(source, row) for row in rows} <= seen()
+    left = seen(exclude=tmp_path / "out.parquet")
+    assert len(left) > 200
+    assert not {(source, row) for row in rows} & left
 
 
 class TestFaults:
@@ -324,28 +317,36 @@ class TestFaults:
         shutil.copytree(folder, copy)
         return copy
 
-    def test_a_file_that_changes_during_training(self, open_text, folder, tmp_path: Path) -> None:
-        copy = self.copied(folder, tmp_path)
-        dataset = open_text(sources=str(copy), local=tmp_path / "cache")
-        shutil.rmtree(next((tmp_path / "cache").glob("text-*")) / "train")
-        with (copy / "1.jsonl").open("a") as file:
-            file.write('{"text": "more"}\n')
-        with pytest.raises(SourceError, match=r"1\.jsonl: changed since its tokens were counted"):
-            list(StreamingTokenLoader(dataset))
-
-    def test_one_whose_change_nothing_shows_but_its_tokens(
-        self, open_text, folder, tmp_path: Path
+    def test_files_that_are_gone_once_the_dataset_is_made(
+        self, open_text, reference, texts, folder, tmp_path: Path
     ) -> None:
         copy = self.copied(folder, tmp_path)
-        dataset = open_text(sources=str(copy), local=tmp_path / "cache")
-        shutil.rmtree(next((tmp_path / "cache").glob("text-*")) / "train")
-        path = copy / "0.jsonl"
-        state, data = path.stat(), path.read_bytes()
-        middle = data.index(b"e", 20)
-        path.write_bytes(data[:middle] + b"o" + data[middle + 1 :])
-        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-        with pytest.raises(SourceError, match=r"0\.jsonl.*changed since its tokens were counted"):
-            list(StreamingTokenLoader(dataset))
+        dataset = open_text(sources=str(copy), local=tmp_path / "cache", batch_size=1)
+        shutil.rmtree(copy)
+        assert (rows_read(dataset, workers=2) == rows_of(reference, texts)).all()
+
+    @pytest.mark.parametrize("same_size", [True, False])
+    def test_a_file_that_changes_while_it_is_read(
+        self, open_text, folder, tmp_path: Path, monkeypatch, same_size
+    ) -> None:
+        copy = self.copied(folder, tmp_path)
+
+        def changed(documents: Any, *rest: Any, **more: Any) -> Any:
+            path = copy / "1.jsonl"
+            data = path.read_bytes()
+            path.write_bytes(data if same_size else data + b'{"text": "more"}\n')
+            return make_part(documents, *rest, **more)
+
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises(
+                SourceError,
+                match=r"1\.jsonl: .*when the run began|1\.jsonl: changed since the run began",
+            ),
+        ):
+            patch.setattr(making, "make_part", changed)
+            open_text(sources=str(copy), local=tmp_path / "cache")
+        assert open_text(sources=str(copy), local=tmp_path / "cache").size
 
     def test_a_state_of_files_that_changed_since(self, open_text, folder, tmp_path: Path) -> None:
         copy = self.copied(folder, tmp_path)
@@ -376,9 +377,3 @@ class TestFaults:
             open_text(streams=[TextStream(sources="a", tokenizer="gpt2")])
         with pytest.raises(UsageError, match="holdout_fraction"):
             open_text(holdout_fraction=2.0)
-
-    def test_what_text_cannot_do_is_told(self, open_text, tmp_path: Path) -> None:
-        table = tmp_path / "excluded.parquet"
-        pq.write_table(pa.table({"source": ["a"], "row": [1]}), table)
-        with pytest.raises(UsageError, match="materialize"):
-            open_text(exclude=table)

@@ -3,7 +3,7 @@
 import pytest
 
 from streaming_ext import StreamingTokenLoader
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from tests.streaming_ext.from_text.conftest import LENGTH, Open
 
 

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
-from streaming_ext.errors import UsageError
-from streaming_ext.sampler.epoch_plan import EpochPlan
-from streaming_ext.sampler.orders.order import OrderSpec, key_of, permute, unpermute
-from streaming_ext.sampler.rank_slices import RankSlices
-from streaming_ext.trace import trace_document, trace_step
+from streaming_ext.base.errors import UsageError
+from streaming_ext.order.epoch_plan import EpochPlan
+from streaming_ext.order.order import OrderSpec, key_of, permute, unpermute, with_words
+from streaming_ext.order.ranks import DataRank
+from streaming_ext.order.schedule import Schedule
+from streaming_ext.order.steps import StepSizes
+from streaming_ext.training.trace import trace_document, trace_step
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 Open = Callable[..., StreamingTokenDataset]
@@ -24,7 +26,7 @@ Open = Callable[..., StreamingTokenDataset]
 def test_a_permutation_backwards(sizes, seed) -> None:
     size = np.repeat(sizes, sizes)
     places = np.concatenate([np.arange(n) for n in sizes])
-    keys = np.repeat(key_of(seed, np.arange(len(sizes))), sizes)
+    keys = np.repeat(with_words(key_of(seed), np.arange(len(sizes))), sizes)
     images = permute(places, size, keys)
     assert (unpermute(images, size, keys) == places).all()
 
@@ -43,11 +45,11 @@ def test_an_epoch_backwards(data) -> None:
     sizes = [int(each[-1]) for each in bounds]
     choose = [max(4, data.draw(st.integers(1, 3 * size))) for size in sizes]
     spec = OrderSpec(shuffle=data.draw(st.booleans()), seed=5, lanes=lanes, window=7)
-    slices = RankSlices(batch_size=batch, lanes=lanes, rank=0, num_ranks=ranks)
+    steps = StepSizes(Schedule.whole(batch * ranks, name="batch"), Schedule.whole(1, name="length"))
     if sum(count // lanes * lanes for count in choose) < batch * ranks:
         return
-    plan = EpochPlan(spec, bounds=bounds, choose=choose, slices=slices, drop_last=True,
-                     left_out=left_out)  # fmt: skip
+    plan = EpochPlan(spec, bounds=bounds, choose=choose, steps=steps, drop_last=True,
+                     rank=DataRank(rank=0, size=ranks), left_out=left_out)  # fmt: skip
     cursor = plan.start(data.draw(st.integers(0, 2)))
     expected: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for step in range(plan.steps_left(plan.start(0))):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
-from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 PER_TOKEN = ("tokens", "targets", "position_ids", "document_ids")
@@ -133,15 +133,15 @@ def test_its_steps_are_the_same_on_any_ranks_and_resumed_anywhere(streams) -> No
         StreamingTokenLoader(opened(streams, batching_method="random")).load_state_dict(states[0])
 
 
-def test_each_rank_has_a_stream_and_steps_are_the_same_resumed_on_other_ranks(streams) -> None:
-    def loader(rank: int, ranks: int, method: str) -> StreamingTokenLoader:
+def test_each_rank_has_a_stream_resumed_on_as_many(streams) -> None:
+    def loader(rank: int, ranks: int) -> StreamingTokenLoader:
         changes = {"batch_size": 12 // ranks, "dp_rank": rank, "dp_world_size": ranks,
-                   "batching_method": method}  # fmt: skip
+                   "batching_method": "device_per_stream"}  # fmt: skip
         return StreamingTokenLoader(opened(streams, **changes))
 
     of_ranks, states = [], []
     for rank in range(4):
-        one = loader(rank, 4, "device_per_stream")
+        one = loader(rank, 4)
         batches = []
         for batch in one:
             batches.append(batch)
@@ -157,15 +157,15 @@ def test_each_rank_has_a_stream_and_steps_are_the_same_resumed_on_other_ranks(st
     seen = [pair for step in steps for pair in step]
     assert len(seen) == len(set(seen)) == one.dataset.plan.epoch_size // 12 * 12
     assert len({tuple(sorted({stream for stream, _ in step})) for step in steps}) > 3
-    for done, ranks in ((1, 1), (20, 2), (50, 12)):
+    for done in (1, 20):
         rest: list[list[tuple[int, int]]] = [[] for _ in steps[done:]]
-        for rank in range(ranks):
-            other = loader(rank, ranks, "device_per_stream:3")
+        for rank in range(4):
+            other = loader(rank, 4)
             other.load_state_dict(states[done - 1])
             rest = [a + pairs_of(b) for a, b in zip(rest, other, strict=True)]
         assert [sorted(step) for step in rest] == steps[done:]
     with pytest.raises(ConfigMismatchError, match="the state has 'device_per_stream:3'"):
-        loader(0, 2, "device_per_stream").load_state_dict(states[0])
+        loader(0, 2).load_state_dict(states[0])
 
 
 def pairs_of(batch: dict[str, Any]) -> list[tuple[int, int]]:
@@ -174,12 +174,8 @@ def pairs_of(batch: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("method", "sizes", "told"), [
-    ("device_per_stream:4", {"batch_size": 6}, "one must divide the other"),
-    ("device_per_stream:12", {"batch_size": 6}, "12 must divide it"),
     ("device_per_stream", {"batch_size": 1000}, "less than one batch of a rank, 1000"),
-    ("device_per_stream:0", {}, "must be 'random' or"),
-    ("device_per_stream:", {}, "must be 'random' or"),
-    ("per_stream:4", {}, "must be 'random' or"),
+    ("device_per_stream:4", {}, "must be 'random' or"),
     ("device_per_stream", {"batch_size": None, "global_batch": "0:6 999:12"}, "steps of one size"),
 ])  # fmt: skip
 def test_batches_of_a_rank_that_do_not_fit(streams, method, sizes, told) -> None:

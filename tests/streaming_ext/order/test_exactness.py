@@ -1,7 +1,7 @@
 """Coverage, elasticity and resume, proved on whole small epochs.
 
-How steps are dealt out to ranks and workers is proved in sampler/test_rank_slices.py and
-loading/test_blocks.py, for any number of them; here some are real.
+How steps are dealt out to ranks and workers is proved in test_rank_slices.py and
+training/test_blocks.py, for any number of them; here some are real.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
-from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
 Open = Callable[..., StreamingTokenDataset]

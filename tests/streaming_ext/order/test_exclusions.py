@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.errors import ConfigMismatchError, UsageError
-from streaming_ext.exclusions import Exclusions
-from streaming_ext.loading.masked_rows import Masked
-from streaming_ext.sampler.orders.order import OrderSpec, StreamOrder, kept_bounds
-from streaming_ext.trace import trace_step, write_traces
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.order.order import OrderSpec, StreamOrders, kept_bounds
+from streaming_ext.training.exclusions import Exclusions
+from streaming_ext.training.masked_rows import Masked
+from streaming_ext.training.trace import trace_step, write_traces
 from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
 from tests.streaming_ext.processes import in_processes, join_group
 
@@ -95,9 +95,10 @@ def test_an_order_without_some_sequences_holds_the_others_once(counts, data, shu
     if not kept:
         return
     spec = OrderSpec(shuffle=shuffle, seed=3, lanes=2, window=5)
-    order = StreamOrder(spec, bounds=kept_bounds(bounds, left_out), left_out=left_out)
-    assert order.size == len(kept)
-    assert sorted(order.sequences(np.arange(len(kept))).tolist()) == kept
+    order = StreamOrders(spec, bounds=[kept_bounds(bounds, left_out)], left_out=[left_out])
+    draws = np.arange(len(kept))
+    assert order.sizes == [len(kept)]
+    assert sorted(order.sequences(np.zeros_like(draws), draws).tolist()) == kept
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from tests.streaming_ext.build import Built
 from tests.streaming_ext.processes import in_processes, join_group
 from tests.streaming_ext.trainers.recipes import load_recipe

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.errors import ConfigMismatchError, NewerVersionError
-from streaming_ext.sampler.grown.grown_pass import laid_in
+from streaming_ext.base.errors import ConfigMismatchError
+from streaming_ext.format.schema import content_hash
+from streaming_ext.order.growth import laid_in
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.extending.extended import extended, write_source
 
@@ -96,7 +96,6 @@ def test_through_two_extensions_on_other_ranks(generations: list[Path]) -> None:
     loader = opened(generations[1])
     loader.load_state_dict(state, extend_state=True)
     second, state = steps(loader, 11)
-    assert state["version"] == "1.2"
     again = opened(generations[1])
     again.load_state_dict(state)
     third, state = steps(again, 5)
@@ -138,7 +137,6 @@ def test_counts_are_of_what_came(generations: list[Path]) -> None:
         (found,) = going_on.achieved()
         assert (found.tokens, found.tokens_by_domain) == (before, wanted.tokens_by_domain)
     _, state = steps(loader, 5)
-    assert state["version"] == "1.3"
     for epoch_size in (None, 100):
         again = opened(generations[1], domain_by="folder", drop_last=True, epoch_size=epoch_size)
         again.load_state_dict(state, allow_changes=["epoch_size"])
@@ -157,7 +155,7 @@ def test_more_of_a_generation_than_it_has_is_damage(generations: list[Path]) -> 
     loader.load_state_dict(state, extend_state=True)
     state = loader.state_dict()
     state["grown"]["steps"][0][1] = 10**6
-    with pytest.raises(ConfigMismatchError, match="damaged: it saw 1000000 of the"):
+    with pytest.raises(ConfigMismatchError, match="damaged"):
         loader.load_state_dict(state)
 
 
@@ -280,18 +278,3 @@ def test_laid_in(sizes: tuple[int, int], row: int) -> None:
     is_left, numbers = laid_in(np.arange(left + added), left=left, added=added, row=row)
     assert sorted(numbers[is_left].tolist()) == list(range(left))
     assert sorted(numbers[~is_left].tolist()) == list(range(added))
-
-
-def test_an_older_shardmill_says_that_it_is_older(
-    generations: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from streaming_ext.checkpoint import state as module
-    from streaming_ext.format_version import FormatVersion
-
-    _, state = steps(opened(generations[0]), 9)
-    loader = opened(generations[1])
-    loader.load_state_dict(state, extend_state=True)
-    saved = loader.state_dict()
-    monkeypatch.setattr(module, "STATE_VERSION", FormatVersion(1, 1))
-    with pytest.raises(NewerVersionError):
-        opened(generations[1]).load_state_dict(saved)

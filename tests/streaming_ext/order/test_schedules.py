@@ -8,8 +8,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
-from streaming_ext.errors import ConfigMismatchError, UsageError
-from streaming_ext.trace import trace_step
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.training.trace import trace_step
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 
 # 585 samples of 8 tokens; steps of 96, 96, 192 and 192 tokens, then of 384

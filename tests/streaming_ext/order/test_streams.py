@@ -2,8 +2,8 @@
 
 import pytest
 
-from streaming_ext.errors import UsageError
-from streaming_ext.streams import TokenStream, sequences_an_epoch
+from streaming_ext.base.errors import UsageError
+from streaming_ext.training.streams import TokenStream, sequences_an_epoch
 
 
 def streams(**values) -> list[TokenStream]:

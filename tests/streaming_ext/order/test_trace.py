@@ -3,8 +3,8 @@
 import pytest
 
 from streaming_ext import StreamingTokenLoader
-from streaming_ext.errors import CorruptDatasetError, UsageError
-from streaming_ext.trace import trace_step
+from streaming_ext.base.errors import CorruptDatasetError, UsageError
+from streaming_ext.training.trace import trace_step
 from tests.streaming_ext.build import EOT, numbered_parts, some_documents
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streaming_ext import StreamingTokenLoader, TokenStream
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 
 
 @pytest.mark.parametrize("changes", [

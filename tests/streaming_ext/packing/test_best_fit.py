@@ -7,10 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.packing.best_fit import best_fit, rows_of
-from streaming_ext.packing.plan import write_plan
-from streaming_ext.packing.unit import pack_unit, places_by
+from streaming_ext.format.schema import content_hash
+from streaming_ext.reading.packing import best_fit, pack_unit, places_by, rows_of
+from streaming_ext.reading.packing_plan import write_plan
 
 LENGTHS = st.integers(1, 40).flatmap(
     lambda length: st.tuples(

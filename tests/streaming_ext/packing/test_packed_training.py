@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
     DatasetError,
     StorageError,
     UsageError,
 )
-from streaming_ext.packing import opening
+from streaming_ext.reading import packing_plan as opening
 from tests.streaming_ext.build import EOT, build, numbered_parts, some_documents
 from tests.streaming_ext.packing.packed import LENGTH, MASKS, Open, documents_of
 
@@ -298,7 +298,7 @@ class TestThePlanOnDisk:
 
 
 def test_what_is_not_known_or_not_allowed_is_refused(open_packed, open_raw) -> None:
-    with pytest.raises(UsageError, match="`packing` must be 'best_fit', or None"):
+    with pytest.raises(UsageError, match="`packing` must be 'best_fit', got 'first_fit'"):
         open_raw(packing="first_fit")
     with pytest.raises(UsageError, match="must be below 1073741824 with packing"):
         open_packed(sequence_length=1 << 30)

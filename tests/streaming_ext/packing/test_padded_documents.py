@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from streaming_ext import StreamingTokenLoader
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     ConfigMismatchError,
     UsageError,
 )

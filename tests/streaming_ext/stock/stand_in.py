@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streaming_ext import StreamingTokenDataset, TokenStream
-from streaming_ext.stock import streaming
+from streaming_ext.training.stock import streaming
 
 StreamingDataLoader = streaming.StreamingDataLoader
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from streaming_ext import StreamingTokenDataset
-from streaming_ext.errors import UsageError
-from streaming_ext.stock import streaming
+from streaming_ext.base.errors import UsageError
+from streaming_ext.training.stock import streaming
 
 STOCK = set(inspect.signature(streaming.StreamingDataset.__init__).parameters) - {"self"}
 OURS = set(inspect.signature(StreamingTokenDataset.__init__).parameters)

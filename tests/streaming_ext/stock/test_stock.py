@@ -8,8 +8,9 @@ import pytest
 UNCHANGED = """
 import builtins, sys
 importing = builtins.__import__
-from streaming_ext.stock import streaming
-import streaming_ext.token_dataset, streaming_ext.loader, streaming_ext.trace
+from streaming_ext.training.stock import streaming
+import streaming_ext.training.token_dataset
+import streaming_ext.training.loader, streaming_ext.training.trace
 assert builtins.__import__ is importing
 for name, module in [*sys.modules.items()]:
     if name.partition(".")[0] in {"streaming", "transformers"}:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.transforms.conftest import write_lines
 from tests.streaming_ext.transforms.test_sft import TEMPLATE

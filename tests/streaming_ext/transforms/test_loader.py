@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import get_worker_info
 
-from streaming_ext.errors import ConfigMismatchError, UsageError, WorkerDiedError
+from streaming_ext.base.errors import ConfigMismatchError, UsageError, WorkerDiedError
 from streaming_ext.transforms import CheckpointableDataset, CheckpointableLoader
 from tests.command_line import is_alive, wait_for
 from tests.streaming_ext.transforms.chains import NUMBERED, plain

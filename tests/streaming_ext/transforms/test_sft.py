@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.transforms import CheckpointableDataset
 from tests.streaming_ext.transforms.chains import require_resumes, samples_of
 

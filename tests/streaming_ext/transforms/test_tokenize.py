@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.errors import ConfigMismatchError, UsageError
-from streaming_ext.text.tokenizer.code_points import UnsafeCodePoints
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.transforms import CheckpointableDataset, tokenizers
 from streaming_ext.transforms.tokenizers import HubTokenizer, tokenizer_of
 from tests.streaming_ext.transforms.chains import samples_of
@@ -71,11 +70,8 @@ def test_an_engine_is_made_while_samples_are_waited_for(
     assert len(samples_of(dataset)) == len(TEXTS)
 
 
-def test_of_transformers(hub_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_transformers(hub_tokenizer: Any) -> None:
     """Special tokens in a text, and one that is put before each: the same through both engines."""
-    # All of Unicode is tried elsewhere (`test_code_points.py`); it takes half a minute.
-    known = UnsafeCodePoints.of([0x18DBF])
-    monkeypatch.setattr(tokenizers, "find_unsafe_code_points", lambda *_: known)
     own = HubTokenizer(hub_tokenizer, {})
     assert own._fast is not None
     dataset = Chain.from_sequence([{"text": text} for text in TEXTS]).tokenize(hub_tokenizer)

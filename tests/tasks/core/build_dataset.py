@@ -10,31 +10,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.dataset.compression import Compression, decompress
-from streaming_ext.dataset.formats.mds import shard_name
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.layout import MANIFEST, Split, documents_path, index_path, record_path
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.record import PartRecord, SplitPart
-from streaming_ext.dataset.schema import FileRecord, from_json, to_json
-from streaming_ext.dataset.shard import Shard
+from streaming_ext.format.compression import Compression, decompress
+from streaming_ext.format.layout import MANIFEST, Split, documents_path, index_path, record_path
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.mds import shard_name
+from streaming_ext.format.record import PartRecord, SplitPart
+from streaming_ext.format.schema import FileRecord, content_hash, from_json, to_json
+from streaming_ext.format.shard import Shard
+from streaming_ext.store import LocalStorage
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.tokenizer.engine import ReferenceEngine
-from streaming_ext.text.tokenizer.tokenizer import open_saved
+from streaming_ext.writing.publish import merged_index, summarize_split
 from tasks.core.config import ShardConfig
-from tasks.core.deduplicate.kept_order import put_together
-from tasks.core.deduplicate.known_texts import KnownTexts, finds_copies
-from tasks.core.outputs.publish import merged_index, publish, summarize_split
-from tasks.core.planning.look import look, take_up
-from tasks.core.planning.plan import remove_scratch
-from tasks.core.planning.run_plan import RunPlan
-from tasks.core.shuffle.arrange import arrange
-from tasks.core.shuffle.gather import gather_part, read_index
-from tasks.core.storage import LocalStorage, Storage
-from tasks.core.workers.fetch_part import fetch_part
-from tasks.core.workers.jobs import GatherJob
-from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
-from tasks.core.workers.write_part import WriteJob, write_part
+from tasks.core.shard.plan import compare_with_output
+from tests.tasks.core.running import make
 
 
 def build_dataset(
@@ -72,71 +60,8 @@ def build_from(
     storage = LocalStorage(root)
     storage.create()
     sources = tuple(list_sources(made.sources, any_name=made.format is not None))
-    plan = take_up(look(made, storage, sources), storage, sources)
-    tokenize_all(plan, storage)
-    if plan.stage == "scatter":
-        plan = arrange(plan, storage)
-        gather_all(plan, storage)
-    publish(plan, storage)
-    storage.close()
-    remove_scratch(plan)
+    make(compare_with_output(made, storage, sources), storage)
     return root
-
-
-def tokenize_all(plan: RunPlan, storage: Storage) -> None:
-    """Do all parts of a stage that begins with sources."""
-    tokenizer = open_saved(plan.tokenizer_folder)
-    known = None
-    if finds_copies(plan.spec, storage):
-        known = KnownTexts(storage, plan.spec, plan.first_part)
-    for part in plan.todo:
-        paths: list[Path] = []
-        if plan.part(part).remote:
-            options = plan.spec.read_options
-            paths, _ = fetch_part(plan.part(part), plan.downloads, options=options)
-        job = TokenizeJob(
-            part=plan.part(part),
-            paths=tuple(map(str, paths)),
-            scratch=str(plan.part_scratch(part)),
-            tokenizer_folder=str(plan.tokenizer_folder),
-            engine="reference",
-            spec=plan.spec,
-            one_run=storage.remote,
-            first_source=plan.first_sources[part] if plan.first_sources else 0,
-        )
-        tokenize_part(job, tokenizer, ReferenceEngine(tokenizer), known=known)
-        write_scratch(plan, storage, part)
-
-
-def gather_all(plan: RunPlan, storage: Storage) -> None:
-    """Do all parts of the second stage of a run of two."""
-    assert plan.gathering is not None
-    file = plan.gathering.index
-    index = None if file is None else read_index(storage, file)
-    for part in plan.todo:
-        job = GatherJob(
-            part=plan.part(part),
-            parts=len(plan.parts) - plan.first_part,
-            first=plan.first_part,
-            scratch=str(plan.part_scratch(part)),
-            output=str(storage),
-            spec=plan.spec,
-            source=plan.gathering.source,
-            index=file,
-            drops=plan.gathering.drops,
-        )
-        if index is None:
-            put_together(job, storage)
-        else:
-            gather_part(job, storage, index)
-        write_scratch(plan, storage, part)
-
-
-def write_scratch(plan: RunPlan, storage: Storage, part: int) -> None:
-    """Put a part in place that lies on scratch."""
-    scratch = str(plan.part_scratch(part))
-    job = WriteJob(part=plan.part(part), scratch=scratch, output=str(storage), spec=plan.spec)
-    write_part(job, storage)
 
 
 class Forger:

@@ -7,16 +7,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_ext.dataset.compression import decompress
-from streaming_ext.dataset.layout import Split
-from streaming_ext.dataset.record import SplitPart
-from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.format.compression import decompress
+from streaming_ext.format.layout import Split
+from streaming_ext.format.record import SplitPart
+from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.store import Storage
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer, open_saved
-from tasks.core.planning.run_plan import RunPlan
-from tasks.core.storage import Storage
+from streaming_ext.text.tokenizer.load import open_saved
+from streaming_ext.text.tokenizer.rank_file import RankTokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.shard.run_plan import RunPlan
 from tasks.core.workers.jobs import RESULT_FILE, TokenizedPart
 from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
@@ -33,15 +35,16 @@ class ByteReference:
 
 
 def byte_tokenizer(*, vocab_size: int = 257, eot_id: int = EOT) -> Tokenizer:
-    return Tokenizer(
-        kind="tiktoken",
+    return RankTokenizer(
         name="bytes",
         vocab_size=vocab_size,
         eot_id=eot_id,
         eot_token="<|endoftext|>",
         fingerprint="bytes",
         pattern="gpt2",
-        reference=ByteReference(),
+        ranks={},
+        special_tokens={},
+        encoding=ByteReference(),
     )
 
 

@@ -9,12 +9,12 @@ from rich.console import Console
 
 from flows.terminal.show_inspect import show_dataset
 from flows.terminal.show_verify import show_report
-from streaming_ext.dataset.layout import record_path
-from streaming_ext.dataset.reading import record_of
-from streaming_ext.errors import ConfigMismatchError, SourceError
+from streaming_ext.base.errors import ConfigMismatchError, SourceError
+from streaming_ext.format.layout import record_path
+from streaming_ext.format.reading import record_of
+from streaming_ext.store import LocalStorage
 from tasks.core.check.inspect import describe
 from tasks.core.check.verify import verify
-from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
 from tests.tasks.core.build_dataset import build_from
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from tasks.core.config import ShardConfig
 from tests.tasks.core.doubles import byte_tokenizer
 

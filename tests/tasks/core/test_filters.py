@@ -11,11 +11,11 @@ import pytest
 from pydantic import ValidationError
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
-from streaming_ext.dataset.reading import read_manifest
-from streaming_ext.errors import ConfigMismatchError
+from streaming_ext.base.errors import ConfigMismatchError
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.store import LocalStorage
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
-from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
 from tests.tasks.core.build_dataset import Forger, build_from
 
@@ -86,12 +86,12 @@ def test_small_files_taken_together_count_the_same(
         name: sum(one.dropped_documents[name] for one in parts) for name in FILTERS
     }
     assert part.null_documents == 0
-    assert verify(LocalStorage(together), deep=True, deep_sample=50).findings == ()
+    assert verify(LocalStorage(together), deep=True, deep_documents=50).findings == ()
 
 
 def test_it_is_sound_and_says_what_was_dropped(filtered: Path) -> None:
     storage = LocalStorage(filtered)
-    report = verify(storage, deep=True, deep_sample=50)
+    report = verify(storage, deep=True, deep_documents=50)
     assert report.findings == ()
     assert report.checked.retokenized > 10
     manifest = read_manifest(storage)
@@ -109,7 +109,7 @@ def test_a_record_that_counts_otherwise_is_found(
     counts[field] -= 1
     forger.change(1, dropped_documents=counts, null_documents=1)
     forger.seal()
-    report = verify(LocalStorage(root), deep=True, deep_sample=5)
+    report = verify(LocalStorage(root), deep=True, deep_documents=5000)
     assert {finding.file for finding in report.findings} == {"parts/00001.json"}
     said = " ".join(finding.problem for finding in report.findings)
     assert "null_documents is 1, made again 0" in said

@@ -15,17 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from streaming_ext.dataset.provenance import DOCUMENTS_SCHEMA
-from streaming_ext.dataset.reading import read_manifest
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.kept_values import MAX_VALUE_BYTES, differing, joined, stored
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.provenance import DOCUMENTS_SCHEMA, MAX_VALUE_BYTES
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.store import LocalStorage
+from streaming_ext.text.documents.kept_values import differing, joined, stored
 from streaming_ext.text.formats import format_of
+from streaming_ext.writing import part_files
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
-from tasks.core.outputs import part_files
-from tasks.core.planning.sources import check_sources
-from tasks.core.storage import LocalStorage
+from tasks.core.shard.sources import check_sources
 from tasks.core.synthetic import make_documents
 from tests.tasks.core.build_dataset import Forger, build_from
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_kept(tmp_path: Path) -> None:
     options = ReadOptions(kept=("n",), on_bad_document="skip")
     (batch,) = format_of(str(path), options).read(path, options)
     assert (batch.texts.to_pylist(), batch.values[0].to_pylist()) == (["b"], ["y"])
-    with pytest.raises(ValidationError, match="stands there twice"):
+    with pytest.raises(ValidationError, match="is given twice"):
         ShardConfig(sources=("x",), output="y", tokenizer="gpt2", keep_columns=["n", "a,n"])
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.dataset.layout import SPLITS, Split
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.reading import read_manifest, read_record
-from streaming_ext.errors import ConfigMismatchError, SourceError
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.base.errors import ConfigMismatchError, SourceError
+from streaming_ext.format.layout import SPLITS, Split
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.reading import read_manifest, read_record
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.source_format import SourceFormat
-from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers.arrow import ArrowFormat
 from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from streaming_ext.text.readers.parquet import ParquetFormat
@@ -22,11 +22,10 @@ from tasks.core.check.decode import decode_samples
 from tasks.core.check.inspect import describe
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
-from tasks.core.planning.look import look
-from tasks.core.storage import LocalStorage
+from tasks.core.shard.plan import plan_shard
+from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.synthetic import make_documents
-from tests.tasks.core import build_dataset
-from tests.tasks.core.build_dataset import Forger, build_from, write_scratch
+from tests.tasks.core.build_dataset import Forger, build_from
 from tests.tasks.core.doubles import write_source
 
 TEXT = ReadOptions()
@@ -54,7 +53,7 @@ def write(kind: SourceFormat, path: Path, documents: Sequence[str]) -> Path:
 
 def rows_of(root: Path) -> list[tuple[str, int, str]]:
     """Source, row and split of each document, as `inspect` tells them, by the order of parts."""
-    from streaming_ext.dataset.places import PlacesOfPart
+    from streaming_ext.format.provenance import PlacesOfPart
 
     storage, found = LocalStorage(root), []
     manifest = read_manifest(storage)
@@ -104,9 +103,9 @@ def test_a_large_file_is_cut(kind: SourceFormat, tmp_path: Path, vocabulary: Pat
         sources=(str(path.parent),), output=str(cut), part_size=size // 4 - 1, pattern="gpt2",
         sequence_length=64, holdout_fraction=0.2, shard_size=4096, **options,
     )  # fmt: skip
-    found = look(config, LocalStorage(cut), tuple(list_sources(config.sources)))
-    assert found.plan.published
-    assert found.plan.todo == ()
+    found = plan_shard(config, LocalStorage(cut))
+    assert found.published
+    assert found.todo == ()
 
 
 @ALL
@@ -205,12 +204,13 @@ def test_a_file_that_changes_between_two_of_its_pieces(
     file = write(JsonLinesFormat(), tmp_path / "sources/x.jsonl", DOCUMENTS)
     options = {"tokenizer": str(vocabulary), "part_size": "20KiB"}
 
-    def written_and_changed(*args: Any) -> None:
-        write_scratch(*args)
+    def written_and_changed(*arguments: Any) -> None:
+        forget(*arguments)
         file.write_bytes(file.read_bytes().replace(b" the ", b" eht "))
 
+    forget = ShardBuild.forget
     with monkeypatch.context() as patch:
-        patch.setattr(build_dataset, "write_scratch", written_and_changed)
+        patch.setattr(ShardBuild, "forget", written_and_changed)
         with pytest.raises(SourceError, match=r"x\.jsonl: changed since the run began"):
             build_from(tmp_path / "sources", tmp_path / "dataset", **options)
     assert len(list((tmp_path / "dataset/parts").iterdir())) == 1

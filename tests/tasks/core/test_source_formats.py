@@ -8,24 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import cbor2
-import pyarrow as pa
 import pytest
 
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.compression import CODECS, pack
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.store import LocalStorage
+from streaming_ext.text.documents.streams import codec_of
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.readers.arrow import ArrowFormat
 from tasks.core.check.decode import decode_samples
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.estimate import estimate
-from tasks.core.planning.sources import check_sources
-from tasks.core.storage import LocalStorage
+from tasks.core.shard.sources import check_sources
 from tasks.core.synthetic import make_documents
+from tests.streaming_ext.text.packed import pack, write_documents
 from tests.tasks.core.build_dataset import build_dataset, build_from
 
 DOCUMENTS = [text[:2000] for text in make_documents(60, seed=5)]
@@ -56,23 +53,16 @@ def tar(documents: Sequence[str | None]) -> bytes:
     return whole.getvalue()
 
 
-def cbor(documents: Sequence[str | None]) -> bytes:
-    return b"".join(cbor2.dumps({"id": row, "text": text}) for row, text in enumerate(documents))
-
-
 def write_lines(folder: Path, *suffixes: str) -> Path:
     """`FILES` in a folder, each with the next of the suffixes."""
     folder.mkdir()
     for number, documents in enumerate(FILES):
         suffix = suffixes[number % len(suffixes)]
-        if suffix == ".arrow":
-            texts = pa.chunked_array([pa.array(documents, pa.large_string())])
-            path = folder / f"{number:03}{suffix}"
-            ArrowFormat().write(path, texts, ReadOptions(), codec="none")
-            continue
-        codec = CODECS.get(f".{suffix.rpartition('.')[2]}", "none")
-        made = {".cbor": cbor, ".tar": tar}.get(f".{suffix.split('.')[1]}", lines)
-        pack(made(documents), folder / f"{number:03}{suffix}", codec)
+        path = folder / f"{number:03}{suffix}"
+        if suffix.startswith(".tar"):
+            pack(tar(documents), path, codec_of(suffix))
+        else:
+            write_documents(path, documents)
     return folder
 
 
@@ -98,6 +88,8 @@ def as_parquet(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> Pa
         (".jsonl.xz", ".jsonl.lz4", ".arrow"),
         (".cbor", ".cbor.gz", ".cbor.zst"),
         (".tar", ".tar.gz", ".cbor"),
+        (".avro", ".csv", ".tsv"),
+        (".csv.gz", ".tsv.zst", ".avro.xz"),
     ],
 )
 def test_the_same_stream(
@@ -154,7 +146,9 @@ def test_a_bad_line_fails_its_part(tmp_path: Path, vocabulary: Path) -> None:
         build_from(sources, tmp_path / "dataset", tokenizer=str(vocabulary))
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".arrow", ".cbor", ".tar"])
+@pytest.mark.parametrize(
+    "suffix", [".jsonl", ".jsonl.gz", ".arrow", ".cbor", ".tar", ".avro", ".csv"]
+)
 def test_the_estimate_is_what_a_run_makes(
     as_parquet: Path, tmp_path: Path, vocabulary: Path, suffix: str
 ) -> None:

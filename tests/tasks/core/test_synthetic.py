@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 
 

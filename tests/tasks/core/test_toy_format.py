@@ -9,18 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.store import LocalStorage
 from streaming_ext.text import formats
-from streaming_ext.text.documents.source_format import (
-    DocumentBatch,
-    FileLook,
-    SourceBytes,
-    SourceFormat,
-)
+from streaming_ext.text.documents.document_rows import DocumentBatch
+from streaming_ext.text.documents.files import SourceBytes
+from streaming_ext.text.documents.source_format import FileLook, SourceFormat
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
-from tasks.core.planning.sources import check_sources
-from tasks.core.storage import LocalStorage
+from tasks.core.shard.sources import check_sources
 from tests.tasks.core.build_dataset import build_dataset, build_from
 from tests.test_layering import ROOT, modules_of
 
@@ -39,12 +36,11 @@ class ToyFormat(SourceFormat):
             raise UsageError(f"{file.name}: no column {column!r}.")
         return None
 
-    def read(self, path: Path, options: Any, *, name: str | None = None, **_: Any
-    ) -> Iterator[DocumentBatch]:  # fmt: skip
-        _, *lines = path.read_text().splitlines()
+    def documents(self, file: SourceBytes, rows: Any, span: Any) -> Iterator[DocumentBatch]:
+        _, *lines = file.read(0, file.size).decode().splitlines()
         for row, line in enumerate(lines):
             if line.endswith("\\"):
-                raise SourceError(f"{name or path}: damaged from row {row} on.")
+                raise SourceError(f"{file.name}: damaged from row {row} on.")
             kept = [] if line == "~" else [line]
             yield DocumentBatch(np.arange(row, row + len(kept)), pa.array(kept, pa.large_string()),
                                 1, (row + 1) / len(lines))  # fmt: skip
@@ -114,16 +110,14 @@ def words_in(module: str) -> set[str]:
 # The table of documents of a part is a Parquet file too, so are the sources of the demo, and help
 # texts name such files.
 PROVENANCE = {
-    "streaming_ext.dataset.deduplicated.digests",
-    "streaming_ext.dataset.deduplicated.duplicates",
-    "streaming_ext.dataset.deduplicated.table",
-    "streaming_ext.dataset.layout",
-    "streaming_ext.dataset.provenance",
-    "streaming_ext.dataset.shuffled.source_table",
-    "streaming_ext.documents_of_part",
-    "streaming_ext.exclusions",
-    "streaming_ext.trace",
-    "tasks.core.outputs.part_files",
+    "streaming_ext.format.duplicates",
+    "streaming_ext.format.layout",
+    "streaming_ext.format.provenance",
+    "streaming_ext.format.shuffled",
+    "streaming_ext.training.documents_of_part",
+    "streaming_ext.training.exclusions",
+    "streaming_ext.training.trace",
+    "streaming_ext.writing.part_files",
     "tasks.core.reporting.lengths",
     "tasks.core.synthetic",
     "flows.commands.app",
@@ -142,10 +136,10 @@ def test_no_other_room_knows_parquet() -> None:
         # Datasets may be exported as Parquet too.
         if not module.startswith(
             (
-                "streaming_ext.text.documents.options",
+                "streaming_ext.format.spec",
                 "streaming_ext.text.formats",
                 "streaming_ext.text.readers",
-                "tasks.core.exports.formats",
+                "tasks.core.derive.formats",
             )
         )
         and any("parquet" in word.lower() for word in words_in(module))

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.source_format import Span
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import SourceError
+from streaming_ext.text.documents.files import Span
 from streaming_ext.text.token_sets.files.set_file import SetFile
 
-Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]  # of any type of whole numbers
 
 

@@ -7,7 +7,7 @@ a file that changed since is an error.
 from collections.abc import Mapping
 from functools import lru_cache
 
-from streaming_ext.storage.client import ObjectClient, split_url
+from streaming_ext.store.client import ObjectClient, split_url
 from streaming_ext.text.sources.source_file import SourceFile
 
 _FOLDERS = 64  # whose listings are kept

@@ -7,9 +7,9 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.source_format import SourceBytes
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.schema import content_hash
+from streaming_ext.text.documents.files import SourceBytes
 
 
 class Folder(Protocol):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_ext.errors import UsageError
-from streaming_ext.text.filters.condition import Condition
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.condition import Condition
 
 ROWS: list[dict[str, Any]] = [
     {"language": "en", "score": 0.65, "stars": 3, "fork": False},

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers.arrow import ArrowFormat
 
@@ -49,7 +49,7 @@ def test_a_stream_cut_anywhere_is_refused(tmp_path: Path) -> None:
     assert len(read(path)) == 12
     for length in range(0, len(whole), 8):  # messages are aligned to 8 bytes
         path.write_bytes(whole[:length])
-        with pytest.raises(SourceError, match=r"x\.arrow: no whole Arrow file or stream"):
+        with pytest.raises(SourceError, match=r"x\.arrow: not a whole arrow file"):
             read(path)
 
 

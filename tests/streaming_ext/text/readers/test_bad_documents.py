@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.errors import SourceError
-from streaming_ext.text.documents import compression, document_rows, lines, objects
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import BadDocument
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents import document_rows, lines, objects
+from streaming_ext.text.documents.document_rows import BadDocument
 from streaming_ext.text.formats import format_of
+from tests.streaming_ext.text.packed import pack, write_documents
 
 SKIP = ReadOptions(on_bad_document="skip")
 GOOD = b'{"text": "good"}\n'
@@ -55,7 +56,7 @@ BAD_LINES = [
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_lines(tmp_path: Path, batch_bytes: int, codec: str) -> None:
     path = tmp_path / ("x.jsonl" if codec == "none" else "x.jsonl.gz")
-    compression.pack(b"\n".join(LINES) + b"\n", path, codec)
+    pack(b"\n".join(LINES) + b"\n", path, codec)
     good, bad, rows = read(path, batch_bytes=batch_bytes)
     assert good == [(0, "a"), (6, "b")]
     assert rows == 7
@@ -158,10 +159,9 @@ def test_what_makes_the_rest_unreadable_fails_the_file(tmp_path: Path, suffix: s
     if suffix == ".json":
         path.write_bytes(b"[" + rows.replace(b"\n", b",")[:-1] + b"]")
     elif suffix.startswith(".jsonl"):
-        compression.pack(rows, path, "gzip" if suffix == ".jsonl.gz" else "zstd")
+        pack(rows, path, "gzip" if suffix == ".jsonl.gz" else "zstd")
     else:
-        texts = pa.chunked_array([documents], pa.large_string())
-        format_of(path.name).write(path, texts, SKIP, codec="zstd")
+        write_documents(path, documents)
     assert len(read(path)[0]) == 300
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
     with pytest.raises(SourceError, match=rf"x{suffix}"):

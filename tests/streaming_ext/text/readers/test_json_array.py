@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import SourceError
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import objects
-from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers import json_array
 from streaming_ext.text.readers.json_array import JsonFormat
@@ -115,6 +115,6 @@ def test_a_value_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]  # fmt: skip
     with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: a text of 1500 bytes"):
         list(JsonFormat().read(path, ReadOptions()))
-    monkeypatch.setattr(json_array, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(json_array, "MAX_ITEM_BYTES", 1000)
     with pytest.raises(SourceError, match=r"x\.json: document 2, byte 16: longer than 1000"):
         list(JsonFormat().read(path, ReadOptions(on_bad_document="skip")))

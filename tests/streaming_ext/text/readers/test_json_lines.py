@@ -8,13 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents import compression, lines
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents import lines, streams
+from streaming_ext.text.documents.files import local_bytes
 from streaming_ext.text.readers import json_lines
 from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from tests.streaming_ext.text.packed import pack
 
 GOOD = b'{"text": "good"}\n'
 
@@ -140,8 +142,8 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compression, "_ALWAYS_ALLOWED_BYTES", 10_000)
-    compression.pack(GOOD * 10_000, tmp_path / "x.jsonl.zst", "zstd")
+    monkeypatch.setattr(streams, "_ALWAYS_ALLOWED_BYTES", 10_000)
+    pack(GOOD * 10_000, tmp_path / "x.jsonl.zst", "zstd")
     with pytest.raises(SourceError, match=r"x\.jsonl\.zst: it unpacks to more than 200 times"):
         rows(tmp_path / "x.jsonl.zst", (tmp_path / "x.jsonl.zst").read_bytes())
 
@@ -153,7 +155,8 @@ def test_a_bomb_of_empty_texts_is_refused_before_it_takes_minutes(tmp_path: Path
             packed.write(block)
     read = 0
     with (
-        compression.open_here(path, name=path.name) as stream,
+        local_bytes(path, name=path.name) as file,
+        streams.open_stream(file) as stream,
         pytest.raises(SourceError, match="more than 200 times"),
     ):
         while data := stream.read(2**20):
@@ -163,11 +166,11 @@ def test_a_bomb_of_empty_texts_is_refused_before_it_takes_minutes(tmp_path: Path
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "bz2", "xz", "lz4"])
 def test_members_one_after_another(tmp_path: Path, codec: str) -> None:
-    suffix = next(suffix for suffix, name in compression.CODECS.items() if name == codec)
+    suffix = next(suffix for suffix, name in streams.CODECS.items() if name == codec)
     path = tmp_path / f"x.jsonl{suffix}"
-    compression.pack(GOOD * 100, path, codec)
+    pack(GOOD * 100, path, codec)
     packed = path.read_bytes()
-    compression.pack(b"", path, codec)
+    pack(b"", path, codec)
     empty = path.read_bytes()
     assert len(rows(path, packed * 3)) == 300
     assert len(rows(path, packed + empty + packed)) == 200
@@ -201,10 +204,10 @@ def test_brackets_within_texts_are_not_nested(tmp_path: Path, text: str, neighbo
 
 def test_xz_may_be_padded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.jsonl.xz"
-    compression.pack(GOOD * 100, path, "xz")
+    pack(GOOD * 100, path, "xz")
     packed = path.read_bytes()
     for taken in (1, 5, 2**17):
-        monkeypatch.setattr(compression, "_PACKED_BYTES", taken)
+        monkeypatch.setattr(streams, "_PACKED_BYTES", taken)
         assert len(rows(path, packed + b"\0" * 8 + packed + b"\0" * 4)) == 200
         for zeros in (1, 6):
             with pytest.raises(SourceError, match="damaged or cut short"):

@@ -12,16 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.columns import find_column
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.documents.source_format import DocumentBatch
+from streaming_ext.text.documents.document_rows import DocumentBatch
 from streaming_ext.text.readers import parquet as documents
-from streaming_ext.text.readers.parquet import (
-    open_parquet,
-    read_documents,
-)
-from streaming_ext.text.readers.parquet_footer import groups_of
+from streaming_ext.text.readers.parquet import ParquetFormat, groups_of
 from tests.tasks.core.doubles import write_source
 
 MIXED = ["one", None, "", "zwei\n", None, "\U0001f600 \x00", "one"]
@@ -29,7 +25,7 @@ MIXED_READ = [(0, "one"), (2, ""), (3, "zwei\n"), (5, "\U0001f600 \x00"), (6, "o
 
 
 def batches(path: Path, batch_bytes: int = 2**20, column: str = "text") -> list[DocumentBatch]:
-    return list(read_documents(path, ReadOptions(columns=(column,)), batch_bytes=batch_bytes))
+    return list(ParquetFormat().read(path, ReadOptions(columns=(column,)), batch_bytes=batch_bytes))
 
 
 def read(path: Path, batch_bytes: int = 2**20, column: str = "text") -> list[tuple[int, str]]:
@@ -152,7 +148,7 @@ def test_a_piece_is_whole_row_groups(tmp_path: Path) -> None:
     }  # row group -> the shortest piece from 0 on that ends with it
 
     def rows(first: int, end: int) -> list[tuple[int, str]]:
-        found = list(read_documents(tmp_path / "x.parquet", ReadOptions(), span=(first, end)))
+        found = list(ParquetFormat().read(tmp_path / "x.parquet", ReadOptions(), span=(first, end)))
         assert not found or found[-1].fraction == 1.0
         return [
             pair
@@ -242,11 +238,11 @@ class TestDamage:
     def test_no_parquet(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "x.parquet").write_bytes(content)
         with pytest.raises(SourceError, match=r"x\.parquet: not a whole Parquet file \([^\n]*\)"):
-            open_parquet(tmp_path / "x.parquet")
+            read(tmp_path / "x.parquet")
 
     def test_a_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(SourceError, match="not a whole Parquet file"):
-            open_parquet(tmp_path)
+        with pytest.raises(SourceError, match="cannot be read: Is a directory"):
+            read(tmp_path)
 
     def test_truncated_anywhere(self, file: Path) -> None:
         whole = file.read_bytes()
@@ -263,7 +259,7 @@ class TestDamage:
         file.write_bytes(data)
         found = []
         with pytest.raises(SourceError, match=r"x\.parquet: damaged from row \d+ on \(") as caught:
-            for batch in read_documents(file, ReadOptions(), batch_bytes=1000):
+            for batch in ParquetFormat().read(file, ReadOptions(), batch_bytes=1000):
                 found += batch.texts.to_pylist()
         row = int(str(caught.value).split("row ")[1].split()[0])
         # Arrow's batches begin at row groups here or within: never behind the damage.

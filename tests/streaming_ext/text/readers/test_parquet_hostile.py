@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.dataset.spec import DatasetSpec, TokenizerIdentity
-from streaming_ext.errors import SourceError, UsageError
-from streaming_ext.text.documents.source_format import MAX_TEXT_BYTES
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
+from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
 from streaming_ext.text.memory import memory_limit
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.text.tokenizer.prepared import save_tokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.config import ShardConfig
 from tasks.core.workers.pool import _MEMORY_SETTINGS, WorkerPool
@@ -73,7 +72,7 @@ def spec(tokenizer: Tokenizer) -> DatasetSpec:
 @pytest.fixture(scope="module")
 def saved(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
-    save_tokenizer(tokenizer, folder, engine="reference")
+    tokenizer.save(folder)
     return folder
 
 
@@ -115,11 +114,11 @@ def test_is_refused_and_the_worker_lives(
     if name == "copies":  # the tokens of a thousand million bytes take minutes
         code = f"""
 from pathlib import Path
-from streaming_ext.text.documents.options import ReadOptions
-from streaming_ext.text.readers.parquet import read_documents
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.readers.parquet import ParquetFormat
 from streaming_ext.text.memory import limit_memory
 limit_memory()
-for batch in read_documents(Path({str(file)!r}), ReadOptions()):
+for batch in ParquetFormat().read(Path({str(file)!r}), ReadOptions()):
     assert batch.texts.nbytes < 2**25
 """
         environment = os.environ | _MEMORY_SETTINGS | {"SHARDMILL_WORKER_MEMORY": str(LIMIT)}
@@ -145,13 +144,13 @@ def test_repeated_texts_are_read_where_memory_is_short(tmp_path: Path) -> None:
                    dictionary_pagesize_limit=2**28, **LAYOUT)  # fmt: skip
     code = f"""
 from pathlib import Path
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.readers import parquet as documents
 from streaming_ext.text.memory import limit_memory
-documents.read_documents  # loaded before the limit
+documents.ParquetFormat  # loaded before the limit
 limit_memory()
 rows, sizes = [], 0
-for batch in documents.read_documents(Path({str(file)!r}), ReadOptions()):
+for batch in documents.ParquetFormat().read(Path({str(file)!r}), ReadOptions()):
     rows += batch.rows.tolist()
     sizes += sum(map(len, batch.texts.to_pylist()))
     assert batch.texts[0].as_py() in ("first " * 3000, "other " * 4000)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import SourceError
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import document_rows
-from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers import plain_text
 from tests.streaming_ext.text.readers.test_bad_documents import SKIP, places, read

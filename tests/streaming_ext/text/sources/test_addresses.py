@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from streaming_ext.errors import SourceError
+from streaming_ext.base.errors import SourceError
 from streaming_ext.text.sources.addresses import RedirectGuard, addresses_of
 
 PUBLIC, OTHER = "93.184.216.34", "8.8.4.4"  # on the loopback device of a namespace
@@ -43,7 +43,7 @@ def serve(address):
 
 public, other, inside = serve("93.184.216.34"), serve("8.8.4.4"), serve("127.0.0.1")
 from streaming_ext.text.sources.web import list_url
-from streaming_ext.errors import SourceError
+from streaming_ext.base.errors import SourceError
 def outcome(url):
     try:
         (file,) = list_url(url)

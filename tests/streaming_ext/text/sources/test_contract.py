@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources import SourceFile, objects

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.errors import SourceError, TransientStorageError
+from streaming_ext.base.errors import SourceError, TransientStorageError
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text import fetch_piece as module
-from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.fetch import came_unchecked, remove_fetched
 from streaming_ext.text.fetch_piece import fetch_piece
 from streaming_ext.text.formats import format_of

@@ -11,15 +11,15 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from streaming_ext.dataset.record import NOT_CHECKED, SourceIdentity
-from streaming_ext.errors import SourceError
-from streaming_ext.storage.crc import Crc
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.record import NOT_CHECKED, SourceIdentity
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.store.crc import Crc
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
 from streaming_ext.text.identity import identity_of
 from streaming_ext.text.parts.part import Part, Piece
 from streaming_ext.text.sources import SourceFile
-from tasks.core.workers.fetch_part import fetch_part
+from streaming_ext.writing.part_documents import fetch_part
 from tests.servers.scripted import Answer, scripted
 
 DATA = bytes(range(256)) * 64

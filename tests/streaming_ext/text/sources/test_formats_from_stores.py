@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.listing import list_sources
@@ -116,10 +116,13 @@ def test_every_format(
             reads = format_of(source.url)
             look = reads.look(SourceFileBytes(source), OPTIONS)
             assert look is not None
-            blocks = reads.read_blocks(
-                SourceFileBytes(source), OPTIONS, range(len(look.blocks)), batch_bytes=1000
-            )
-            sampled = [t for _, block in blocks for batch in block for t in batch.texts.to_pylist()]
+            file = SourceFileBytes(source)
+            sampled = [
+                text
+                for block in look.blocks
+                for batch in reads.read_from(file, OPTIONS, span=block.span, batch_bytes=1000)
+                for text in batch.texts.to_pylist()
+            ]
             assert sampled == expected, source.name
             path, fetched = fetch(source, tmp_path / "scratch", options=OPTIONS)
             assert fetched == source.size

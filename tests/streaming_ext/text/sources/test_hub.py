@@ -10,23 +10,23 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
-from streaming_ext.dataset.record import NOT_CHECKED
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     ShardmillError,
     SourceError,
     StorageError,
     TransientStorageError,
     UsageError,
 )
-from streaming_ext.storage.patience import Retry
+from streaming_ext.format.record import NOT_CHECKED
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.store.patience import Retry
 from streaming_ext.text import fetch as fetch_module
-from streaming_ext.text.documents.options import ReadOptions
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.identity import identity_of
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile, ranges, web
-from tasks.core.workers.fetch_part import fetch_part
+from streaming_ext.writing.part_documents import fetch_part
 from tests.servers.hub import Dataset, Hub, hub_server
 
 FILES = {

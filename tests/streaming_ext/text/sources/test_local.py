@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from streaming_ext.dataset.layout import SCRATCH_MARK
-from streaming_ext.errors import SourceError, UsageError
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.store.scratch import SCRATCH_MARK
 from streaming_ext.text import identity
 from streaming_ext.text.identity import hash_file, identify
 from streaming_ext.text.listing import list_sources

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.text.formats import has_known_suffix
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.sources.objects import _split

@@ -2,9 +2,9 @@
 
 import pytest
 
-from streaming_ext.errors import TransientStorageError, UsageError
+from streaming_ext.base.errors import TokenizerError, TransientStorageError, UsageError
 from streaming_ext.text.listing import list_sources
-from streaming_ext.text.tokenizer.hub_files import _why_unreachable as why_unreachable
+from streaming_ext.text.tokenizer.load import load_tokenizer
 from tests.servers.storage.swift import aws_environment
 
 
@@ -48,6 +48,7 @@ def test_a_tokenizer_of_the_hub(monkeypatch: pytest.MonkeyPatch, proxy: str) -> 
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ALL_PROXY", proxy)
     monkeypatch.setenv("all_proxy", proxy)
-    assert "proxy for https://hub.example cannot be used" in str(
-        why_unreachable("https://hub.example")
-    )
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://hub.example")
+    with pytest.raises(TokenizerError, match="https://hub.example does not answer") as raised:
+        load_tokenizer("org/name")
+    assert "\n" not in str(raised.value)

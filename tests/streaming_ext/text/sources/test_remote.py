@@ -10,30 +10,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     ShardmillError,
     SourceError,
     StorageError,
     TransientStorageError,
     UsageError,
 )
-from streaming_ext.storage.patience import Retry
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.store.patience import Retry
 from streaming_ext.text import fetch as fetch_module
-from streaming_ext.text.documents.compression import CODECS, pack
-from streaming_ext.text.documents.options import ReadOptions
+from streaming_ext.text.documents.streams import CODECS
 from streaming_ext.text.fetch import fetch
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.identity import identity_of
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.readers import json_lines
-from streaming_ext.text.readers.parquet import ParquetFormat, read_documents
+from streaming_ext.text.readers.parquet import ParquetFormat
 from streaming_ext.text.sources import SourceFile, objects, ranges, web
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.config import ShardConfig
-from tasks.core.planning.sources import check_sources
+from tasks.core.shard.sources import check_sources
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.scripted import Answer, scripted
 from tests.servers.storage.swift import SwiftServer, s3_client
+from tests.streaming_ext.text.packed import pack
 
 KEYS = ("a/x.parquet", "a/deep/y.parquet", "a/.hidden/z.parquet", "a/notes.txt", "b/x.parquet",
         "a2/x.parquet")  # fmt: skip
@@ -168,7 +169,7 @@ class TestColumn:
         assert (fetched < source.size / 5) == saved
         ours = [
             text
-            for batch in read_documents(path, ReadOptions())
+            for batch in ParquetFormat().read(path, ReadOptions())
             for text in batch.texts.to_pylist()
         ]
         assert ours == [row["text"] for row in rows]
@@ -236,8 +237,12 @@ def test_json_lines_from_s3(
     look = reads.look(file, options)
     assert look is not None
     assert (len(look.blocks) > 5) == (not suffix)
-    blocks = reads.read_blocks(file, options, range(len(look.blocks)), batch_bytes=1000)
-    assert [t for _, block in blocks for batch in block for t in batch.texts.to_pylist()] == texts
+    assert texts == [
+        text
+        for block in look.blocks
+        for batch in reads.read_from(file, options, span=block.span, batch_bytes=1000)
+        for text in batch.texts.to_pylist()
+    ]
     path, fetched = fetch(source, tmp_path / "scratch", options=options)
     assert fetched == source.size
     read = reads.read(path, options, name=source.url)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.errors import SourceError
-from streaming_ext.text.documents.local_bytes import local_bytes
-from streaming_ext.text.documents.options import ReadOptions, TokenSetName
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.spec import ReadOptions, TokenSetName
+from streaming_ext.text.documents.files import local_bytes
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.identity import hash_file, identify
 from streaming_ext.text.sources import SourceFile, by_numbers

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming_ext.errors import ShardmillError, SourceError, UsageError
-from streaming_ext.stock import streaming
-from streaming_ext.text.documents.options import IdOptions, ReadOptions, TokenSetName
+from streaming_ext.base.errors import ShardmillError, SourceError, UsageError
+from streaming_ext.format.spec import IdOptions, ReadOptions, TokenSetName
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.token_sets.files.set_file import set_file
 from streaming_ext.text.token_sets.llmc import LlmcSet
+from streaming_ext.training.stock import streaming
 from tests.streaming_ext.text.token_sets.writing import (
     bare,
     llmc,

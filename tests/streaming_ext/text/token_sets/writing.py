@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streaming_ext.text.documents.options import IdOptions, ReadOptions, TokenSetName
+from streaming_ext.format.spec import IdOptions, ReadOptions, TokenSetName
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 

@@ -12,15 +12,11 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.errors import EngineMismatchError, TokenizerError
+from streaming_ext.base.errors import EngineMismatchError, TokenizerError
 from streaming_ext.text.tokenizer import rank_file
+from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, load_tokenizer, open_saved
 from streaming_ext.text.tokenizer.rank_file import GPT2_PATTERN, KNOWN_ENCODINGS, rank_file_bytes
-from streaming_ext.text.tokenizer.tokenizer import (
-    TOKENIZER_FILES,
-    Tokenizer,
-    load_tokenizer,
-    open_saved,
-)
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
 BYTES = {bytes([byte]): byte for byte in range(256)}
 RANKS = {**BYTES, b"he": 256, b"ll": 257, b"hell": 258}
@@ -286,9 +282,9 @@ class TestHubThatCannotBeReached:
 
 def test_a_process_that_imported_nothing_of_the_hub_looks_into_its_cache(tmp_path: Path) -> None:
     code = (
-        "from streaming_ext.errors import TokenizerError\n"
-        "from streaming_ext.text.tokenizer.hub_files import hub_files\n"
-        "try: hub_files('org/name', 'tokenizer.json', 'config.json')\n"
+        "from streaming_ext.base.errors import TokenizerError\n"
+        "from streaming_ext.text.tokenizer.load import load_tokenizer\n"
+        "try: load_tokenizer('org/name')\n"
         "except TokenizerError as error: print(error)"
     )
     asked = subprocess.run(

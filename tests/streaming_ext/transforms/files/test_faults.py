@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from streaming_ext.errors import ShardmillError, SourceError, TransientStorageError
-from streaming_ext.storage.patience import Retry
+from streaming_ext.base.errors import ShardmillError, SourceError, TransientStorageError
+from streaming_ext.store.patience import Retry
 from streaming_ext.text.sources import web
 from streaming_ext.transforms import CheckpointableDataset, CheckpointableLoader
 from tests.servers.hub import Dataset, hub_server

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.errors import ConfigMismatchError, SourceError, UsageError
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageError
+from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.transforms import CheckpointableDataset
 from streaming_ext.transforms import files as of_files
 from tests.servers.storage.swift import SwiftServer, make_bucket, s3_client

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms import CheckpointableDataset, flow, interleave_datasets
 from tests.streaming_ext.transforms.chains import NUMBERED
 from tests.streaming_ext.transforms.conftest import write_lines

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.errors import ConfigMismatchError, UsageError, WorkerDiedError
+from streaming_ext.base.errors import ConfigMismatchError, UsageError, WorkerDiedError
 from streaming_ext.transforms import (
     CheckpointableDataset,
     concat_datasets,

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streaming_ext.dataset.hashing import content_hash
+from streaming_ext.format.schema import content_hash
+from streaming_ext.store import LocalStorage
 from tasks.core.check.findings import Report
 from tasks.core.check.verify import verify
-from tasks.core.storage import LocalStorage
 from tests.tasks.core.build_dataset import Forger
 
 DOCUMENTS = "documents/00001.parquet"

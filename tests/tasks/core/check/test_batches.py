@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from streaming_ext.store import LocalStorage
 from tasks.core.check.decode import decode_samples
 from tasks.core.check.findings import Report
 from tasks.core.check.inspect import describe
 from tasks.core.check.verify import verify
-from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
 from tests.tasks.core.build_dataset import Forger, build_dataset
 from tests.tasks.core.check.damage import ALL
@@ -31,14 +31,14 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, rank_path: Path) -> Pat
 
 
 def small_batches(patch: pytest.MonkeyPatch, rows: int) -> None:
-    patch.setattr("streaming_ext.dataset.provenance._BATCH_ROWS", rows)
-    patch.setattr("streaming_ext.dataset.deduplicated.duplicates._BATCH_ROWS", rows)
-    patch.setattr("streaming_ext.dataset.deduplicated.digests._BATCH_ROWS", rows)
-    patch.setattr("tasks.core.reading.shard_tokens._AT_ONCE", 7 * rows)
+    patch.setattr("streaming_ext.format.provenance._BATCH_ROWS", rows)
+    patch.setattr("streaming_ext.format.duplicates._BATCH_ROWS", rows)
+    patch.setattr("streaming_ext.format.duplicates._BATCH_ROWS", rows)
+    patch.setattr("tasks.core.reading.documents._AT_ONCE", 7 * rows)
 
 
 def checked(root: Path) -> Report:
-    report = verify(LocalStorage(root), deep=True, deep_sample=ALL)
+    report = verify(LocalStorage(root), deep=True, deep_documents=ALL)
     return replace(report, seconds=0.0)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import NotADatasetError
+from streaming_ext.base.errors import NotADatasetError
 from tests.tasks.core.check.damage import (
     DOCUMENTS,
     RECORD,

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.core.check.sample import choose_parts
 from tests.tasks.core.build_dataset import Forger, build_dataset
 from tests.tasks.core.check.damage import (
     ALL,
@@ -27,7 +26,7 @@ def test_deep_finds_other_ids_of_a_text(copy: Path) -> None:
         forger.set_stream(1, "train", ids)
 
     assert forged(copy, change) == set()
-    report = check(copy, deep=True, deep_sample=ALL)
+    report = check(copy, deep=True, deep_documents=ALL)
     assert files_named(report) == {Forger(copy).shard_path(1, "train")}
 
 
@@ -107,20 +106,13 @@ def test_deep_names_a_source_that_changed(
     assert report.checked.sources == 2
 
 
-def test_deep_takes_as_many_as_asked_from_all_parts(sound: Path) -> None:
-    for sample, sources in ((1, 1), (2, 2), (3, 3), (9, 3)):
-        report = check(sound, deep=True, deep_sample=sample)
+def test_deep_makes_as_many_parts_as_hold_so_many_documents(sound: Path) -> None:
+    for documents in (1, 19, 20, 30, 40, 99):
+        report = check(sound, deep=True, deep_documents=documents)
         assert report.findings == ()
-        assert report.checked.sources == sources
-        assert report.checked.retokenized == sample  # though part 2 has only one
-
-
-def test_as_many_documents_as_asked_for_are_drawn_where_there_are_as_many() -> None:
-    """Small parts had fewer than their even share, and nothing made up for it."""
-    assert choose_parts({0: 1, 1: 100, 2: 5}, 30, seed=0) == {0: 1, 1: 24, 2: 5}
-    assert choose_parts({0: 1, 1: 2}, 30, seed=0) == {0: 1, 1: 2}
-    assert sorted(choose_parts(dict.fromkeys(range(9), 50), 20, seed=3).values()) == [
-        2, 2, 2, 2, 2, 2, 2, 3, 3
-    ]  # fmt: skip
-    drawn = {part for seed in range(40) for part in choose_parts({0: 9, 1: 9, 2: 1}, 1, seed=seed)}
-    assert drawn == {0, 1, 2}
+        again = report.checked.retokenized
+        assert min(documents, report.checked.documents) <= again
+        assert again < documents + 20  # the largest part
+    assert report.checked.sources == 3
+    drawn = [check(sound, deep=True, deep_documents=1, seed=seed) for seed in range(9)]
+    assert {report.checked.retokenized for report in drawn} == {20, 19, 1}

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.schema import to_json
+from streaming_ext.format.schema import content_hash, to_json
 from tests.tasks.core.build_dataset import Forger
 from tests.tasks.core.check.damage import (
     DOCUMENTS,

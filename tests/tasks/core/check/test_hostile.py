@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstd
 
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.schema import to_json
-from streaming_ext.dataset.shard import Shard
+from streaming_ext.format.schema import content_hash, to_json
+from streaming_ext.format.shard import Shard
 from tests.tasks.core.build_dataset import Forger
 from tests.tasks.core.check.damage import (
     DOCUMENTS,
@@ -107,7 +106,7 @@ def test_a_shard_of_fewer_samples_than_said(copy: Path) -> None:
 _MEASURED = """
 import re, sys
 from pathlib import Path
-from tasks.core.storage import LocalStorage
+from streaming_ext.store import LocalStorage
 from tasks.core.check.verify import verify
 
 def peak():

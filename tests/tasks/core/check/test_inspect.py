@@ -10,13 +10,13 @@ from rich.console import Console
 
 from flows.terminal.show_inspect import show_dataset, show_samples
 from flows.terminal.show_verify import show_report
-from streaming_ext.errors import CorruptDatasetError, NotADatasetError, UsageError
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.store import LocalStorage
+from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.check.decode import DecodedSample, decode_piece, decode_samples
 from tasks.core.check.inspect import DatasetDescription, describe
 from tasks.core.check.verify import verify
-from tasks.core.reporting.length_classes import Lengths
-from tasks.core.storage import LocalStorage
+from tasks.core.reporting.lengths import Lengths
 from tasks.core.synthetic import make_documents
 from tests.tasks.core.build_dataset import Forger, build_dataset
 from tests.tasks.core.reporting.test_report import make_report
@@ -111,15 +111,16 @@ def test_lengths_are_exact_below_65536_and_close_above() -> None:
             assert lengths.quantile(share) == expected
         else:
             assert lengths.quantile(share) == pytest.approx(expected, rel=0.004)
-    for start, count in lengths.doublings():
-        assert count == int(((tokens >= start) & (tokens < 2 * start)).sum())
-    assert sum(count for _, count in lengths.doublings()) == 10_001
+    for start, end, count in lengths.histogram():
+        assert end == 2 * start
+        assert count == int(((tokens >= start) & (tokens < end)).sum())
+    assert sum(count for _, _, count in lengths.histogram()) == 10_001
 
 
 def test_no_lengths() -> None:
     lengths = Lengths()
     lengths.add(np.empty(0, np.int64))
-    assert (lengths.mean, lengths.quantile(0.5), lengths.doublings()) == (0.0, 0, [])
+    assert (lengths.mean, lengths.quantile(0.5), lengths.histogram()) == (0.0, 0, [])
 
 
 # --- decoded samples

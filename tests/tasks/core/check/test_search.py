@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.dataset.places import Place
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.provenance import Place
+from streaming_ext.store import LocalStorage
 from tasks.core.check.search import documents_that_are, documents_that_hold
-from tasks.core.storage import LocalStorage
 from tasks.core.synthetic import make_documents
 from tests.flows.commands.tracing import trace
 from tests.tasks.core.build_dataset import build_dataset

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.errors import StoppedError
+from streaming_ext.base.errors import StoppedError
 from tests.tasks.core.build_dataset import Forger, build_dataset
 from tests.tasks.core.check.damage import (
     ALL,
@@ -34,7 +34,7 @@ def test_nothing_is_found_in_a_sound_dataset(
     config: dict[str, Any], tmp_path: Path, texts: list[list[str | None]], rank_path: Path
 ) -> None:
     root = build_dataset(tmp_path, texts, tokenizer=str(rank_path), **config)
-    report = check(root, deep=True, deep_sample=ALL)
+    report = check(root, deep=True, deep_documents=ALL)
     assert report.findings == ()
     assert report.sound
     assert report.parts == 3

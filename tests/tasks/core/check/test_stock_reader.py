@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streaming_ext.dataset.layout import Split
+from streaming_ext.format.layout import Split
 from tasks.core.synthetic import make_documents
 from tests.tasks.core.build_dataset import Forger, build_dataset
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of packages that are not th
 def test_stock_streaming_dataset_reads_each_split(
     split: Split, compression: str, tmp_path: Path, rank_path: Path
 ) -> None:
-    from streaming_ext.stock import streaming
+    from streaming_ext.training.stock import streaming
 
     texts = [text[:400] for text in make_documents(24, seed=4)]
     root = build_dataset(

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import StorageDownError, TransientStorageError
+from streaming_ext.base.errors import StorageDownError, TransientStorageError
+from streaming_ext.store import LocalStorage
 from tasks.core.check.verify import verify
 from tasks.core.reading.dataset_files import MAX_FAILURES
-from tasks.core.storage import LocalStorage
 from tests.tasks.core.build_dataset import build_dataset
 
 

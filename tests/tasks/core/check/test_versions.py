@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import NewerVersionError
+from streaming_ext.base.errors import NewerVersionError
+from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
-from tasks.core.storage import open_storage
 
 FIXTURE = Path(__file__).parents[3] / "fixtures/dataset-0.1"
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming_ext.errors import StorageError
-from tasks.core.cluster.dealing import split_evenly
-from tasks.core.cluster.heartbeat import Heartbeat, Pulse
-from tasks.core.storage import LocalStorage
+from streaming_ext.base.errors import StorageError
+from streaming_ext.store import LocalStorage
+from tasks.core.cluster.shared_plan import split_evenly
+from tasks.core.cluster.signs import Heartbeat, ParentSign, Pulse
 from tests.command_line import wait_for
 
 
@@ -34,35 +34,39 @@ def test_split_evenly_deals_the_largest_first() -> None:
 
 def test_pulse() -> None:
     pulse = Pulse(now=100.0)
-    assert pulse.silent_for(None, now=105.0) == 5.0
-    assert pulse.silent_for(b"1", now=106.0) == 0.0
-    assert pulse.silent_for(b"1", now=109.0) == 3.0
-    assert pulse.silent_for(b"2", now=110.0) == 0.0
+    assert pulse.hear(None, now=105.0) == 5.0
+    assert pulse.hear(1, now=106.0) == 0.0
+    assert pulse.hear(1, now=109.0) == 3.0
+    assert pulse.hear(2, now=110.0) == 0.0
 
 
 def test_heartbeat_changes_the_file_until_its_block_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.core.cluster.heartbeat.BEAT_SECONDS", 0.02)
+    monkeypatch.setattr("tasks.core.cluster.signs.BEAT_SECONDS", 0.02)
     storage = LocalStorage(tmp_path)
     storage.create()
-    told: list[int] = []
+    beats: list[int] = []
 
-    def sign(beat: int) -> bytes:
-        told.append(beat)
-        return str(beat).encode()
+    def sign(beat: int) -> ParentSign:
+        beats.append(beat)
+        return ParentSign(beat=beat, attempts=())
+
+    def put() -> int:
+        return ParentSign.model_validate_json(storage.read("runs/x/sign")).beat
 
     with Heartbeat(storage, "runs/x/sign", sign):
-        assert storage.read("runs/x/sign") != b""  # there at once
-        wait_for(lambda: int(storage.read("runs/x/sign")) > 3)
-    last = storage.read("runs/x/sign")
+        assert put() > 0  # there at once
+        wait_for(lambda: put() > 3)
+    last = put()
     storage.put("runs/x/sign", b"mine")
-    assert int(last) == told[-1] > 3
-    assert told == [*range(1, told[-1] + 1)]
+    assert last == beats[-1] > 3
+    assert beats == [*range(1, beats[-1] + 1)]
     assert storage.read("runs/x/sign") == b"mine"
 
 
 def test_the_first_beat_must_get_through(tmp_path: Path) -> None:
     gone = LocalStorage(tmp_path / "gone")
-    with pytest.raises(StorageError, match="gone"), Heartbeat(gone, "sign", lambda _: b""):
+    sign = ParentSign(beat=1, attempts=())
+    with pytest.raises(StorageError, match="gone"), Heartbeat(gone, "sign", lambda _: sign):
         pass

@@ -10,22 +10,23 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.dataset.deduplicated.duplicates import duplicates_path
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.provenance import read_provenance
-from streaming_ext.dataset.reading import read_manifest, read_record
-from streaming_ext.dataset.shuffled.source_table import sources_of
-from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError
+from streaming_ext.format.duplicates import duplicates_path
+from streaming_ext.format.layout import BUILD
+from streaming_ext.format.provenance import read_provenance
+from streaming_ext.format.reading import read_manifest, read_record
+from streaming_ext.format.schema import content_hash
+from streaming_ext.format.shuffled import sources_of
+from streaming_ext.store import LocalStorage, open_storage
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.normal_form import UNICODE, normal_form
+from tasks.core.build.engine import mark_of
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
-from tasks.core.outputs.publish import publish
-from tasks.core.planning.look import look, take_up
-from tasks.core.planning.run_plan import RunPlan
-from tasks.core.shuffle.arrange import arrange
-from tasks.core.storage import LocalStorage, open_storage
-from tests.tasks.core.build_dataset import build_from, gather_all, tokenize_all
+from tasks.core.shard.plan import make_plan
+from tasks.core.shard.shard_build import ShardBuild
+from tests.tasks.core.build_dataset import build_from
+from tests.tasks.core.running import do_parts, publish, second_phase
 
 SHUFFLE: dict[str, Any] = {"shuffle": "documents", "shard_size": 2**13}
 Where = tuple[str, int]  # a source file and a row of it
@@ -141,22 +142,24 @@ def test_any_part_size(
 def test_in_small_steps(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: Any, settings: dict[str, Any]
 ) -> None:
+    monkeypatch.setattr("tasks.core.shuffle.copies.RANGE_DOCUMENTS", 10)
     whole = hash_of(build(lines, tmp_path / "one", vocabulary, **settings))
     monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
-    monkeypatch.setattr("tasks.core.deduplicate.digest_runs._MOST_DOCUMENTS", 7)
-    monkeypatch.setattr("tasks.core.shuffle.run_writer.BLOCK_BYTES", 100)
-    monkeypatch.setattr("tasks.core.deduplicate.compare.STEP_BYTES", 300)
-    monkeypatch.setattr("tasks.core.deduplicate.kept_order._READ_BYTES", 4000)
+    monkeypatch.setattr("tasks.core.shuffle.sort.MOST_DIGEST_BYTES", 300)
+    monkeypatch.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 100)
+    monkeypatch.setattr("tasks.core.workers.merge_part._IN_ORDER_BYTES", 4000)
     plan, storage = begin(lines, tmp_path / "many", vocabulary, **settings)
-    tokenize_all(plan, storage)
-    second = arrange(plan, storage)
-    assert second.gathering is not None
-    assert len(second.gathering.drops) > 4
+    do_parts(plan, storage)
+    second = second_phase(plan, storage)
+    assert second.stage == "gather"
+    assert len([path for path in storage.list("shuffle") if "/copies-" in path]) > 4
     assert len([path for path in storage.list("shuffle") if path.endswith(".digests")]) > 6
     assert hash_of(build(lines, tmp_path / "many", vocabulary, **settings)) == whole
 
 
-def begin(lines: Path, root: Path, vocabulary: Path, **config: Any) -> tuple[RunPlan, LocalStorage]:
+def begin(
+    lines: Path, root: Path, vocabulary: Path, **config: Any
+) -> tuple[ShardBuild, LocalStorage]:
     settings = {
         "pattern": "gpt2", "sequence_length": 64, "holdout_fraction": 0.2, "shard_size": 4096,
         "engine": "reference", "workers": 1, "deduplicate": "exact", **config,
@@ -167,7 +170,7 @@ def begin(lines: Path, root: Path, vocabulary: Path, **config: Any) -> tuple[Run
     storage = LocalStorage(root)
     storage.create()
     sources = tuple(list_sources(made.sources))
-    return take_up(look(made, storage, sources), storage, sources), storage
+    return make_plan(made, storage, sources), storage
 
 
 @pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
@@ -175,27 +178,28 @@ def test_taken_up(tmp_path: Path, lines: Path, vocabulary: Path, settings: dict[
     whole = hash_of(build(lines, tmp_path / "whole", vocabulary, **settings))
     root = tmp_path / "killed"
     plan, storage = begin(lines, root, vocabulary, **settings)
-    tokenize_all(replace(plan, todo=(0, 2)), storage)
+    do_parts(plan, storage, (0, 2))
     (root / "shuffle" / "00001-000.digests").write_bytes(b"cut")  # of a part without a record
     plan, storage = begin(lines, root, vocabulary, **settings)
     assert plan.todo == (1,)
     assert not (root / "shuffle" / "00001-000.digests").exists()
-    tokenize_all(plan, storage)
-    second = arrange(plan, storage)
+    do_parts(plan, storage)
+    second = second_phase(plan, storage)
     assert len(second.todo) == len(second.parts) > 2
-    gather_all(replace(second, todo=second.todo[::2]), storage)
+    do_parts(second, storage, second.todo[::2])
     (root / "duplicates" / "00001.parquet").write_bytes(b"cut")
     plan, storage = begin(lines, root, vocabulary, **settings)
     assert plan.todo == ()
-    second = arrange(plan, storage)
+    second = second_phase(plan, storage)
     assert second.todo == tuple(range(len(second.parts)))[1::2]
-    gather_all(second, storage)
+    do_parts(second, storage)
     build(lines, root, vocabulary, **settings)
     assert hash_of(root) == whole
     plan, _ = begin(lines, root, vocabulary, **settings)
     assert plan.published
     (root / "shuffle").mkdir()
-    (root / "shuffle" / "drops-00000.bin").write_bytes(b"left by a kill behind the manifest")
+    (root / "shuffle" / "copies-00000.spill").write_bytes(b"left by a kill behind the manifest")
+    storage.put(BUILD, mark_of(plan))
     build(lines, root, vocabulary, **settings)
     assert hash_of(root) == whole
 
@@ -217,14 +221,14 @@ def test_only_runs_need_not_last(
 
 
 @pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
-@pytest.mark.parametrize("suffix", [".run", ".digests"])
+@pytest.mark.parametrize("suffix", [".spill", ".digests"])
 def test_what_a_loss_of_power_takes_is_made_again(
     tmp_path: Path, lines: Path, vocabulary: Path, suffix: str, settings: dict[str, Any]
 ) -> None:
     """Runs are not waited for: of a part that is recorded they may be gone, or cut short."""
     whole = hash_of(build(lines, tmp_path / "whole", vocabulary, **settings))
     plan, storage = begin(lines, tmp_path / "out", vocabulary, **settings)
-    tokenize_all(plan, storage)
+    do_parts(plan, storage)
     (tmp_path / f"out/shuffle/00000-000{suffix}").unlink()
     cut = tmp_path / f"out/shuffle/00002-000{suffix}"
     data = cut.read_bytes()
@@ -245,7 +249,7 @@ def test_nothing_changes_without_it(tmp_path: Path, lines: Path, vocabulary: Pat
 
 def test_other_configuration(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     plan, storage = begin(lines, tmp_path / "out", vocabulary)
-    tokenize_all(plan, storage)
+    do_parts(plan, storage)
     for other in ({"deduplicate": None}, {"deduplicate": "normalized"}, SHUFFLE):
         with pytest.raises(ConfigMismatchError, match="deduplicate|shuffle"):
             begin(lines, tmp_path / "out", vocabulary, **other)
@@ -259,16 +263,16 @@ def test_another_unicode(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     assert plan.spec.unicode == UNICODE
     other = replace(plan, spec=plan.spec.model_copy(update={"unicode": "1.1"}))
     with pytest.raises(ConfigMismatchError, match=r"Unicode 1\.1"):
-        tokenize_all(other, storage)
+        do_parts(other, storage)
 
 
 @pytest.mark.parametrize("settings", [{}, SHUFFLE], ids=["in order", "shuffled"])
-@pytest.mark.parametrize("kind", ["run", "digests", "drops"])
+@pytest.mark.parametrize("kind", ["spill", "digests", "copies"])
 def test_damaged_work(
     tmp_path: Path, lines: Path, vocabulary: Path, kind: str, settings: dict[str, Any]
 ) -> None:
     plan, storage = begin(lines, tmp_path / "out", vocabulary, **settings)
-    tokenize_all(plan, storage)
+    do_parts(plan, storage)
 
     def damage(name: str) -> None:
         file = tmp_path / "out" / "shuffle" / name
@@ -280,12 +284,12 @@ def test_damaged_work(
     if kind == "digests":
         damage("00001-000.digests")
         with pytest.raises(CorruptDatasetError, match=r"00001-000\.digests is damaged"):
-            arrange(plan, storage)
+            second_phase(plan, storage)
         return
-    second = arrange(plan, storage)
-    damage("00001-000.run" if kind == "run" else "drops-00000.bin")
+    second = second_phase(plan, storage)
+    damage("00001-000.spill" if kind == "spill" else "copies-00000.spill")
     with pytest.raises(CorruptDatasetError, match=r"is damaged|is not what this run put"):
-        gather_all(second, storage)
+        do_parts(second, storage)
 
 
 def test_all_are_copies(tmp_path: Path, vocabulary: Path) -> None:
@@ -307,9 +311,9 @@ def test_object_storage(tmp_path: Path, lines: Path, vocabulary: Path, bucket: s
     root = build(lines, tmp_path / "out", vocabulary)
     plan, _ = begin(lines, tmp_path / "other", vocabulary)
     storage = open_storage(f"s3://{bucket}/out")
-    tokenize_all(plan, storage)
-    second = arrange(plan, storage)
-    gather_all(second, storage)
+    do_parts(plan, storage)
+    second = second_phase(plan, storage)
+    do_parts(second, storage)
     publish(second, storage)
     names = set(storage.list())
     assert names == set(hash_of(root))

@@ -2,23 +2,22 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from streaming_ext.errors import CorruptDatasetError
+from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.text.normal_form import normal_forms
-from streaming_ext.text.text_digests import text_digests
+from streaming_ext.text.text_hashes import text_digests
+from streaming_ext.text.tokenizer import engine
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
-from tasks.core.deduplicate import known_texts
-from tasks.core.deduplicate.known_texts import KnownTexts
-from tasks.core.shuffle.arrange import arrange
-from tests.tasks.core import build_dataset
-from tests.tasks.core.build_dataset import gather_all, tokenize_all
+from tasks.core.shard import shard_build
+from tasks.core.shuffle import known_texts
+from tasks.core.shuffle.known_texts import KnownTexts
 from tests.tasks.core.deduplicate.test_deduplicate import begin, build, hash_of
+from tests.tasks.core.running import do_parts, second_phase
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             texts.extend(batch.to_pylist())
             return super().encode(batch)
 
-    monkeypatch.setattr(build_dataset, "ReferenceEngine", Telling)
+    monkeypatch.setattr(engine, "ReferenceEngine", Telling)
     return texts
 
 
@@ -39,7 +38,7 @@ def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def unknown(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """While it is not undone, no copy is known."""
     with monkeypatch.context() as patch:
-        patch.setattr(build_dataset, "finds_copies", lambda spec, storage: False)
+        patch.setattr(shard_build, "finds_copies", lambda spec, storage: False)
         yield patch
 
 
@@ -72,7 +71,7 @@ def test_only_recorded_parts_before_are_known(
 ) -> None:
     plan, storage = begin(lines, tmp_path / "out", vocabulary)
     for order in ((2,), (0,)):
-        tokenize_all(replace(plan, todo=order), storage)
+        do_parts(plan, storage, order)
     rows = [json.loads(line)["text"] for line in (lines / "0.jsonl").read_text().splitlines()]
     assert set(rows[:5]) <= set(tokenized[tokenized.index(rows[0]) :])
     known = KnownTexts(storage, plan.spec, 0)
@@ -111,16 +110,16 @@ def test_a_source_that_changed_beneath_a_copy(
     for file in lines.iterdir():
         (sources / file.name).write_bytes(file.read_bytes())
     plan, storage = begin(sources, tmp_path / "out", vocabulary)
-    tokenize_all(replace(plan, todo=(0, 1)), storage)
+    do_parts(plan, storage, (0, 1))
     for path in storage.list("shuffle"):
         if path.startswith("shuffle/00000"):
             storage.remove(path)
     (sources / "0.jsonl").write_text('{"text": "another text"}\n')
     plan, storage = begin(sources, tmp_path / "out", vocabulary)
     assert plan.todo == (0, 2)
-    tokenize_all(plan, storage)
+    do_parts(plan, storage)
     with pytest.raises(CorruptDatasetError, match="a source changed during the run. Remove"):
-        gather_all(arrange(plan, storage), storage)
+        do_parts(second_phase(plan, storage), storage)
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

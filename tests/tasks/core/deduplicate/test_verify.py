@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.dataset.deduplicated.duplicates import duplicates_path, duplicates_schema
-from streaming_ext.dataset.schema import FileRecord
-from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH
+from streaming_ext.format.duplicates import duplicates_path, duplicates_schema
+from streaming_ext.format.schema import FileRecord
+from streaming_ext.format.shuffled import SOURCES_PATH
+from streaming_ext.store import LocalStorage
 from tasks.core.check.verify import verify
-from tasks.core.storage import LocalStorage
 from tests.tasks.core.build_dataset import Forger, build_from
 
 Table = dict[str, list[Any]]

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.errors import ScratchError, SourceError, UsageError
+from streaming_ext.base.errors import ScratchError, SourceError, UsageError
+from streaming_ext.format.manifest import Manifest
 from streaming_ext.text.sources import SourceFile
 from tasks.core.estimate.config import EstimateConfig, parse_rate
 from tasks.core.estimate.estimate import Estimate, _planned_for, estimate

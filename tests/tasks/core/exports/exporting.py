@@ -1,16 +1,15 @@
 """Exports made without Prefect, and the documents of a dataset as its maker knows them."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tasks.core.exports.config import ExportConfig
-from tasks.core.exports.part import export_part
-from tasks.core.exports.plan import ExportPlan, compare_with_output, prepare
-from tasks.core.exports.publish import publish
-from tasks.core.storage import Storage, open_storage
-from tasks.core.storage.scratch import drop_scratch
+from streaming_ext.store import open_storage
+from tasks.core.derive.export_plan import ExportBuild, plan_export
+from tasks.core.derive.move_config import ExportConfig
 from tests.streaming_ext.build import EOT, Built, build
+from tests.tasks.core.running import begun, do_parts, finish
 
 Split = str
 Documents = dict[Split, list[list[int]]]
@@ -43,31 +42,18 @@ def make_dataset(folder: Path, **settings: Any) -> Built:
     return build(folder / "dataset", PARTS, **settings)
 
 
-def planned(dataset: Path | str, output: Path | str, name: str, **options: Any) -> ExportPlan:
-    """The plan of an export; the output says from then on what it is going to be."""
+def planned(dataset: Path | str, output: Path | str, name: str, **options: Any) -> ExportBuild:
+    """An export; the output says from then on what it is going to be."""
     config = ExportConfig(format=name, dataset=str(dataset), output=str(output), **options)
     storage = open_storage(str(output))
-    plan = compare_with_output(config, storage)
-    if not plan.published:
-        storage.create()
-        plan = prepare(plan, storage)
-    return plan
-
-
-def export_parts(plan: ExportPlan, output: Storage, parts: Iterable[int]) -> None:
-    """Do some parts, as workers do."""
-    for part in parts:
-        export_part(plan.job(part, output), plan.dataset, plan.manifest, output)
+    return begun(plan_export(config, storage), storage)
 
 
 def exported(dataset: Path | str, output: Path | str, name: str, **options: Any) -> Path:
     """An export, whole, its parts done in an order of their own; returns where it lies."""
-    storage = open_storage(str(output))
-    plan = planned(dataset, output, name, **options)
-    export_parts(plan, storage, reversed(plan.todo))
-    publish(plan, storage)
-    storage.close()
-    drop_scratch(plan.scratch)
+    plan, storage = planned(dataset, output, name, **options), open_storage(str(output))
+    do_parts(plan, storage, reversed(plan.todo))
+    finish(replace(plan, todo=()), storage)
     return Path(output)
 
 

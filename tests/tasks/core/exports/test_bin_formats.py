@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
+from streaming_ext.store import LocalStorage
 from tasks.core.check.export import verify_export
-from tasks.core.exports.formats.flat import FlatFiles
-from tasks.core.storage import LocalStorage
+from tasks.core.derive.formats.flat import FlatFiles
 from tests.streaming_ext import build as builder
 from tests.tasks.core.exports.exporting import (
     documents_of,
@@ -176,9 +176,9 @@ class TestModdedNanogpt:
 def test_levanter_s_shards_and_chunks_are_cut_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.core.exports.formats.levanter._CHUNK", 7)
-    monkeypatch.setattr("tasks.core.exports.formats.levanter._CHUNKS", 3)
-    monkeypatch.setattr("tasks.core.exports.formats.levanter._INDEX_BYTES", 16 * 3 + 4)
+    monkeypatch.setattr("tasks.core.derive.formats.levanter._CHUNK", 7)
+    monkeypatch.setattr("tasks.core.derive.formats.levanter._CHUNKS", 3)
+    monkeypatch.setattr("tasks.core.derive.formats.levanter._INDEX_BYTES", 16 * 3 + 4)
     dataset = make_dataset(tmp_path).root
     root = exported(dataset, tmp_path / "out", "levanter")
     assert len([*root.glob("train/input_ids/data/c/*")]) > 5
@@ -191,7 +191,7 @@ def test_parquet_has_row_groups_that_a_reader_can_hold(
 ) -> None:
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr("tasks.core.exports.formats.parquet._GROUP_TOKENS", 5)
+    monkeypatch.setattr("tasks.core.derive.formats.parquet._GROUP_TOKENS", 5)
     dataset = make_dataset(tmp_path, shard_samples=100).root
     root = exported(dataset, tmp_path / "out", "parquet")
     assert read_parquet(root)["train"] == with_end(documents_of()["train"])

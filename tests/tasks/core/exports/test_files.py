@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.exports.files import WrittenOut
-from tasks.core.exports.records import record_path
-from tasks.core.storage import LocalStorage, open_storage
-from tests.tasks.core.exports.exporting import export_parts, make_dataset, planned
+from streaming_ext.store import LocalStorage, open_storage
+from tasks.core.derive.export_files import WrittenOut
+from tasks.core.derive.export_records import record_path
+from tests.tasks.core.exports.exporting import make_dataset, planned
 from tests.tasks.core.exports.readers import READERS
+from tests.tasks.core.running import do_parts
 
 
 def _never(path: str, file: Path) -> None:
@@ -52,6 +53,6 @@ def test_a_record_comes_behind_the_bytes_it_tells_of(
 
     monkeypatch.setattr(os, "fdatasync", sync)
     monkeypatch.setattr(LocalStorage, "put", note)
-    export_parts(plan, open_storage(plan.config.output), [1])
+    do_parts(plan, open_storage(plan.config.output), [1])
     told = {} if plan.assembly is None else {record_path(1): set()}
     assert unsynced == told

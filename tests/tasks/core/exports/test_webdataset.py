@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from tests.streaming_ext.build import build, numbered_parts, some_documents
 from tests.tasks.core.exports.exporting import (
     PARTS,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
+from streaming_ext.store import open_storage
 from tasks.core.check.verify import verify
-from tasks.core.storage import open_storage
 from tests.tasks.core.build_dataset import build_dataset, build_from
 from tests.tasks.core.extending.extended import planned, write_source
 from tests.tasks.core.imports.importing import (

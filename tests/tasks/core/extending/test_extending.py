@@ -1,16 +1,13 @@
 """What an extension leaves: the old generation whole, the next one beside it, both to be read."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streaming_ext import StreamingTokenDataset, TokenStream
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.reading import read_manifest
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
     DatasetError,
@@ -18,21 +15,23 @@ from streaming_ext.errors import (
     TransientStorageError,
     UsageError,
 )
-from streaming_ext.stock import streaming
+from streaming_ext.format.layout import BUILD
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.schema import content_hash
+from streaming_ext.store import open_storage
 from streaming_ext.text.sources import SourceFile
+from streaming_ext.training.stock import streaming
 from tasks.core.check.verify import verify
 from tasks.core.config import ShardConfig
-from tasks.core.extending import plan as extending_plan
-from tasks.core.extending.config import ExtendConfig
-from tasks.core.extending.publish import publish_extension
-from tasks.core.planning.look import look
-from tasks.core.planning.sources import check_sources
-from tasks.core.storage import open_storage
-from tests.tasks.core.build_dataset import build_dataset, build_from, tokenize_all
+from tasks.core.shard import extension as extending_plan
+from tasks.core.shard.extend_config import ExtendConfig
+from tasks.core.shard.plan import plan_shard
+from tests.tasks.core.build_dataset import build_dataset, build_from
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.extending.extended import extended, finish, planned, write_source
 from tests.tasks.core.imports.importing import documents_in
 from tests.tasks.core.moving.moved import copied, merged
+from tests.tasks.core.running import do_parts, publish
 
 OLD = [[f"Old document {number} of file {file}, and some words." for number in range(30)]
        for file in range(2)]  # fmt: skip
@@ -189,13 +188,13 @@ class TestKilled:
         before = (old / "manifest.json").read_bytes()
         plan, storage = planned(old, new.parent)
         assert plan.todo == (2, 3)
-        tokenize_all(replace(plan, todo=(2,)), storage)
+        do_parts(plan, storage, (2,))
         (old / "train/00003").mkdir()
         (old / "train/00003/shard.00000.mds.zstd").write_bytes(b"cut short")
         # killed here: what readers and verify see is the old generation
         assert (old / "manifest.json").read_bytes() == before
         assert verify(open_storage(str(old))).findings == ()
-        with pytest.raises(ConfigMismatchError, match=r"remove extending.json"):
+        with pytest.raises(ConfigMismatchError, match=r"remove runs/.build.json"):
             planned(old, second)
         plan, storage = planned(old, new.parent)
         assert plan.todo == (3,)
@@ -210,7 +209,7 @@ class TestKilled:
         (old / ".incoming").mkdir(exist_ok=True)
         (old / ".incoming/0123").write_bytes(b"cut short")
         assert verify(open_storage(str(old))).findings == ()
-        (old / "extending.json").unlink()
+        (old / BUILD).unlink()
         found = verify(open_storage(str(old))).findings
         assert [each.file for each in found] == [".incoming/0123"]
         storage.close()
@@ -218,15 +217,15 @@ class TestKilled:
     def test_begun_anew(self, old: Path, new: Path) -> None:
         second = write_source(new.parent / "b.parquet", NEW[:20])
         plan, storage = planned(old, new)
-        tokenize_all(plan, storage)
-        (old / "extending.json").unlink()
+        do_parts(plan, storage)
+        (old / BUILD).unlink()
         extended(old, second)
         assert verify(open_storage(str(old))).findings == ()
         assert len(read_manifest(open_storage(str(old))).parts) == 3
 
     def test_a_lost_old_shard_is_told(self, old: Path, new: Path) -> None:
         next(old.glob("train/00000/*")).unlink()
-        with pytest.raises(CorruptDatasetError, match="missing or cut short"):
+        with pytest.raises(CorruptDatasetError, match="part 00000 lost a file"):
             planned(old, new)
 
     @pytest.mark.parametrize("where", ["manifest.json", "train/index.json"])
@@ -237,7 +236,7 @@ class TestKilled:
         twin = Path(shutil.copytree(old, tmp_path / "twin"))
         extended(twin, new)
         plan, storage = planned(old, new)
-        tokenize_all(plan, storage)
+        do_parts(plan, storage)
         put, failed = storage.put, []
 
         def fail_once(path: str, data: bytes) -> None:
@@ -251,12 +250,12 @@ class TestKilled:
         monkeypatch.setattr(storage, "put", fail_once)
         assert plan.parent is not None
         with pytest.raises(TransientStorageError):
-            publish_extension(plan, plan.parent, storage)
-        publish_extension(plan, plan.parent, storage)
+            publish(plan, storage)
+        publish(plan, storage)
         assert without_runs(old) == without_runs(twin)
         (old / "manifest.json").write_bytes(b"{}")
         with pytest.raises(DatasetError, match="was changed during the run"):
-            publish_extension(plan, plan.parent, storage)
+            publish(plan, storage)
 
     @pytest.mark.parametrize("held_out", [0.2, 0])
     def test_between_the_manifest_and_the_indexes(
@@ -272,7 +271,7 @@ class TestKilled:
         extended(twin, new)
         before = (old / "train/index.json").read_bytes()
         plan, storage = planned(old, new)
-        tokenize_all(plan, storage)
+        do_parts(plan, storage)
         put = storage.put
 
         def killed(path: str, data: bytes) -> None:
@@ -283,7 +282,7 @@ class TestKilled:
         monkeypatch.setattr(storage, "put", killed)
         assert plan.parent is not None
         with pytest.raises(TransientStorageError):
-            publish_extension(plan, plan.parent, storage)
+            publish(plan, storage)
         assert (old / "manifest.json").read_bytes() == (twin / "manifest.json").read_bytes()
         assert (old / "train/index.json").read_bytes() == before
         assert verify(open_storage(str(old)), deep=True).findings == ()
@@ -303,13 +302,13 @@ class TestTwoAtOnce:
         """All of the first one's parts are recorded when the second one looks at the records."""
         second = write_source(new.parent / "b.parquet", NEW[:20])
         first, storage = planned(old, new)
-        tokenize_all(first, storage)
+        do_parts(first, storage)
         hashed = extending_plan.new_sources
 
         def ended_meanwhile(*arguments: Any) -> tuple[SourceFile, ...]:
             assert first.parent is not None
-            if (old / "extending.json").exists():
-                publish_extension(first, first.parent, storage)
+            if (old / BUILD).exists():
+                publish(first, storage)
             return hashed(*arguments)
 
         monkeypatch.setattr(extending_plan, "new_sources", ended_meanwhile)
@@ -382,7 +381,7 @@ class TestLost:
         next(iter(grown.glob(lost))).unlink()
         with pytest.raises(
             (CorruptDatasetError, ConfigMismatchError),
-            match="was extended: put that back from a copy",
+            match="was extended, and lost files",
         ):
             build_from(sources, grown, tokenizer=str(vocabulary), sequence_length=16)
         with pytest.raises(
@@ -395,7 +394,7 @@ class TestLost:
             sources=(str(grown.parent / "sources"),), output=str(grown), pattern="gpt2",
             tokenizer=str(vocabulary), sequence_length=16, holdout_fraction=0.2, shard_size=4096,
         )  # fmt: skip
-        assert look(asked, open_storage(str(grown)), check_sources(asked)).plan.published
+        assert plan_shard(asked, open_storage(str(grown))).published
 
 
 class TestHoldout:

@@ -4,12 +4,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from streaming_ext.store import Storage
 from tasks.core.cluster.shared_plan import partition_plan, put_shared_plan, read_plan
-from tasks.core.extending.publish import publish_extension
-from tasks.core.planning.run_plan import RunPlan
-from tasks.core.shuffle.arrange import arrange
-from tasks.core.storage import Storage
-from tests.tasks.core.build_dataset import gather_all, tokenize_all
+from tasks.core.config import ShardConfig
+from tasks.core.shard.shard_build import ShardBuild
 from tests.tasks.core.extending.extended import extended, planned
 from tests.tasks.core.extending.test_shuffled_deduplicated import (  # noqa: F401
     files_of,
@@ -17,16 +15,18 @@ from tests.tasks.core.extending.test_shuffled_deduplicated import (  # noqa: F40
     lines,
     old,
 )
+from tests.tasks.core.running import do_parts, publish, second_phase
 
 
-def partitions(plan: RunPlan, storage: Storage, folder: Path) -> Iterator[RunPlan]:
+def partitions(plan: ShardBuild, storage: Storage, folder: Path) -> Iterator[ShardBuild]:
     """The plan of each of two hosts."""
     put_shared_plan(plan, storage, folder.name, 2)
     shared = read_plan(storage, folder.name)
     for number, parts in enumerate(shared.partitions):
         scratch = folder / str(number)
         scratch.mkdir(parents=True)
-        yield partition_plan(shared, plan.config, storage, parts, scratch, resumed=False)
+        config = ShardConfig.model_validate(shared.config)
+        yield partition_plan(shared, config, storage, parts, scratch)
 
 
 def test_the_same_bytes(old: Path, lines: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -35,11 +35,11 @@ def test_the_same_bytes(old: Path, lines: Path, tmp_path: Path) -> None:  # noqa
     extended(twin, *new)
     plan, storage = planned(old, *new)
     for own in partitions(plan, storage, tmp_path / "scatter"):
-        tokenize_all(own, storage)
-    plan = arrange(plan, storage)
+        do_parts(own, storage)
+    plan = second_phase(plan, storage)
     for own in partitions(plan, storage, tmp_path / "gather"):
-        gather_all(own, storage)
+        do_parts(own, storage)
     assert plan.parent is not None
-    publish_extension(plan, plan.parent, storage)
+    publish(plan, storage)
     storage.close()
     assert files_of(old) == files_of(twin)

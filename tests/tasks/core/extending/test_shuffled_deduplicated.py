@@ -15,23 +15,24 @@ import pytest
 from rich.console import Console
 
 from flows.terminal.show_inspect import show_dataset
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.provenance import read_provenance
-from streaming_ext.dataset.reading import read_manifest
-from streaming_ext.dataset.schema import to_json
-from streaming_ext.dataset.shuffled.keys import document_keys
-from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from streaming_ext.format.layout import BUILD
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.provenance import read_provenance
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.schema import content_hash, to_json
+from streaming_ext.format.shuffled import document_keys
+from streaming_ext.store import LocalStorage
 from tasks.core.check.inspect import describe
 from tasks.core.check.verify import verify
-from tasks.core.deduplicate import compare
-from tasks.core.storage import LocalStorage
+from tasks.core.shuffle import copies
 from tasks.core.synthetic import make_documents
 from tests.streaming_ext.order.test_grown import all_rows, opened, rows_of, steps
-from tests.tasks.core.build_dataset import build_from, tokenize_all
+from tests.tasks.core.build_dataset import build_from
 from tests.tasks.core.deduplicate.test_deduplicate import expected, kept_and_left_out
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.extending.extended import extended, planned
+from tests.tasks.core.running import do_parts
 
 KINDS: dict[str, dict[str, Any]] = {
     "shuffled": {"shuffle": "documents", "shuffle_seed": 3},
@@ -157,10 +158,10 @@ def test_hashes_a_range_at_a_time(
     lines: Path, tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranges of other widths in each generation: the same documents go."""
-    widths = iter([400, 3000, 100])
+    widths = iter([12, 90, 3])
     root = None
     for files in (["0.jsonl"], ["2.jsonl"], ["3.jsonl", "4.jsonl"]):
-        monkeypatch.setattr(compare, "RANGE_BYTES", next(widths))
+        monkeypatch.setattr(copies, "RANGE_DOCUMENTS", next(widths))
         if root is None:
             root = made(lines, tmp_path / "sources", vocabulary, KINDS["both"])
         else:
@@ -254,11 +255,11 @@ def test_killed_anywhere(
 
 def test_begun_by_other_sources(old: Path, lines: Path) -> None:
     plan, storage = planned(old, lines / "2.jsonl")
-    tokenize_all(plan, storage)
+    do_parts(plan, storage)
     storage.close()
-    with pytest.raises(ConfigMismatchError, match=r"remove extending.json"):
+    with pytest.raises(ConfigMismatchError, match=r"remove runs/.build.json"):
         planned(old, lines / "3.jsonl")
-    (old / "extending.json").unlink()
+    (old / BUILD).unlink()
     extended(old, lines / "3.jsonl")
     assert verify(LocalStorage(old), deep=True).findings == ()
     assert not list(old.glob("shuffle/*"))
@@ -274,10 +275,6 @@ def test_lost_hashes(lines: Path, tmp_path: Path, vocabulary: Path) -> None:
     ]
     with pytest.raises(CorruptDatasetError, match=r"lost digests/.*Put it back from a copy"):
         planned(old, lines / "2.jsonl")
-    with pytest.raises(CorruptDatasetError, match=r"Remove manifest.json to have it made again"):
-        build_from(tmp_path / "sources", old, tokenizer=str(vocabulary), shard_size=2**12,
-                   sequence_length=16, **KINDS["both"])  # fmt: skip
-    (old / "manifest.json").unlink()
     build_from(tmp_path / "sources", old, tokenizer=str(vocabulary), shard_size=2**12,
                sequence_length=16, **KINDS["both"])  # fmt: skip
     assert lost.read_bytes() == data

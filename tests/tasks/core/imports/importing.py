@@ -6,40 +6,31 @@ from typing import Any
 
 import numpy as np
 
-from streaming_ext.dataset.reading import read_manifest
-from tasks.core.imports.config import ImportConfig
-from tasks.core.outputs.publish import publish
-from tasks.core.planning.look import look, take_up
-from tasks.core.planning.plan import remove_scratch
-from tasks.core.planning.run_plan import RunPlan
-from tasks.core.planning.sources import check_sources
-from tasks.core.reading.records import read_records
-from tasks.core.reading.whole_documents import PartOfDataset
-from tasks.core.storage import Storage, open_storage
-from tests.tasks.core.build_dataset import tokenize_all
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.store import Storage, open_storage
+from tasks.core.reading.dataset_files import read_records
+from tasks.core.reading.documents import PartOfDataset
+from tasks.core.shard.import_config import ImportConfig
+from tasks.core.shard.plan import plan_shard
+from tasks.core.shard.shard_build import ShardBuild
+from tests.tasks.core.running import begun, finish
 
 Documents = list[list[int]]
 
 
 def planned(
     name: str, sources: Path | str, output: Path, **options: Any
-) -> tuple[RunPlan, Storage]:
-    """The plan of an import, which has taken its output."""
+) -> tuple[ShardBuild, Storage]:
+    """An import, which has taken its output."""
     settings = {"sequence_length": 16, "shard_size": 1024, "workers": 1, **options}
     config = ImportConfig(format=name, sources=(str(sources),), output=str(output), **settings)
     storage = open_storage(str(output))
-    files = check_sources(config.run)
-    found = look(config.run, storage, files)
-    storage.create()
-    return take_up(found, storage, files), storage
+    return begun(plan_shard(config.run, storage), storage), storage
 
 
 def imported(name: str, sources: Path | str, output: Path, **options: Any) -> Path:
     """An import, whole; returns where it lies."""
-    plan, storage = planned(name, sources, output, **options)
-    tokenize_all(plan, storage)
-    publish(plan, storage)
-    remove_scratch(plan)
+    finish(*planned(name, sources, output, **options))
     return output
 
 

@@ -1,7 +1,7 @@
 """What holds for every format: back from an export come the documents of the dataset."""
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,12 @@ import pytest
 import xxhash
 from pydantic import ValidationError
 
-from streaming_ext.dataset.reading import read_manifest
-from streaming_ext.errors import ConfigMismatchError, UsageError
-from streaming_ext.text.documents.options import TokenSetName
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.spec import TokenSetName
+from streaming_ext.store import open_storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.check.verify import verify
-from tasks.core.storage import open_storage
-from tests.tasks.core.build_dataset import tokenize_all
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import (
     Documents,
@@ -26,6 +25,7 @@ from tests.tasks.core.imports.importing import (
     some_documents,
     write_ids,
 )
+from tests.tasks.core.running import do_parts
 
 FRACTION, SEED = 0.25, 7
 FILES = (2, 10, 11)  # numbers in their names, in their order
@@ -166,7 +166,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
 ) -> None:
     whole = content(imported(case.name, source, tmp_path / "whole", **own))
     plan, storage = planned(case.name, source, tmp_path / "out", **own)
-    tokenize_all(replace(plan, todo=plan.todo[-1:]), storage)
+    do_parts(plan, storage, plan.todo[-1:])
     storage.close()
     again, storage = planned(case.name, source, tmp_path / "out", **own)
     assert again.todo == plan.todo[:-1]

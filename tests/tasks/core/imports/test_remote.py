@@ -1,27 +1,25 @@
 """Imports of sets that lie in object storage: read where they lie, piece by piece, pinned."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from streaming_ext.dataset.reading import read_manifest
-from streaming_ext.errors import ConfigMismatchError, SourceError
-from streaming_ext.storage.client import ObjectClient
+from streaming_ext.base.errors import ConfigMismatchError, SourceError
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.store import open_storage
+from streaming_ext.store.client import ObjectClient
 from streaming_ext.text.token_sets import megatron
 from tasks.core.check.verify import verify
-from tasks.core.outputs.publish import publish
-from tasks.core.storage import open_storage
 from tests.servers.fault_proxy import Faults, fault_proxy
 from tests.servers.hub import Dataset, hub_server
 from tests.servers.storage.swift import SwiftServer
-from tests.tasks.core.build_dataset import tokenize_all
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import documents_in, imported, planned
 from tests.tasks.core.imports.test_contract import CASES, Case, dataset, own, written
+from tests.tasks.core.running import do_parts, publish
 
 __all__ = ["dataset", "own", "written"]
 Upload = Callable[[Path], str]
@@ -104,7 +102,7 @@ def test_a_stopped_import_goes_on_and_fetches_the_rest_alone(
     options = own | {"part_size": 2048}
     whole = content(imported("megatron", url, tmp_path / "whole", **options))
     plan, storage = planned("megatron", url, tmp_path / "out", **options)
-    tokenize_all(replace(plan, todo=plan.todo[:-1]), storage)
+    do_parts(plan, storage, plan.todo[:-1])
     storage.close()
     asked: list[tuple[str, tuple[int, int] | None]] = []
     read = ObjectClient.read
@@ -140,7 +138,7 @@ def test_faults_that_pass_are_waited_out(
         plan, storage = planned("webdataset", url, tmp_path / "out", **own)
         assert proxy.struck == 2
         proxy.inflict(Faults(cut_down=9000, times=3))
-        tokenize_all(plan, storage)
+        do_parts(plan, storage)
         assert proxy.struck == 3
     publish(plan, storage)
     assert documents_in(tmp_path / "out") == documents_in(dataset)
@@ -154,7 +152,7 @@ def test_what_lies_beside_a_file_pins_it_there_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another index is another source; and one that changes in the middle of a run is told."""
-    monkeypatch.setattr("tasks.core.planning.sources._LISTING_SECONDS", 0.0)
+    monkeypatch.setattr("tasks.core.shard.sources._LISTING_SECONDS", 0.0)
     source = made(CASES[0], dataset, tmp_path)
     url = upload(source)
     imported("megatron", url, tmp_path / "out", **own)
@@ -167,6 +165,6 @@ def test_what_lies_beside_a_file_pins_it_there_too(
     upload(source)
     megatron._read.cache_clear()  # a worker process has not read it
     with pytest.raises(SourceError, match="changed since the run began"):
-        tokenize_all(plan, storage)
+        do_parts(plan, storage)
     with pytest.raises(ConfigMismatchError, match="was made from other sources"):
         planned("megatron", url, tmp_path / "out", **own)

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
     NotADatasetError,
     UsageError,
 )
+from streaming_ext.store import open_storage
+from tasks.core.check.compare_copy import compare_copy
 from tasks.core.check.export import verify_export
 from tasks.core.check.verify import verify
-from tasks.core.moving.compare import compare_copy
-from tasks.core.moving.config import CopyConfig
-from tasks.core.moving.plan import plan_copy
-from tasks.core.storage import open_storage
+from tasks.core.derive.move_config import CopyConfig
+from tasks.core.derive.move_plan import plan_copy
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.extending.extended import extended, write_source
 from tests.tasks.core.moving.moved import begin, copied, finish
@@ -109,11 +109,11 @@ def test_a_damaged_original_is_not_put_into_a_bucket(
 
 def test_a_place_with_something_else_is_refused(first: Path, second: Path, tmp_path: Path) -> None:
     copied(first, tmp_path / "copy")
-    with pytest.raises(ConfigMismatchError, match="holds another dataset"):
+    with pytest.raises(ConfigMismatchError, match="begun or made as something else"):
         copied(second, tmp_path / "copy")
     begun = plan_copy(planned(first, tmp_path / "begun"), open_storage(str(tmp_path / "begun")))
     begin(begun, [0])
-    with pytest.raises(ConfigMismatchError, match="begun of something else"):
+    with pytest.raises(ConfigMismatchError, match="begun or made as something else"):
         copied(second, tmp_path / "begun")
     (tmp_path / "own").mkdir()
     (tmp_path / "own/letter.txt").write_text("dear")
@@ -165,13 +165,13 @@ def test_what_was_begun_before_an_extension_begins_anew(first: Path, tmp_path: P
     ]
     extended(dataset, sources[0])
     for name in ("begun", "copy"):
-        with pytest.raises(ConfigMismatchError, match=f"{name} is of this dataset as it was"):
+        with pytest.raises(ConfigMismatchError, match=f"{name} was begun or made"):
             copied(dataset, tmp_path / name)
     older = verify_export(open_storage(str(tmp_path / "export")))  # which is what it was
     assert (older.sound, older.not_compared) == (True, "")
-    with pytest.raises(ConfigMismatchError, match="export is of this dataset as it was before"):
+    with pytest.raises(ConfigMismatchError, match=r"export was begun or made[\s\S]*extended since"):
         exported(dataset, tmp_path / "export", "nanogpt")
-    with pytest.raises(ConfigMismatchError, match="subset is of this dataset as it was before"):
+    with pytest.raises(ConfigMismatchError, match="subset: the output has"):
         subset(dataset, tmp_path / "subset", documents=5)
     copied(dataset, tmp_path / "again")
     extended(tmp_path / "again", sources[1])

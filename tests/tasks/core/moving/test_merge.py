@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from streaming_ext import StreamingTokenDataset
-from streaming_ext.dataset.manifest import Manifest
-from streaming_ext.dataset.reading import read_manifest
-from streaming_ext.dataset.schema import from_json
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     ConfigMismatchError,
     CorruptDatasetError,
     NotADatasetError,
     UsageError,
 )
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.schema import from_json
+from streaming_ext.store import open_storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.check.inspect import describe
 from tasks.core.check.verify import verify
-from tasks.core.moving.config import MergeConfig
-from tasks.core.moving.plan import plan_merge
-from tasks.core.storage import open_storage
+from tasks.core.derive.move_config import MergeConfig
+from tasks.core.derive.move_plan import plan_merge
 from tests.tasks.core.build_dataset import Forger, build_dataset, build_from
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import (
@@ -104,13 +104,13 @@ def test_a_merge_that_was_killed_goes_on(
     first: Path, second: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a part a unit; for files that are linked these are larger else."""
-    monkeypatch.setattr("tasks.core.moving.plan._ADOPTED_AT_ONCE", 1)
+    monkeypatch.setattr("tasks.core.derive.move_plan._ADOPTED_AT_ONCE", 1)
     output = tmp_path / "both"
     config = MergeConfig(datasets=(str(first), str(second)), output=str(output))
     plan = plan_merge(config, open_storage(str(output)))
     begin(plan, [3, 1])
     assert not (output / "manifest.json").exists()
-    with pytest.raises(ConfigMismatchError, match="begun of something else"):
+    with pytest.raises(ConfigMismatchError, match="begun or made as something else"):
         merged([second, first], output)
     again = plan_merge(config, open_storage(str(output)))
     assert again.todo == (0, 2, 4)

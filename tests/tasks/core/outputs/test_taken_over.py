@@ -3,12 +3,15 @@
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from streaming_ext.dataset.layout import EXPORT, MANIFEST
-from streaming_ext.errors import CorruptDatasetError, TransientStorageError
-from tasks.core.storage import LocalStorage
+from streaming_ext.base.errors import CorruptDatasetError, TransientStorageError
+from streaming_ext.format.layout import EXPORT, MANIFEST
+from streaming_ext.store import LocalStorage
+from tasks.core.build import engine
+from tasks.core.build.build import Build
 from tests.tasks.core import build_dataset
 from tests.tasks.core.check.damage import flip
 from tests.tasks.core.exports import exporting
@@ -69,13 +72,18 @@ def runs(first: Path, second: Path, rank_path: Path, tmp_path: Path) -> dict[str
 def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run, Path, str], None]:
     """Has a run end where it is about to do something."""
 
-    def kill(*_: object, **__: object) -> None:
+    def kill() -> None:
         raise KilledError
 
     def make(run: Run, output: Path, at: str) -> None:
+        finish = engine.finish
+
+        def end(build: Build, *arguments: Any) -> Build | None:
+            is_there = (build.stage == "scatter") == (at == "arrange")
+            return kill() if is_there else finish(build, *arguments)
+
         with monkeypatch.context() as patch:
-            for module in (build_dataset, exporting, moved, test_subset, extended):
-                patch.setattr(module, at, kill, raising=False)
+            patch.setattr(engine, "finish", end)
             with pytest.raises(KilledError):
                 run(output)
 
@@ -97,12 +105,12 @@ def kinds_of_files(half: Path, old: Collection[str]) -> list[str]:
         old: files of the dataset that is extended.
     """
     files = {}
-    for folder in (half / "out", *half.glob(".out.scratch/assembly")):
+    for folder in (half / "out", *half.glob(".out.scratch/kept")):
         for path, data in content(folder).items():
             top, *below = path.split("/")
             if not data or not below or path in old or top in {"runs", "tokenizer"}:
                 continue
-            if path != "export/begun.json":
+            if not path.startswith("runs/"):
                 files[top, Path(path).suffix] = (folder / path).relative_to(half).as_posix()
     return list(files.values())
 
@@ -115,8 +123,8 @@ def kinds_of_files(half: Path, old: Collection[str]) -> list[str]:
         ("shuffled", "publish", {"parts", "shuffle"}),
         ("deduplicated", "arrange", {"shuffle"}),
         ("deduplicated", "publish", {"parts", "shuffle"}),
-        ("extend", "publish_extension", {"parts"}),
-        ("extend both", "publish_extension", {"parts", "shuffle"}),
+        ("extend", "publish", {"parts"}),
+        ("extend both", "publish", {"parts", "shuffle"}),
         ("shared files", "publish", {"export"}),
         ("own files", "publish", {"export"}),
         ("copy", "publish", ()),

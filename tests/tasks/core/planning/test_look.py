@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import ConfigMismatchError, ShardmillError, UsageError
+from streaming_ext.base.errors import ConfigMismatchError, ShardmillError, UsageError
+from streaming_ext.store import open_storage
 from tasks.core.config import ShardConfig
-from tasks.core.planning.look import look, take_up
-from tasks.core.planning.sources import check_sources
-from tasks.core.storage import open_storage
+from tasks.core.shard.plan import plan_shard
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+from tests.tasks.core.running import begun
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def asked(sources: Path, vocabulary: Path, output: object, **changes: object) ->
 
 def refuse(config: ShardConfig, error: type[ShardmillError], match: str) -> None:
     with pytest.raises(error, match=match):
-        look(config, open_storage(config.output), check_sources(config))
+        plan_shard(config, open_storage(config.output))
 
 
 @pytest.mark.parametrize("below", ["train", "train/00000", "parts", "elsewhere/deep", "../data/x"])
@@ -59,13 +59,13 @@ def test_beside_a_manifest_of_something_else(
 ) -> None:
     (tmp_path / "manifest.json").write_text('{"name": "a web site"}')
     config = asked(sources, vocabulary, tmp_path / "out")
-    storage, files = open_storage(config.output), check_sources(config)
-    found = look(config, storage, files)
-    assert found.plan.todo == tuple(range(len(files)))
+    storage = open_storage(config.output)
+    found = plan_shard(config, storage)
+    assert found.todo == tuple(range(len(found.parts)))
     assert not (tmp_path / "out").exists()
     storage.create()
     with storage.exclusive():
-        assert take_up(found, storage, files).todo == found.plan.todo
+        assert begun(found, storage).todo == found.todo
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.dataset.manifest import NodeShare
-from streaming_ext.errors import ConfigMismatchError, UsageError
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.format.manifest import NodeShare
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.planning.node_shares import deal, own_share, require_same_share
+from tasks.core.shard.sources import deal, own_share, require_same_share
 
 SOURCES = [Part.whole(n, SourceFile(url=f"/data/{n:02}.parquet", size=size))
            for n, size in enumerate([50, 10, 10, 30, 20])]  # fmt: skip

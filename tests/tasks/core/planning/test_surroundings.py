@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.text.sources import SourceFile
+from tasks.core.build.outside import made_by_output
 from tasks.core.config import ShardConfig
-from tasks.core.planning.sources import check_sources
-from tasks.core.planning.surroundings import made_by_output
+from tasks.core.shard.sources import check_sources
 from tests.tasks.core.doubles import write_source
 
 

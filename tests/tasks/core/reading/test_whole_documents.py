@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streaming_ext.errors import CorruptDatasetError
-from tasks.core.exports.part import open_part
-from tasks.core.memories import Memory
-from tasks.core.reading import shard_tokens
-from tasks.core.reading.shard_tokens import joined
-from tasks.core.storage import LocalStorage
+from streaming_ext.base.errors import CorruptDatasetError
+from streaming_ext.store import LocalStorage
+from streaming_ext.writing.split_writer import Memory
+from tasks.core.derive.export_part import open_part
+from tasks.core.reading.documents import joined
 from tests.streaming_ext.build import EOT, Built, build
 
 # Within a shard, at its very end, over two shards, over five, longer than a shard's header.
@@ -43,7 +42,7 @@ def test_documents_are_whole(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shard_tokens, "_AT_ONCE", at_once)
+    monkeypatch.setattr("tasks.core.reading.documents._AT_ONCE", at_once)
     built = _made(tmp_path, compression, shard_samples)
     assert _found(built) == [[*ids, EOT] for ids in DOCUMENTS]
 

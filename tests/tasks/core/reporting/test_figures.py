@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming_ext.dataset.record import BadDocument
-from streaming_ext.text.filters.filters import Filters
+from streaming_ext.format.filters import Filters
+from streaming_ext.format.record import BadDocument
+from streaming_ext.store import LocalStorage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.reporting import lengths as report_lengths
 from tasks.core.reporting.figures import Figures, group_by_source, make_figures, throughput
-from tasks.core.reporting.length_classes import Lengths
-from tasks.core.reporting.lengths import evenly, sample_lengths
+from tasks.core.reporting.lengths import Lengths, evenly, sample_lengths
 from tasks.core.reporting.report import FailedFile, PartCounts, PartTimes, RunReport
-from tasks.core.storage import LocalStorage
 from tests.tasks.core.build_dataset import build_dataset
 from tests.tasks.core.doubles import make_spec
 from tests.tasks.core.reporting.test_report import make_report

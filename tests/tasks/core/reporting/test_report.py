@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from streaming_ext.dataset.schema import from_json
+from streaming_ext.format.schema import from_json
+from streaming_ext.store import LocalStorage
 from tasks.core.reporting.report import (
     FailedFile,
     PartTimes,
@@ -15,7 +16,6 @@ from tasks.core.reporting.report import (
     installed_versions,
     save_report,
 )
-from tasks.core.storage import LocalStorage
 
 
 def make_report(**changes: Any) -> RunReport:

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.provenance import DocumentRows, read_provenance
-from streaming_ext.dataset.reading import read_manifest, read_record
+from streaming_ext.format.provenance import DocumentRows, read_provenance
+from streaming_ext.format.reading import read_manifest, read_record
+from streaming_ext.format.schema import content_hash
+from streaming_ext.store import LocalStorage
 from streaming_ext.text.listing import list_sources
 from tasks.core.config import ShardConfig
-from tasks.core.planning.look import look, take_up
-from tasks.core.planning.run_plan import RunPlan
-from tasks.core.storage import LocalStorage
+from tasks.core.shard.plan import make_plan
+from tasks.core.shard.shard_build import ShardBuild
 from tests.tasks.core.build_dataset import build_from
 
 FILES, DOCUMENTS = 3, 30
@@ -53,7 +53,7 @@ def documents_of(root: Path) -> DocumentRows:
 
 def begin(
     lines: Path, root: Path, vocabulary: Path, **config: object
-) -> tuple[RunPlan, LocalStorage]:
+) -> tuple[ShardBuild, LocalStorage]:
     """What a run of these sources has to do on an output, and the output."""
     settings = {
         "pattern": "gpt2", "sequence_length": 64, "holdout_fraction": 0.2,
@@ -65,4 +65,4 @@ def begin(
     storage = LocalStorage(root)
     storage.create()
     sources = tuple(list_sources(made.sources))
-    return take_up(look(made, storage, sources), storage, sources), storage
+    return make_plan(made, storage, sources), storage

@@ -1,18 +1,15 @@
 """How much is held, written or asked for at a time decides no byte."""
 
 import resource
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from streaming_ext.store import LocalStorage
 from streaming_ext.text.memory import limit_memory
-from tasks.core.outputs.publish import publish
-from tasks.core.shuffle.arrange import arrange
-from tasks.core.storage import LocalStorage
-from tests.tasks.core.build_dataset import gather_all, tokenize_all
+from tests.tasks.core.running import do_parts, publish, second_phase
 from tests.tasks.core.shuffle.building import FILES, begin, build, hash_of
 
 
@@ -20,13 +17,13 @@ def test_lists_do_not_hang_on_how_much_is_merged_at_a_time(
     tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other parts make runs of another size, and so other steps: a few bytes may decide."""
-    monkeypatch.setattr("tasks.core.outputs.part_files._DOCUMENTS_A_ROW_GROUP", 8)
+    monkeypatch.setattr("streaming_ext.writing.part_files._DOCUMENTS_A_ROW_GROUP", 8)
     settings: dict[str, Any] = {"shard_size": 2**18, "keep_columns": ("text",)}
     wanted = hash_of(build(lines, tmp_path / "whole", vocabulary, **settings))
     (file,) = (tmp_path / "whole/documents").glob("0*.parquet")
     groups = pq.ParquetFile(file).metadata
     assert [groups.row_group(n).num_rows for n in range(groups.num_row_groups)] == [8] * 11 + [2]
-    monkeypatch.setattr("tasks.core.shuffle.gather.STEP_BYTES", 20_000)
+    monkeypatch.setattr("tasks.core.workers.merge_part.MOST_STEP_BYTES", 20_000)
     for size in ("1KiB", "1MiB"):
         assert (
             hash_of(build(lines, tmp_path / size, vocabulary, part_size=size, **settings)) == wanted
@@ -53,14 +50,13 @@ def test_small_runs(
 ) -> None:
     whole = hash_of(build(lines, tmp_path / "one", vocabulary))
     monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
-    monkeypatch.setattr("tasks.core.shuffle.run_writer.RUN_BYTES", 9000)
-    monkeypatch.setattr("tasks.core.shuffle.run_writer.BLOCK_BYTES", 300)
-    monkeypatch.setattr("tasks.core.shuffle.run_writer._TAKEN_BYTES", 1000)
-    monkeypatch.setattr("tasks.core.shuffle.gather._LISTED_BYTES", 1000)
-    monkeypatch.setattr("tasks.core.shuffle.range_documents._TAKEN_BYTES", 600)
-    monkeypatch.setattr("tasks.core.shuffle.gather.STEP_BYTES", 2000)
+    monkeypatch.setattr("tasks.core.shuffle.sort.SPILL_BYTES", 9000)
+    monkeypatch.setattr("tasks.core.shuffle.spills.BLOCK_BYTES", 300)
+    monkeypatch.setattr("tasks.core.shuffle.spills._TAKEN_BYTES", 1000)
+    monkeypatch.setattr("tasks.core.workers.merge_part._TAKEN_BYTES", 600)
+    monkeypatch.setattr("tasks.core.workers.merge_part.MOST_STEP_BYTES", 2000)
     plan, storage = begin(lines, tmp_path / "many", vocabulary)
-    tokenize_all(plan, storage)
+    do_parts(plan, storage)
     assert len(storage.list("shuffle")) > 3 * FILES
     assert hash_of(build(lines, tmp_path / "many", vocabulary)) == whole
 
@@ -74,11 +70,9 @@ class Counting(LocalStorage):
     def remote(self) -> bool:
         return True
 
-    def read_range_into(
-        self, path: str, start: int, room: memoryview, seen: Callable[[memoryview], object]
-    ) -> None:
-        self.asked += path.endswith(".run")
-        super().read_range_into(path, start, room, seen)
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        self.asked += path.endswith(".spill")
+        return super().read_range(path, start, end)
 
 
 def test_a_store_is_asked_once_for_each_part_of_each_stage(
@@ -86,14 +80,14 @@ def test_a_store_is_asked_once_for_each_part_of_each_stage(
 ) -> None:
     whole = hash_of(build(lines, tmp_path / "one", vocabulary))
     monkeypatch.setattr("streaming_ext.text.documents.lines.MAX_BATCH_ROWS", 5)
-    monkeypatch.setattr("tasks.core.shuffle.run_writer.RUN_BYTES", 9000)
+    monkeypatch.setattr("tasks.core.shuffle.sort.SPILL_BYTES", 9000)
     plan, _ = begin(lines, tmp_path / "many", vocabulary)
     storage = Counting(tmp_path / "many")
-    tokenize_all(plan, storage)
-    runs = [path for path in storage.list("shuffle") if path.endswith(".run")]
+    do_parts(plan, storage)
+    runs = [path for path in storage.list("shuffle") if path.endswith(".spill")]
     assert len(runs) == FILES
-    second = arrange(plan, storage)
-    gather_all(second, storage)
+    second = second_phase(plan, storage)
+    do_parts(second, storage)
     assert storage.asked == FILES * len(second.parts)  # a range of each run for each part
     publish(second, storage)
     storage.close()

@@ -10,34 +10,33 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.schema import FileRecord
-from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     CorruptDatasetError,
     ScratchError,
     StorageError,
 )
+from streaming_ext.format.schema import FileRecord, content_hash
+from streaming_ext.format.shuffled import SOURCES_PATH
+from streaming_ext.store import LocalStorage
+from streaming_ext.writing.part_files import PartFiles
 from tasks.core.check.verify import verify
-from tasks.core.outputs.part_files import PartFiles
-from tasks.core.shuffle.arrange import arrange
-from tasks.core.shuffle.run_writer import RunWriter
-from tasks.core.storage import LocalStorage
-from tests.tasks.core.build_dataset import Forger, gather_all, tokenize_all
+from tasks.core.shuffle.sort import SortedSpills
+from tests.tasks.core.build_dataset import Forger
+from tests.tasks.core.running import do_parts, second_phase
 from tests.tasks.core.shuffle.building import DOCUMENTS, begin, build
 
 
 def test_damaged_run(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     plan, storage = begin(lines, tmp_path / "dataset", vocabulary)
-    tokenize_all(plan, storage)
-    second = arrange(plan, storage)
-    run = tmp_path / "dataset" / "shuffle" / "00001-000.run"
+    do_parts(plan, storage)
+    second = second_phase(plan, storage)
+    run = tmp_path / "dataset" / "shuffle" / "00001-000.spill"
     data = bytearray(run.read_bytes())
     data[len(data) // 2] ^= 1
     run.unlink()
     run.write_bytes(data)
-    with pytest.raises(CorruptDatasetError, match="00001-000.run is damaged"):
-        gather_all(second, storage)
+    with pytest.raises(CorruptDatasetError, match="00001-000.spill is damaged"):
+        do_parts(second, storage)
 
 
 def test_no_room(tmp_path: Path, lines: Path, vocabulary: Path, monkeypatch: Any) -> None:
@@ -57,17 +56,17 @@ def test_full_scratch(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunWriter, "_flush", full)
+        patch.setattr(SortedSpills, "_flush", full)
         with pytest.raises(ScratchError, match="No space left"):
-            tokenize_all(plan, storage)
-    tokenize_all(plan, storage)
-    second = arrange(plan, storage)
+            do_parts(plan, storage)
+    do_parts(plan, storage)
+    second = second_phase(plan, storage)
     with monkeypatch.context() as patch:
         patch.setattr(PartFiles, "finish", full)
         with pytest.raises(ScratchError, match="No space left"):
-            gather_all(second, storage)
+            do_parts(second, storage)
     assert not list((root / "parts").glob("*"))
-    gather_all(second, storage)
+    do_parts(second, storage)
 
 
 def test_verify_finds_another_order(tmp_path: Path, lines: Path, vocabulary: Path) -> None:

@@ -10,14 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_ext import StreamingTokenDataset
-from streaming_ext.dataset.places import PlacesOfSources
-from streaming_ext.dataset.reading import read_manifest
-from streaming_ext.dataset.shuffled.keys import document_keys
-from streaming_ext.dataset.shuffled.source_table import SOURCES_PATH, sources_of
-from streaming_ext.documents_of_part import find_document
-from streaming_ext.trace import trace_step
+from streaming_ext.format.provenance import PlacesOfSources
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.shuffled import SOURCES_PATH, document_keys, sources_of
+from streaming_ext.store import LocalStorage
+from streaming_ext.training.documents_of_part import find_document
+from streaming_ext.training.trace import trace_step
 from tasks.core.check.verify import verify
-from tasks.core.storage import LocalStorage
 from tests.tasks.core.build_dataset import build_from
 from tests.tasks.core.shuffle.building import DOCUMENTS, FILES, begin, build, documents_of, hash_of
 

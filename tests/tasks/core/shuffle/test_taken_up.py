@@ -1,18 +1,18 @@
 """A shuffle is taken up where it was, by the same sources and configuration alone."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     ConfigMismatchError,
     StorageError,
 )
+from streaming_ext.format.layout import BUILD
+from streaming_ext.store import LocalStorage
+from tasks.core.build.engine import mark_of
 from tasks.core.check.verify import verify
-from tasks.core.shuffle.arrange import arrange
-from tasks.core.storage import LocalStorage
-from tests.tasks.core.build_dataset import gather_all, tokenize_all
+from tests.tasks.core.running import do_parts, second_phase
 from tests.tasks.core.shuffle.building import begin, build, hash_of
 
 
@@ -22,22 +22,22 @@ def test_taken_up(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     plan, storage = begin(lines, root, vocabulary)
     assert plan.todo == (0, 1, 2)
     (root / "shuffle").mkdir()
-    (root / "shuffle" / "00001-000.run").write_bytes(b"cut")  # of a part that was never recorded
-    tokenize_all(replace(plan, todo=(0, 2)), storage)
+    (root / "shuffle" / "00001-000.spill").write_bytes(b"cut")  # of a part that was never recorded
+    do_parts(plan, storage, (0, 2))
     plan, storage = begin(lines, root, vocabulary)
     assert plan.todo == (1,)
-    assert not (root / "shuffle" / "00001-000.run").exists()
-    tokenize_all(plan, storage)
-    second = arrange(plan, storage)
+    assert not (root / "shuffle" / "00001-000.spill").exists()
+    do_parts(plan, storage)
+    second = second_phase(plan, storage)
     assert len(second.todo) > 4
-    gather_all(replace(second, todo=second.todo[::2]), storage)
+    do_parts(second, storage, second.todo[::2])
     (root / "train" / "00001").mkdir(exist_ok=True)
     (root / "train" / "00001" / "shard.00000.mds.zstd").write_bytes(b"cut")
     plan, storage = begin(lines, root, vocabulary)
     assert plan.todo == ()
-    second = arrange(plan, storage)
+    second = second_phase(plan, storage)
     assert second.todo == tuple(range(len(second.parts)))[1::2]
-    gather_all(second, storage)
+    do_parts(second, storage)
     build(lines, root, vocabulary)
     assert hash_of(root) == whole
     plan, _ = begin(lines, root, vocabulary)
@@ -50,10 +50,12 @@ def test_runs_left_by_a_kill_after_the_manifest(
     root = build(lines, tmp_path / "dataset", vocabulary)
     whole = hash_of(root)
     (root / "shuffle").mkdir()
-    (root / "shuffle" / "00000-000.run").write_bytes(b"left")
+    (root / "shuffle" / "00000-000.spill").write_bytes(b"left")
     assert [finding.file for finding in verify(LocalStorage(root)).findings] == [
-        "shuffle/00000-000.run"
+        "shuffle/00000-000.spill"
     ]
+    plan, storage = begin(lines, root, vocabulary)
+    storage.put(BUILD, mark_of(plan))  # the last to go
     build(lines, root, vocabulary)
     assert hash_of(root) == whole
 
@@ -71,7 +73,7 @@ def test_other_sources_or_configuration(tmp_path: Path, lines: Path, vocabulary:
     with pytest.raises(ConfigMismatchError, match="this run"):
         begin(other, root, vocabulary)
     plan, storage = begin(lines, tmp_path / "begun", vocabulary)
-    tokenize_all(plan, storage)
+    do_parts(plan, storage)
     with pytest.raises(ConfigMismatchError, match="shuffle"):
         begin(lines, tmp_path / "begun", vocabulary, shuffle=None)
 
@@ -93,11 +95,11 @@ def test_changed_source(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
 def test_lost_run(tmp_path: Path, lines: Path, vocabulary: Path) -> None:
     root = tmp_path / "dataset"
     plan, storage = begin(lines, root, vocabulary)
-    tokenize_all(plan, storage)
-    second = arrange(plan, storage)
-    (root / "shuffle" / "00001-000.run").unlink()
-    with pytest.raises(StorageError, match=r"00001-000\.run is gone"):
-        gather_all(second, storage)
+    do_parts(plan, storage)
+    second = second_phase(plan, storage)
+    (root / "shuffle" / "00001-000.spill").unlink()
+    with pytest.raises(StorageError, match=r"00001-000\.spill is gone"):
+        do_parts(second, storage)
     plan, storage = begin(lines, root, vocabulary)
     assert plan.todo == (1,)  # made again, and no other
     assert build(lines, root, vocabulary).exists()

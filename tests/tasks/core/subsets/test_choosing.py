@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.core.subsets.choosing import (
+from tasks.core.derive.choosing import (
     Choice,
     Ints,
     choose_documents,

@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 
 from streaming_ext import StreamingTokenDataset
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.layout import SPLITS
-from streaming_ext.dataset.reading import read_manifest
-from streaming_ext.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError, UsageError
+from streaming_ext.format.layout import SPLITS
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.schema import content_hash
+from streaming_ext.store import open_storage
+from tasks.core.build import engine
 from tasks.core.check.verify import verify
-from tasks.core.memories import Memories
-from tasks.core.storage import open_storage
-from tasks.core.storage.scratch import drop_scratch
-from tasks.core.subsets.choosing import keys_of
-from tasks.core.subsets.config import SubsetConfig
-from tasks.core.subsets.part import subset_part
-from tasks.core.subsets.plan import SubsetPlan, plan_subset, prepare
-from tasks.core.subsets.publish import publish
+from tasks.core.derive.choosing import keys_of
+from tasks.core.derive.move_config import SubsetConfig
+from tasks.core.derive.subset_plan import SubsetBuild, plan_subset
 from tasks.core.synthetic import make_documents
+from tests.tasks.core import running
 from tests.tasks.core.build_dataset import Forger, build_dataset
 from tests.tasks.core.exports.exporting import content
 from tests.tasks.core.extending.extended import extended, write_source
@@ -41,30 +39,23 @@ def whole(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> Path:
     )
 
 
-def begun(dataset: Path, output: Path, parts: slice = slice(None), **asked: Any) -> SubsetPlan:
+def begun(dataset: Path, output: Path, parts: slice = slice(None), **asked: Any) -> SubsetBuild:
     """Do some parts, the last one first."""
     config = SubsetConfig(dataset=str(dataset), output=str(output), **asked)
     storage = open_storage(str(output))
-    plan = plan_subset(config, storage)
-    if plan.published:
-        return plan
-    storage.create()
-    plan = prepare(plan, storage)
-    memories: Memories = {}
-    for number in reversed(plan.todo[parts]):
-        job = plan.job(number, storage)
-        subset_part(job, plan.dataset, plan.original, storage, memories=memories)
+    plan = running.begun(plan_subset(config, storage), storage)
+    running.do_parts(plan, storage, reversed(plan.todo[parts]))
     return plan
 
 
-def subset(dataset: Path, output: Path, **asked: Any) -> SubsetPlan:
+def subset(dataset: Path, output: Path, **asked: Any) -> SubsetBuild:
     """Make a subset to the end."""
     plan = begun(dataset, output, **asked)
     if not plan.published:
         storage = open_storage(str(output))
-        publish(plan, storage)
+        running.publish(plan, storage)
         storage.close()
-        drop_scratch(plan.scratch)
+        engine.drop(plan)
     return plan
 
 
@@ -132,7 +123,7 @@ def test_a_killed_subset_goes_on(whole: Path, tmp_path: Path) -> None:
     assert parts > 1
     output = tmp_path / "out"
     begun(whole, output, slice(1), **asked)
-    with pytest.raises(ConfigMismatchError, match="begun"):
+    with pytest.raises(ConfigMismatchError, match="subset.documents: the output has 40"):
         subset(whole, output, documents=41, seed=3)
     assert len(subset(whole, output, **asked).todo) == parts - 1
     assert content(output) == content(tmp_path / "undisturbed")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.tokenizer.load import load_tokenizer
 from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import TokenizeJob
 from tests.tasks.core.doubles import (

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     SourceError,
     StoppedError,
     UsageError,
 )
-from tasks.core.storage import LocalStorage, disk_lock
+from streaming_ext.store import LocalStorage, holding
 from tasks.core.workers.messages import HELD
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import TokenizeJob
@@ -84,7 +84,7 @@ class TestStop:
 def test_workers_hold_what_they_inherit(
     job: Callable[..., TokenizeJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_lock, "_LOCK_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(holding, "_LOCK_WAIT_SECONDS", 0.2)
     storage = LocalStorage(tmp_path / "out")
     storage.create()
     with storage.exclusive() as lock:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from streaming_ext.errors import UsageError
-from streaming_ext.text.tokenizer.tokenizer import load_tokenizer
+from streaming_ext.base.errors import UsageError
+from streaming_ext.text.tokenizer.load import load_tokenizer
+from streaming_ext.text.tokenizer.rank_file import rank_file_bytes
 from tasks.core.synthetic import make_documents
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import TokenizeJob
 from tests.tasks.core.doubles import make_spec, tokenize_job, write_source
-from tests.tokenizers import rank_file_bytes
 
 
 @pytest.fixture

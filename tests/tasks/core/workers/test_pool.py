@@ -11,16 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streaming_ext.dataset.spec import TokenizerIdentity
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     SourceError,
     StorageError,
     TokenizerError,
     UsageError,
     WorkerDiedError,
 )
+from streaming_ext.format.spec import TokenizerIdentity
+from streaming_ext.store import LocalStorage
 from streaming_ext.text.sources import SourceFile
-from tasks.core.storage import LocalStorage
 from tasks.core.workers.messages import JobProgress
 from tasks.core.workers.pool import InternalError, WorkerPool
 from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
@@ -223,7 +223,7 @@ def test_each_thread_gets_its_own_answer(
 
 
 def test_the_saved_tokenizer_is_the_one_that_the_tests_expect(tokenizer_folder: Path) -> None:
-    from streaming_ext.text.tokenizer.tokenizer import open_saved
+    from streaming_ext.text.tokenizer.load import open_saved
 
     description = open_saved(tokenizer_folder).description()
     assert TokenizerIdentity.model_validate(description).eot_id == EOT

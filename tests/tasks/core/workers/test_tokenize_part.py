@@ -10,20 +10,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streaming_ext.dataset.layout import Split
-from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.errors import (
+from streaming_ext.base.errors import (
     EngineMismatchError,
     SourceError,
     StorageError,
     TokenizerError,
 )
-from streaming_ext.text.holdout import document_hashes, held_out
+from streaming_ext.format.layout import Split
+from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.identity import hash_file
 from streaming_ext.text.readers import parquet as documents
 from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.text_hashes import document_hashes, held_out
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
-from tasks.core.outputs.part_files import DOCUMENTS_SCHEMA
+from streaming_ext.writing.part_files import DOCUMENTS_SCHEMA
 from tasks.core.workers import tokenize_part
 from tasks.core.workers.jobs import TokenizedPart
 from tests.tasks.core.doubles import (
@@ -57,7 +57,7 @@ def test_by_hand(tmp_path: Path) -> None:
     assert stream(tmp_path / "s") == [97, 98, EOT, 60, 124, EOT, 0xC3, 0xA9, EOT]
     assert provenance(tmp_path / "s") == [(0, "train", 2), (3, "train", 2), (4, "train", 2)]
     left_out = {"seconds", "ended", "engine", "source", "splits", "pieces"}
-    left_out |= {"piece_documents", "runs", "whole_version", "digests"}  # of two stages
+    left_out |= {"piece_documents", "spills", "whole_version", "digests"}  # of two stages
     left_out |= {"duplicate_documents", "duplicate_tokens"}
     assert part.model_dump(exclude=left_out) == {
         "part": 3,

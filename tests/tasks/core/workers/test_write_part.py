@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming_ext.dataset.compression import decompress
-from streaming_ext.dataset.hashing import content_hash
-from streaming_ext.dataset.record import PartRecord
-from streaming_ext.dataset.schema import from_json
-from streaming_ext.dataset.spec import DatasetSpec
-from streaming_ext.errors import StorageError
-from tasks.core.storage import LocalStorage
+from streaming_ext.base.errors import StorageError
+from streaming_ext.format.compression import decompress
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import content_hash, from_json
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import LocalStorage
 from tasks.core.workers.jobs import WrittenPart
 from tasks.core.workers.write_part import write_part
 from tests.tasks.core.doubles import (

@@ -1,1 +1,0 @@
-"""What users hand over: kinds of arguments, and words of stock StreamingDataset."""

@@ -1,0 +1,103 @@
+"""Kinds of arguments, checked in one place; NumPy's and torch's numbers become plain ones.
+
+States name arguments, and must be plain values: for JSON, and for torch.load(weights_only=True).
+"""
+
+from collections.abc import Callable
+from dataclasses import field, fields
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from streaming_ext.base.errors import UsageError
+
+MOST = 2**63 - 1
+
+
+def plain_whole(value: Any) -> int | None:
+    """A whole number of any kind as a plain one; None where it is something else."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return int(value) if whole else None
+
+
+def count(name: str, value: Any, *, least: int, most: int = MOST, optional: bool = False) -> Any:
+    """A whole number within its bounds as a plain one; None stays None where it is `optional`.
+
+    Raises:
+        UsageError: naming the argument, what came and what is allowed.
+    """
+    whole = plain_whole(value)
+    if (optional and value is None) or (whole is not None and least <= whole <= most):
+        return whole
+    low = whole is not None and whole < least
+    bound = f"at least {least}" if low else f"a whole number up to {most:,}"
+    raise UsageError(f"`{name}` must be {bound}, got {value!r}.")
+
+
+def flag(name: str, value: Any) -> bool:
+    """A truth value as a plain one: a word such as "no" would count as true.
+
+    Raises:
+        UsageError: naming the argument and what came.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise UsageError(f"`{name}` must be True or False, got {value!r}.")
+    return bool(value)
+
+
+def plain_real(value: Any) -> float | None:
+    """A number of any kind as a plain one, whole numbers as such; None where it is none."""
+    if plain_whole(value) is not None:
+        return plain_whole(value)
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+
+
+def seconds(name: str, value: Any) -> float:
+    """A time that is waited, in seconds, as a plain number above 0.
+
+    Raises:
+        UsageError: naming the argument and what came.
+    """
+    real = plain_real(value)
+    if real is None or not 0 < real <= MOST:  # not so of NaN either
+        raise UsageError(f"`{name}` must be seconds above 0, got {value!r}.")
+    return real
+
+
+def checked(default: Any, check: Callable[[str, Any], Any]) -> Any:
+    """A field of a dataclass whose value `check_fields` replaces by what `check` makes of it.
+
+    Args:
+        default: of the field; not checked where it is None.
+        check: called with the name of the field and a value that was given.
+    """
+    return field(default=default, metadata={"check": check})
+
+
+def check_fields(settings: Any) -> None:
+    """Check the fields of a frozen dataclass: its `__post_init__`.
+
+    Raises:
+        UsageError: naming the first field that is wrong, what came and what is allowed.
+    """
+    for each in fields(settings):
+        check, value = each.metadata.get("check"), getattr(settings, each.name)
+        if check is not None and not (value is None and each.default is None):
+            object.__setattr__(settings, each.name, check(each.name, value))
+
+
+def whole(least: int, most: int = MOST) -> Callable[[str, Any], Any]:
+    """A check of a whole number."""
+    return lambda name, value: count(name, value, least=least, most=most)
+
+
+def one_of(*words: str) -> Callable[[str, Any], Any]:
+    """A check of a word."""
+
+    def check(name: str, value: Any) -> Any:
+        if value not in words:
+            raise UsageError(f"`{name}` must be {' or '.join(map(repr, words))}, got {value!r}.")
+        return value
+
+    return check

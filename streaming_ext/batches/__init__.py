@@ -1,1 +1,0 @@
-"""From mapped shards to rows of tokens, with masks and the ends of documents."""

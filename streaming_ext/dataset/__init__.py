@@ -1,1 +1,0 @@
-"""What a published dataset is: its layout, manifest, records, provenance and index."""

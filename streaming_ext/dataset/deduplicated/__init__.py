@@ -1,1 +1,0 @@
-"""A dataset without copies: the lists of what was left out, and hashes of what stayed."""

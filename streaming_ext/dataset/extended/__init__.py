@@ -1,1 +1,0 @@
-"""The generations of a dataset that was extended."""

@@ -1,1 +1,0 @@
-"""A shuffled dataset: the keys of its order, and the table of its sources."""

@@ -1,0 +1,1 @@
+"""A dataset on disk: layout, manifest, records, index; reading and writing shards."""

@@ -1,0 +1,286 @@
+"""A condition on the columns of a row: `language == 'en' and language_score >= 0.65`.
+
+It is written as Python writes it. Python's own parser takes it apart, and what it may hold is
+turned into Arrow's expressions one by one; nothing of it is ever run.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from itertools import count, pairwise
+from typing import Any, Final, Literal
+from unicodedata import normalize
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_ext.base.errors import UsageError
+
+# What a column holds: `any` asks for nothing but null or not, `value` for any of the three before.
+Kind = Literal["text", "number", "boolean", "any", "value"]
+Value = str | int | float | bool
+
+MAX_LENGTH: Final = 10_000  # characters
+# A name in backticks, or a text of Python's, within which backticks are nothing but characters.
+_QUOTED = re.compile(
+    r"""`([^`]+)`|\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
+    r"""|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""",
+    re.DOTALL,
+)
+_COMPARE: Final[Mapping[type[ast.cmpop], Any]] = {
+    ast.Eq: pc.equal,
+    ast.NotEq: pc.not_equal,
+    ast.Lt: pc.less,
+    ast.LtE: pc.less_equal,
+    ast.Gt: pc.greater,
+    ast.GtE: pc.greater_equal,
+}
+_TURNED: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
+    ast.Eq: ast.Eq,
+    ast.NotEq: ast.NotEq,
+    ast.Lt: ast.Gt,
+    ast.LtE: ast.GtE,
+    ast.Gt: ast.Lt,
+    ast.GtE: ast.LtE,
+}
+_EXAMPLE = "language == 'en' and language_score >= 0.65"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that was understood, on columns that no file has been asked for yet.
+
+    A row stays where it is true. A comparison with nothing (null) is neither true nor false, as in
+    SQL, and so is what follows from it: such a row goes.
+
+    Attributes:
+        text: as it was written.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        """Look at every part.
+
+        Raises:
+            UsageError: it is not understood; says what may stand there.
+        """
+        self.apply(pc.field)
+        _ = self.columns
+
+    @cached_property
+    def columns(self) -> dict[str, Kind]:
+        """Names or paths of the columns, each with what it must hold, in order.
+
+        Raises:
+            UsageError: one is compared with values of several kinds.
+        """
+        kinds: dict[str, Kind] = {}
+
+        def seen(column: str, kind: Kind) -> None:
+            if kinds.setdefault(column, kind) == "any":
+                kinds[column] = kind
+            elif kind not in ("any", kinds[column]):
+                raise self._refused(f"{column} is compared with a {kinds[column]} and a {kind}")
+
+        self._walk(self._tree, seen)
+        return kinds
+
+    @cached_property
+    def columns_of_not(self) -> frozenset[str]:
+        """Columns of which a comparison is turned round: by `not`, `!=` or `not in`."""
+        found: set[str] = set()
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.UnaryOp) or (
+                isinstance(node, ast.Compare)
+                and any(isinstance(how, ast.NotEq | ast.NotIn) for how in node.ops)
+            ):
+                self._walk(node, lambda column, _: found.add(column))
+        return frozenset(found)
+
+    def apply(self, column_of: Callable[[str], Any]) -> Any:
+        """The condition on columns as `column_of` gives them by name: arrays, or `pc.field`s.
+
+        Returns:
+            booleans or null, (rows,) of them, or an expression.
+        """
+        return self._build(self._tree, column_of)
+
+    @cached_property
+    def _tree(self) -> ast.expr:
+        text = self.text
+        if len(text) > MAX_LENGTH:
+            raise UsageError(f"--where of {len(text)} characters, at most {MAX_LENGTH} are read.")
+        try:
+            return ast.parse(_QUOTED.sub(self._without_backticks, text).strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise self._refused(getattr(error, "msg", None) or str(error)) from error
+
+    @cached_property
+    def _quoted(self) -> list[str]:
+        return [match[1] for match in _QUOTED.finditer(self.text) if match[1]]
+
+    @cached_property
+    def _stand_in(self) -> str:
+        """What stands for a name in backticks, with its number behind; no other name begins so."""
+        text = normalize("NFKC", self.text)  # as Python's parser sees names
+        return next(name for n in count() if (name := f"quoted{n}_") not in text)
+
+    def _without_backticks(self, match: re.Match[str]) -> str:
+        return f" {self._stand_in}{self._quoted.index(match[1])} " if match[1] else match[0]
+
+    def _column(self, node: ast.expr) -> str | None:
+        """The column that a node names, None where it names none."""
+        if isinstance(node, ast.Attribute):
+            before = self._column(node.value)
+            return None if before is None else f"{before}.{self._spelled(node.attr)}"
+        return self._spelled(node.id) if isinstance(node, ast.Name) else None
+
+    def _spelled(self, name: str) -> str:
+        if not (self._quoted and name.startswith(self._stand_in)):
+            return name
+        return self._quoted[int(name.removeprefix(self._stand_in))]
+
+    def _build(self, node: ast.expr, column_of: Callable[[str], Any]) -> Any:
+        if isinstance(node, ast.BoolOp):
+            joined = pc.and_kleene if isinstance(node.op, ast.And) else pc.or_kleene
+            return reduce(joined, [self._build(value, column_of) for value in node.values])
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return pc.invert(self._build(node.operand, column_of))
+        if isinstance(node, ast.Compare):
+            pairs = zip([node.left, *node.comparators], node.ops, node.comparators, strict=False)
+            return reduce(
+                pc.and_kleene,
+                [self._compared(left, how, right, column_of) for left, how, right in pairs],
+            )
+        if (column := self._column(node)) is not None:
+            return column_of(column).cast(pa.bool_())  # it may be of type null
+        raise self._refused(f"{ast.unparse(node)!r} is no comparison")
+
+    def _compared(
+        self, left: ast.expr, how: ast.cmpop, right: ast.expr, column_of: Callable[[str], Any]
+    ) -> Any:
+        if self._column(left) is None and self._column(right) is not None and type(how) in _TURNED:
+            left, how, right = right, _TURNED[type(how)](), left
+        column = self._column(left)
+        if column is None or self._column(right) is not None:
+            raise self._refused(
+                f"{ast.unparse(left)!r} and {ast.unparse(right)!r}: "
+                "a column is compared with a value"
+            )
+        values = column_of(column)
+        if isinstance(how, ast.Is | ast.IsNot):
+            if not (isinstance(right, ast.Constant) and right.value is None):
+                raise self._refused("`is` goes with None alone")
+            return pc.is_null(values) if isinstance(how, ast.Is) else pc.is_valid(values)
+        if isinstance(how, ast.In | ast.NotIn):
+            equal = [self._ordered(values, ast.Eq(), value) for value in self._items(right)]
+            found = reduce(pc.or_kleene, equal)
+            return found if isinstance(how, ast.In) else pc.invert(found)
+        return self._ordered(values, how, self._value(right))
+
+    def _ordered(self, values: Any, how: ast.cmpop, value: Value) -> Any:
+        if isinstance(values, pc.Expression):
+            return _COMPARE[type(how)](values, pa.scalar(value))
+        if isinstance(value, float) and pa.types.is_integer(values.type):
+            values = values.cast(pa.float64(), safe=False)  # else large ones are refused
+        elif _kind(value) == "number" and pa.types.is_floating(values.type):
+            value = float(value)  # else those that no float32 or double holds are refused
+        return _COMPARE[type(how)](values, pa.scalar(value))
+
+    def _items(self, node: ast.expr) -> list[Value]:
+        if isinstance(node, ast.List | ast.Tuple | ast.Set) and node.elts:
+            values = [self._value(item) for item in node.elts]
+            if len(set(map(_kind, values))) == 1:
+                return values
+        raise self._refused(f"{ast.unparse(node)!r} is no list of values of one kind")
+
+    def _value(self, node: ast.expr) -> Value:
+        try:
+            value = ast.literal_eval(node)
+        except (ValueError, TypeError, RecursionError):
+            value = None
+        if not isinstance(value, str | int | float):
+            raise self._refused(f"{ast.unparse(node)!r} is no text, number, True or False")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise self._refused(f"{value} takes more than 64 bits")
+        return value
+
+    def _kind_of(self, node: ast.expr) -> Kind:
+        """What a column holds that is compared with this."""
+        if isinstance(node, ast.Constant) and node.value is None:
+            return "any"
+        return _kind(self._items(node)[0] if hasattr(node, "elts") else self._value(node))
+
+    def _walk(self, node: ast.expr, seen: Callable[[str, Kind], None]) -> None:
+        """Tell each column and the kind that it is compared with."""
+        if isinstance(node, ast.BoolOp):
+            for value in node.values:
+                self._walk(value, seen)
+        elif isinstance(node, ast.UnaryOp):
+            self._walk(node.operand, seen)
+        elif isinstance(node, ast.Compare):
+            for left, right in pairwise([node.left, *node.comparators]):
+                column, other = self._column(left), right
+                if column is None:
+                    column, other = self._column(right), left
+                if column is not None:
+                    seen(column, self._kind_of(other))
+        elif (column := self._column(node)) is not None:
+            seen(column, "boolean")
+
+    def _refused(self, problem: str) -> UsageError:
+        return UsageError(
+            f"--where {self.text!r} is not understood: {problem}. Columns are compared with texts, "
+            f"numbers, True and False by ==, !=, <, <=, >, >=, in [...], is None, joined by and, "
+            f"or, not: {_EXAMPLE!r}."
+        )
+
+
+def _kind(value: Value) -> Kind:
+    if isinstance(value, bool):
+        return "boolean"
+    return "text" if isinstance(value, str) else "number"
+
+
+def is_text(column: pa.DataType) -> bool:
+    """Whether a column of this type holds texts, in whatever way they lie in memory."""
+    types = pa.types
+    if types.is_dictionary(column):
+        return is_text(column.value_type)
+    return bool(
+        types.is_string(column) or types.is_large_string(column) or types.is_string_view(column)
+    )
+
+
+def fits(kind: Kind, column: pa.DataType) -> bool:
+    """Whether a column of this type can be compared with values of a kind."""
+    types = pa.types
+    if types.is_dictionary(column):
+        return fits(kind, column.value_type)
+    if kind == "value":
+        stored: tuple[Kind, ...] = ("text", "number", "boolean")
+        return any(fits(each, column) for each in stored)
+    if types.is_null(column):  # no row of the file has a value
+        return True
+    known: dict[Kind, Any] = {
+        "text": is_text(column),
+        "number": types.is_integer(column) or types.is_floating(column),
+        "boolean": types.is_boolean(column),
+        "any": True,
+    }
+    return bool(known[kind])
+
+
+def comparable(column: pa.Array) -> pa.Array:
+    """A column of a type that `fits`, as it is compared: whole numbers exactly if they can be."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return comparable(column.dictionary_decode())
+    if pa.types.is_uint64(kind) or pa.types.is_float16(kind):
+        return column.cast(pa.float64(), safe=False)
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    return column

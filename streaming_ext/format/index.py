@@ -1,0 +1,209 @@
+"""A split of a dataset as training opens it: manifest, then the index, both checked.
+
+Nothing that an index says is trusted before it is checked.
+"""
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.format.layout import MANIFEST, Split, index_path, kept_index_path
+from streaming_ext.format.manifest import Manifest, chosen_generation
+from streaming_ext.format.mds_index import read_table
+from streaming_ext.format.reading import listed_record, manifest_of
+from streaming_ext.format.schema import HASH, FileRecord, content_hash
+from streaming_ext.format.shard import ShardTable, is_shard_name
+from streaming_ext.format.spec import TokenizerIdentity
+from streaming_ext.store.remote import FileMissingError, Remote
+
+MAX_INDEX_BYTES: Final = 2**31
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenIndex(ShardTable):
+    """One split of one dataset.
+
+    Attributes:
+        split: folder of the split below the root, empty for a plain folder of shards.
+        manifest: of the whole dataset, None for a set written by others.
+        index_hash: content hash of the index: the identity of the data.
+    """
+
+    split: str
+    manifest: Manifest | None
+    index_hash: str
+
+    @property
+    def eot_id(self) -> int | None:
+        """The id that ends a document, None where it is unknown."""
+        return None if self.tokenizer is None else self.tokenizer.eot_id
+
+    @property
+    def tokenizer(self) -> TokenizerIdentity | None:
+        """Which tokenizer the ids are of, None where it is unknown."""
+        return None if self.manifest is None else self.manifest.spec.tokenizer
+
+
+def read_index(
+    remote: Remote,
+    split: str | None,
+    *,
+    token_dtype: str | None = None,
+    generation: str | None = None,
+) -> TokenIndex:
+    """Open a dataset: manifest, then the index of a split, both checked.
+
+    Args:
+        remote: where the dataset is.
+        split: which one; None where `remote` is a plain folder of shards itself.
+        token_dtype: type of an id, for sets of others that store them as bytes.
+        generation: of an extended dataset: how the hash of its manifest begins; None for the
+            newest.
+
+    Raises:
+        NotADatasetError: there is neither a manifest nor an index.
+        CorruptDatasetError: what is there contradicts itself.
+        UsageError: there is no such generation.
+    """
+    manifest: Manifest | None = None
+    with suppress(FileMissingError):  # not one of ours, or not finished: the index decides below
+        manifest = _read_manifest(remote, generation)
+    if split and not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", split):
+        raise UsageError(f"`split` is the name of a folder in the dataset, got {split!r}.")
+    name = f"{split}/index.json" if split else "index.json"
+    if manifest is None:
+        if generation is not None:
+            raise UsageError(f"{remote.url} has no {MANIFEST}, and so no generations.")
+        return _read_foreign(remote, split, name, token_dtype)
+    if split not in manifest.splits:
+        raise _not_a_dataset(remote.url, f"it has no split {split!r}, only {list(manifest.splits)}")
+    where = f"{remote.url}/{name}"
+    extended = bool(manifest.generations) or generation is not None
+    index = _read_index(remote, split, manifest.splits[split].index, extended=extended)
+    _require_own_manifest(remote, manifest)
+    spec = manifest.spec
+    table = spec.shard_format.table(index, where=where)
+    expected_sizes = spec.shard_format.raw_size(table.samples)
+    facts = {
+        "samples": (int(table.samples.sum()), manifest.splits[split].samples),
+        "shards": (len(table.names), manifest.splits[split].shards),
+        "tokens a sample": (table.sample_tokens, spec.sequence_length),
+        "type of an id": (table.dtype, spec.dtype),
+    }
+    for fact, (ours, theirs) in facts.items():
+        if ours != theirs and table.names:
+            raise CorruptDatasetError(f"{where}: {fact}: {ours}, the manifest says {theirs}.")
+    wrong = np.flatnonzero(table.stored_raw_sizes != expected_sizes)
+    if wrong.size:
+        shard = int(wrong[0])
+        raise CorruptDatasetError(
+            f"{where}: {table.raw_names[shard]} has {table.stored_raw_sizes[shard]} bytes, its "
+            f"{table.samples[shard]} samples make {expected_sizes[shard]}."
+        )
+    return TokenIndex(split=split, manifest=manifest, index_hash=content_hash(index), **vars(table))
+
+
+def _read_manifest(remote: Remote, generation: str | None) -> Manifest:
+    """The manifest of the newest generation, or of the one that is asked for."""
+
+    def read(path: str) -> tuple[Manifest, bytes]:
+        return remote.read_checked(
+            path,
+            lambda data: (manifest_of(data, where=f"{remote.url}/{path}"), data),
+            limit=MAX_INDEX_BYTES,
+        )
+
+    manifest, data = read(MANIFEST)
+    older = chosen_generation(manifest, data, generation, where=remote.url)
+    if older is None:
+        return manifest
+    manifest, data = read(older.path)
+    if content_hash(data) != older.xxh128:
+        raise CorruptDatasetError(
+            f"{remote.url}/{older.path} is not the generation that {MANIFEST} lists: {HASH} "
+            f"{content_hash(data)}."
+        )
+    return manifest
+
+
+def _read_index(remote: Remote, split: Split, expected: FileRecord, *, extended: bool) -> bytes:
+    """The index of a split, which is the one that a manifest describes.
+
+    Args:
+        remote: where the dataset is.
+        split: of it.
+        expected: the index as the manifest lists it.
+        extended: whether it is known that the dataset was extended.
+    """
+
+    def described(index: bytes) -> bytes:
+        if len(index) != expected.size or content_hash(index) != expected.xxh128:
+            raise CorruptDatasetError(
+                f"{remote.url}/{expected.path} is not the index that the manifest describes: "
+                f"{min(len(index), expected.size + 1)} bytes, expected {expected.size} with "
+                f"XXH3-128 {expected.xxh128}, fetched twice. The dataset was rewritten or "
+                "damaged: publish it again."
+            )
+        return index
+
+    def read(path: str) -> bytes:
+        return remote.read_checked(path, described, limit=expected.size)
+
+    # Under its hash no extension overwrites it, the one that runs meanwhile neither.
+    kept = kept_index_path(split, expected.xxh128)
+    if extended:
+        with suppress(FileMissingError):
+            return read(kept)
+        return read(index_path(split))
+    try:
+        return read(index_path(split))
+    except CorruptDatasetError:
+        with suppress(FileMissingError):
+            return read(kept)
+        raise
+
+
+def _require_own_manifest(remote: Remote, manifest: Manifest) -> None:
+    """Make sure that the manifest says what the dataset was made with, by the first record."""
+    if not manifest.parts:
+        return
+    file = manifest.parts[0].record
+    where = f"{remote.url}/{file.path}"
+    with suppress(FileMissingError):  # a copy of what training reads, without the records
+        remote.read_checked(
+            file.path, lambda data: listed_record(data, manifest, 0, where=where), limit=file.size
+        )
+
+
+def _read_foreign(
+    remote: Remote, split: str | None, name: str, token_dtype: str | None
+) -> TokenIndex:
+    """A token set of another tool; refuses an unfinished run of ours."""
+    try:
+        data = remote.read(name, limit=MAX_INDEX_BYTES)
+    except FileMissingError as error:
+        raise _not_a_dataset(remote.url, f"neither {MANIFEST} nor {name}") from error
+    folder = f"{split}/" if split else ""
+    table = read_table(
+        data,
+        where=f"{remote.url}/{name}",
+        fetch=lambda stored, limit: remote.read(f"{folder}{stored}", limit=limit),
+        token_dtype=token_dtype,
+    )
+    if split and all(map(is_shard_name, table.names)):
+        raise _not_a_dataset(remote.url, f"there is {name} of an unfinished run, no {MANIFEST}")
+    return TokenIndex(
+        split=split or "", manifest=None, index_hash=content_hash(data), **vars(table)
+    )
+
+
+def _not_a_dataset(url: str, what: str) -> NotADatasetError:
+    """The error for a place that holds no dataset."""
+    return NotADatasetError(
+        f"There is no dataset at {url}: {what}. Give the folder that holds manifest.json, or wait "
+        "until the run that writes it has finished."
+    )

@@ -1,0 +1,55 @@
+"""Where each file of a dataset lies, as paths relative to its root; see docs/format.md."""
+
+from typing import Literal, get_args
+
+from streaming_ext.store.holding import LOCK_FOLDER
+
+Split = Literal["train", "holdout"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+MANIFEST = "manifest.json"
+EXPORT = "export.json"  # what an export has in its place
+PARTS_FOLDER = "parts"
+DOCUMENTS_FOLDER = "documents"
+DUPLICATES_FOLDER = "duplicates"
+DIGESTS_FOLDER = "digests"  # of the texts of a dataset without copies, for what extends it
+SHUFFLE_FOLDER = "shuffle"  # work in progress of a run of two stages, gone when it is published
+RUNS_FOLDER = LOCK_FOLDER  # all that may differ between two runs
+TOKENIZER_FOLDER = "tokenizer"
+GENERATIONS_FOLDER = "generations"  # manifests that an extension replaced
+BUILD = f"{RUNS_FOLDER}/.build.json"  # what is being made here; gone when it is whole
+
+
+def index_path(split: Split) -> str:
+    """The merged index of a split."""
+    return f"{split}/index.json"
+
+
+def kept_index_path(split: Split, content: str) -> str:
+    """The same of one generation of an extended dataset, which no later one overwrites.
+
+    Args:
+        split: of the dataset.
+        content: hash of the index.
+    """
+    return f"{split}/index-{content}.json"
+
+
+def generation_path(content: str) -> str:
+    """The manifest, of some content hash, of an older generation of an extended dataset."""
+    return f"{GENERATIONS_FOLDER}/{content}.json"
+
+
+def part_folder(split: Split, part: int) -> str:
+    """The folder that holds a part's shards of a split, and nothing else."""
+    return f"{split}/{part:05}"
+
+
+def record_path(part: int) -> str:
+    """The record whose existence makes a part count."""
+    return f"{PARTS_FOLDER}/{part:05}.json"
+
+
+def documents_path(part: int) -> str:
+    """The provenance of a part's documents."""
+    return f"{DOCUMENTS_FOLDER}/{part:05}.parquet"

@@ -1,0 +1,316 @@
+"""The manifest, which makes a dataset whole.
+
+A dataset counts when its manifest exists. It is a function of the source bytes and the
+configuration alone, as its parts' records are.
+
+The generations of a dataset that was extended: finding one by its hash, and its files.
+
+An extension adds parts and replaces the manifest. What it replaces stays beside the new one:
+
+    manifest.json                    of the newest generation: the commit point
+    generations/<hash>.json          of an older one, under its content hash
+    train/index.json                 of the newest generation, for stock readers
+    train/index-<hash>.json          of each generation, under its content hash
+"""
+
+from collections.abc import Collection, Mapping
+from itertools import pairwise
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.layout import Split, generation_path, kept_index_path
+from streaming_ext.format.record import MOST_BAD_LISTED, BadDocument, LeftOut, PartSummary
+from streaming_ext.format.schema import (
+    Brief,
+    Count,
+    FileRecord,
+    Hash,
+    Value,
+    content_hash,
+    require_version,
+    to_json,
+)
+from streaming_ext.format.spec import DatasetSpec
+
+
+class SplitSummary(Value):
+    """A split in the manifest; see `SplitPart` for the words."""
+
+    index: FileRecord
+    documents: Count
+    tokens: Count
+    padding: Count
+    samples: Count
+    shards: Count
+
+
+class NodeShare(Value):
+    """Which share of the sources a dataset was made of, where each node keeps its own.
+
+    Attributes:
+        rank: of the node, from 0.
+        nodes: how many there are.
+        sources: content hash of the list of all source files, the same on every node.
+    """
+
+    rank: Count
+    nodes: Annotated[int, Field(gt=0)]
+    sources: Hash
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        if self.rank >= self.nodes:
+            raise ValueError(f"share {self.rank} of {self.nodes}")
+        return self
+
+
+class ShuffleSummary(LeftOut):
+    """What a shuffled dataset was made of, over all its sources; see `PartRecord` for the words.
+
+    Attributes:
+        sources: the table of `streaming_ext.format.shuffled`.
+        files: that it lists.
+        files_not_checked: of those, where nothing was there to compare their bytes with.
+        bad_listed: the first bad documents in the order of the sources.
+    """
+
+    sources: FileRecord
+    files: Count
+    files_not_checked: Count = 0
+    rows: Count
+    null_documents: Count
+    empty_documents: Count
+    bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
+
+
+class MergedDataset(Brief):
+    """A dataset that is a run of the parts of a merged one.
+
+    Attributes:
+        manifest: content hash of its manifest.
+        parts: how many it has.
+        spec: that it was made with.
+        share: see `Manifest`.
+    """
+
+    manifest: Hash
+    parts: Count
+    spec: DatasetSpec
+    share: NodeShare | None = None
+
+
+class KeptDigests(Value):
+    """Hashes of the texts that one generation of a dataset without copies holds.
+
+    Attributes:
+        documents: that they are of.
+        files: see `streaming_ext.format.duplicates`; number i of n is of the i-th of n
+            equal ranges of hashes.
+    """
+
+    documents: Count
+    files: Annotated[tuple[FileRecord, ...], Field(min_length=1)]
+
+
+class Generation(Brief):
+    """What a dataset was before it was extended: the first parts of what it is now.
+
+    Attributes:
+        manifest: as it lies beside the newer one.
+        parts: how many it has.
+        splits: of it.
+        shuffled: see `Manifest`.
+    """
+
+    manifest: FileRecord
+    parts: Count
+    splits: dict[Split, SplitSummary]
+    shuffled: ShuffleSummary | None = None
+
+    @model_validator(mode="after")
+    def _lies_under_its_hash(self) -> Self:
+        if self.manifest.path != generation_path(self.manifest.xxh128):
+            raise ValueError(f"the manifest of a generation at {self.manifest.path!r}")
+        return self
+
+    @property
+    def kept_indexes(self) -> list[FileRecord]:
+        """Its indexes, where no later generation overwrites them."""
+        return kept_indexes(self.splits)
+
+
+def kept_indexes(splits: Mapping[Split, SplitSummary]) -> list[FileRecord]:
+    """The indexes of some splits, where no later generation overwrites them."""
+    return [
+        summary.index.model_copy(update={"path": kept_index_path(split, summary.index.xxh128)})
+        for split, summary in splits.items()
+    ]
+
+
+class Manifest(Brief):
+    """The commit point of a dataset, written last.
+
+    `share` stands in the file only where there is one, `shuffled` only where the dataset is,
+    `merged` only where it was merged of others, and `generations` only where it was extended: what
+    it was before, the oldest first, the last one its parent. `digests` stands where copies were
+    left out: of what each generation added, the oldest first.
+    """
+
+    SINCE_1_0 = frozenset({"format", "share"})
+
+    format: Literal[1, "1.1", "1.2"] = 1
+    spec: DatasetSpec
+    parts: tuple[PartSummary, ...]
+    splits: dict[Split, SplitSummary]
+    tokenizer_files: tuple[FileRecord, ...]
+    share: NodeShare | None = None
+    shuffled: ShuffleSummary | None = None
+    merged: tuple[MergedDataset, ...] = ()
+    generations: tuple[Generation, ...] = ()
+    digests: tuple[KeptDigests, ...] = ()
+
+    @model_validator(mode="after")
+    def _grew(self) -> Self:
+        counts = [each.parts for each in self.generations]
+        if counts and any(
+            after <= before for before, after in pairwise([*counts, len(self.parts)])
+        ):
+            raise ValueError(f"generations of {counts} parts, and {len(self.parts)} now")
+        if any((each.shuffled is None) != (self.shuffled is None) for each in self.generations):
+            raise ValueError("some generations are shuffled, others are not")
+        return self
+
+    @model_validator(mode="after")
+    def _has_digests_of_each(self) -> Self:
+        if self.digests and len(self.digests) != len(self.generations) + 1:
+            raise ValueError(
+                f"digests of {len(self.digests)} generations, and {len(self.generations) + 1} are "
+                "there"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _is_all_that_was_merged(self) -> Self:
+        if self.merged and sum(each.parts for each in self.merged) != len(self.parts):
+            raise ValueError(f"{len(self.parts)} parts, and others in what was merged")
+        return self
+
+    @model_validator(mode="after")
+    def _is_shuffled_as_specified(self) -> Self:
+        if (self.spec.shuffle is None) != (self.shuffled is None):
+            raise ValueError(f"shuffle {self.spec.shuffle!r}, and sources told otherwise")
+        return self
+
+    @model_validator(mode="after")
+    def _of_its_version(self) -> Self:
+        newer = any(part.says_more() or part.source.says_more() for part in self.parts)
+        newer = newer or bool(self.merged)
+        newer = newer or self.spec.says_more()
+        require_version(self, newer=newer, newest=bool(self.generations or self.digests))
+        return self
+
+    @property
+    def members(self) -> tuple[MergedDataset, ...]:
+        """What it was merged of, or the parts that each of its generations added."""
+        if self.merged or not self.generations:
+            return self.merged
+        hashes = [each.manifest.xxh128 for each in self.generations]
+        ends = [0, *(each.parts for each in self.generations), len(self.parts)]
+        return tuple(
+            MergedDataset(manifest=content, parts=end - begin, spec=self.spec)
+            for content, (begin, end) in zip(
+                [*hashes, content_hash(to_json(self))], pairwise(ends), strict=True
+            )
+        )
+
+    def spec_of(self, part: int) -> DatasetSpec:
+        """What a part was made with: of a merged dataset, what its own dataset was made with."""
+        for each in self.merged:
+            if part < each.parts:
+                return each.spec
+            part -= each.parts
+        return self.spec
+
+    @property
+    def not_checked(self) -> int:
+        """Source files that came with nothing to compare their bytes with."""
+        if self.shuffled is not None:
+            return self.shuffled.files_not_checked
+        several = sum(part.not_checked for part in self.parts if part.files > 1)
+        # of a file that is cut each piece is a part
+        alone = {part.source.url for part in self.parts if part.files == 1 and part.not_checked}
+        return several + len(alone)
+
+    @property
+    def bad_documents(self) -> int:
+        """Rows that could not be read."""
+        if self.shuffled is not None:
+            return self.shuffled.bad_documents
+        return sum(part.bad_documents for part in self.parts)
+
+    @property
+    def duplicate_documents(self) -> int:
+        """Rows that were left out as copies of earlier documents."""
+        return sum(part.duplicate_documents for part in self.parts)
+
+    @property
+    def duplicate_tokens(self) -> int:
+        """Tokens of these, with one end-of-text id each."""
+        return sum(part.duplicate_tokens for part in self.parts)
+
+    @property
+    def text_bytes(self) -> int:
+        """UTF-8 bytes of all texts."""
+        return sum(part.text_bytes for part in self.parts)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all splits, padding left out."""
+        return sum(split.tokens for split in self.splits.values())
+
+
+_SHOWN: Final = 12  # digits of a hash in a message
+
+
+def chosen_generation(
+    manifest: Manifest, data: bytes, prefix: str | None, *, where: str
+) -> FileRecord | None:
+    """The manifest of the generation that a prefix of its hash names; None for the newest one.
+
+    Args:
+        manifest: of the newest generation.
+        data: its bytes.
+        prefix: of the content hash of a manifest; None for the newest.
+        where: the dataset, for messages.
+
+    Raises:
+        UsageError: no generation has it, or several.
+    """
+    if prefix is None:
+        return None
+    own = content_hash(data)
+    older = [each.manifest for each in manifest.generations]
+    found = {file.xxh128 for file in older} | {own}
+    matching = sorted(each for each in found if prefix and each.startswith(prefix.lower()))
+    if len(matching) != 1:
+        there = ", ".join([*(file.xxh128[:_SHOWN] for file in older), f"{own[:_SHOWN]} (newest)"])
+        said = f"{len(matching)} generations have" if matching else "no generation has"
+        raise UsageError(
+            f"{where}: {said} a hash that begins with {prefix!r}. There are, the oldest first: "
+            f"{there}."
+        )
+    return next((file for file in older if file.xxh128 == matching[0]), None)
+
+
+def index_file(split: Split, index: FileRecord, there: Collection[str]) -> FileRecord:
+    """The index of a split as a generation lists it, where it lies unchanged.
+
+    Args:
+        split: of the dataset.
+        index: as the manifest lists it.
+        there: paths of the files of the dataset.
+    """
+    kept = kept_index_path(split, index.xxh128)
+    return index.model_copy(update={"path": kept}) if kept in there else index

@@ -1,0 +1,157 @@
+"""The MDS shard as Shardmill writes it: unpacked, byte for byte what MDSWriter writes.
+
+A raw shard is ``num_samples: u32``, ``offsets: u32[num_samples + 1]``, the column description as
+JSON, then the samples back to back. With one fixed-size column nothing stands between two
+samples, so the tail of the file is a flat array of token ids that can be memory-mapped.
+
+Layout of the format: mosaicml-streaming, ``streaming/base/format/mds/writer.py``.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streaming_ext.base.errors import CorruptDatasetError, UsageError
+from streaming_ext.format.mds_foreign import COLUMN
+from streaming_ext.format.mds_index import INDEX_VERSION, MAX_SHARD_BYTES, read_table
+from streaming_ext.format.schema import HASH
+from streaming_ext.format.shard import Samples, Shard, ShardTable, TokenArray, TokenDtype
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MdsFormat:
+    """MDS shards of one column; see `ShardFormat` for the words.
+
+    Attributes:
+        sequence_length: tokens a sample.
+        dtype: type of one token id on disk.
+        shard_size: upper bound of a raw shard in bytes, headers included.
+        compression: as text, `none` or `codec[:level]`.
+    """
+
+    sequence_length: int
+    dtype: TokenDtype
+    shard_size: int
+    compression: str
+
+    @property
+    def encoding(self) -> str:
+        """The MDS encoding of the column."""
+        return f"ndarray:{self.dtype}:{self.sequence_length}"
+
+    @property
+    def sample_bytes(self) -> int:
+        """Size of one sample in bytes."""
+        return self.sequence_length * np.dtype(self.dtype).itemsize
+
+    @property
+    def samples_per_shard(self) -> int:
+        """How many samples a full shard holds; the rule is MDSWriter's.
+
+        Raises:
+            UsageError: not even one sample fits.
+        """
+        room = self.shard_size - 8 - len(self._config_json())
+        count = room // (self.sample_bytes + 4)
+        if count < 1:
+            raise UsageError(
+                f"A shard of {self.shard_size} bytes cannot hold one sample of "
+                f"{self.sequence_length} tokens ({self.sample_bytes} bytes). "
+                "Raise --shard-size or lower --sequence-length."
+            )
+        return count
+
+    def require_possible(self) -> None:
+        """Refuse a shard that is too small for a sample, or beyond what offsets can tell.
+
+        Raises:
+            UsageError: naming what would do.
+        """
+        if self.shard_size > MAX_SHARD_BYTES:
+            raise UsageError(f"shard_size {self.shard_size}, at most {MAX_SHARD_BYTES} is possible")
+        _ = self.samples_per_shard
+
+    def shard_names(self, split: str, part: int, number: int) -> tuple[str, ...]:
+        """Name of a raw shard relative to its split's folder: there is one."""
+        return (shard_name(part, number),)
+
+    def _mds_config(self) -> dict[str, Any]:
+        return {
+            "version": INDEX_VERSION,
+            "format": "mds",
+            "compression": None if self.compression == "none" else self.compression,
+            "hashes": [HASH],
+            "size_limit": self.shard_size,
+            "column_names": [COLUMN],
+            "column_encodings": [self.encoding],
+            "column_sizes": [self.sample_bytes],
+        }
+
+    def _config_json(self) -> bytes:
+        return json.dumps(self._mds_config(), sort_keys=True).encode()
+
+    def header(self, num_samples: int) -> bytes:
+        """The bytes of a raw shard that stand before its samples."""
+        config = self._config_json()
+        first = 4 + 4 * (num_samples + 1) + len(config)
+        # offsets: (num_samples + 1,), from the start of the file
+        offsets = first + np.arange(num_samples + 1, dtype=np.int64) * self.sample_bytes
+        return np.uint32(num_samples).tobytes() + offsets.astype("<u4").tobytes() + config
+
+    def raw_size(self, num_samples: Samples) -> Samples:
+        """Size of a raw shard of `num_samples` samples in bytes, or of several."""
+        return 8 + 4 * num_samples + len(self._config_json()) + num_samples * self.sample_bytes
+
+    def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
+        """The samples of a raw shard, as a view of shape (num_samples, sequence_length).
+
+        Raises:
+            CorruptDatasetError: size or header is not that of such a shard.
+        """
+        header = self.header(num_samples)
+        if len(raw) != self.raw_size(num_samples) or bytes(raw[: len(header)]) != header:
+            raise CorruptDatasetError(
+                f"not a shard of {num_samples} samples encoded {self.encoding}: "
+                f"{len(raw)} bytes, expected {self.raw_size(num_samples)} with a matching header"
+            )
+        flat = np.frombuffer(raw, dtype=np.dtype(self.dtype).newbyteorder("<"), offset=len(header))
+        return flat.reshape(num_samples, self.sequence_length)
+
+    def index_entry(self, shard: Shard) -> dict[str, Any]:
+        """One element of `shards` in an `index.json`."""
+        return self._mds_config() | {
+            "samples": shard.samples,
+            "raw_data": {
+                "basename": shard.raw_name,
+                "bytes": shard.raw_bytes,
+                "hashes": {HASH: shard.raw_hash},
+            },
+            "zip_data": None
+            if shard.zip_name is None
+            else {
+                "basename": shard.zip_name,
+                "bytes": shard.zip_bytes,
+                "hashes": {HASH: shard.zip_hash},
+            },
+        }
+
+    def index(self, shards: Iterable[Shard]) -> bytes:
+        """The bytes of a split's `index.json`."""
+        return index_json([self.index_entry(shard) for shard in shards])
+
+    def table(self, index: bytes, *, where: str) -> ShardTable:
+        """What an `index.json` of ours tells."""
+        return read_table(index, where=where, empty=(self.dtype, self.sequence_length))
+
+
+def shard_name(part: int, number: int) -> str:
+    """Name of a raw shard relative to its split's folder."""
+    return f"{part:05}/shard.{number:05}.mds"
+
+
+def index_json(entries: list[dict[str, Any]]) -> bytes:
+    """The bytes of an `index.json`."""
+    return json.dumps({"version": INDEX_VERSION, "shards": entries}, sort_keys=True).encode()

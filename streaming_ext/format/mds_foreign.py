@@ -1,0 +1,234 @@
+"""Token ids in shards of other tools: other columns beside them, sizes that each sample tells.
+
+Such a shard is rewritten, when it comes into the cache, as one whose samples are token ids back to
+back. What differs from sample to sample is refused.
+
+Layout of the format: mosaicml-streaming, ``format/mds/writer.py`` and ``format/mds/encodings.py``.
+
+How many bits an id has, where nothing but the ids tells it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_ext.base.arrays import Ints, windows
+from streaming_ext.base.errors import CorruptDatasetError, UsageError
+from streaming_ext.format.compression import decompress
+
+_TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
+COLUMN: Final = "tokens"
+_ASKED: Final = "token_dtype= (of `import`: --dtype)"  # where a type is told that bytes do not
+ID_TYPES: Final = tuple(_TYPE_CODES.values())
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleLayout:
+    """The columns of a sample.
+
+    Attributes:
+        sizes: bytes of each column, None where each sample says its own.
+        column: which of them holds the token ids.
+        encoding: of that column, `bytes` or `ndarray[:TYPE[:LENGTH]]`.
+        token_dtype: type of the ids, where the user named it.
+    """
+
+    sizes: tuple[int | None, ...]
+    column: int
+    encoding: str
+    token_dtype: str | None
+
+    @classmethod
+    def of(
+        cls, names: list[str], encodings: list[str], sizes: list[Any], token_dtype: str | None
+    ) -> "SampleLayout":
+        """Read the description in an index.
+
+        Raises:
+            ValueError: it has no column of token ids.
+            UsageError: the type of the ids is unknown.
+        """
+        if COLUMN not in names:
+            raise ValueError(f"columns are {', '.join(names)}, expected one named {COLUMN!r}")
+        if not len(names) == len(encodings) == len(sizes):
+            raise ValueError("as many columns, encodings and sizes are expected")
+        for size in sizes:
+            if size is not None and (type(size) is not int or size < 0):
+                raise ValueError(f"{size!r} is no size of a column")
+        column = names.index(COLUMN)
+        kind, _, rest = encodings[column].partition(":")
+        told = rest.partition(":")[0]
+        if kind not in ("bytes", "ndarray") or (told and told not in ID_TYPES):
+            raise ValueError(
+                f"encoding is {encodings[column]!r}, expected bytes, or ndarray with "
+                f"{', '.join(ID_TYPES)}"
+            )
+        if token_dtype not in (None, *ID_TYPES):
+            raise UsageError(f"{_ASKED} may be {', '.join(ID_TYPES)}; got {token_dtype!r}.")
+        if kind == "bytes" and token_dtype is None:
+            raise UsageError(
+                f"The column {COLUMN!r} is stored as bytes, which do not tell the type of an id. "
+                f"Pass it as {_ASKED}: int64 (llm-foundry's older sets), uint16, uint32 or int32."
+            )
+        if told and token_dtype not in (None, told):
+            raise UsageError(f"{_ASKED} says {token_dtype}, but the set says {told}: leave it out.")
+        return cls(
+            sizes=tuple(sizes),
+            column=column,
+            encoding=encodings[column],
+            token_dtype=told or token_dtype,
+        )
+
+    def token_ids(self, raw: bytes, *, samples: int, where: str) -> npt.NDArray[Any]:
+        """The ids of a raw shard: (samples, tokens a sample).
+
+        Raises:
+            CorruptDatasetError: the shard contradicts itself, or its samples differ in length;
+                the message names the first sample that does.
+        """
+        cells = self._cells(np.frombuffer(raw, np.uint8), samples, where)
+        dtype, header = self._header(cells, where)
+        differs = (cells[:, :header] != cells[0, :header]).any(axis=1)
+        if differs.any():
+            raise CorruptDatasetError(
+                f"{where}: sample {int(np.argmax(differs))} differs from the first one in the type "
+                "or shape of its token ids. Only sets of one length are read."
+            )
+        values = np.ascontiguousarray(cells[:, header:])
+        if values.shape[1] == 0 or values.shape[1] % np.dtype(dtype).itemsize:
+            raise CorruptDatasetError(
+                f"{where}: {values.shape[1]} bytes a sample are no whole number of {dtype} ids. "
+                f"Pass the right type as {_ASKED}."
+            )
+        return values.view(np.dtype(dtype).newbyteorder("<"))
+
+    def _cells(self, raw: Bytes, samples: int, where: str) -> Bytes:
+        """The column's bytes in each sample: (samples, bytes)."""
+        head = 4 * (samples + 2)
+        if len(raw) < head or int(raw[:4].view("<u4")[0]) != samples:
+            raise CorruptDatasetError(f"{where} does not hold the {samples} samples of the index.")
+        offsets = raw[4:head].view("<u4").astype(np.int64)
+        own = [number for number, size in enumerate(self.sizes) if size is None]
+        begin, behind = offsets[:-1], offsets[1:]
+        if begin[0] < head or behind[-1] != len(raw) or (behind - begin < 4 * len(own)).any():
+            raise CorruptDatasetError(f"{where}: its samples do not lie within it.")
+        # sizes that each sample says, then those of all columns: (samples, columns)
+        said = _cut_out(raw, begin, 4 * len(own)).view("<u4").astype(np.int64)
+        sizes = np.empty((samples, len(self.sizes)), np.int64)
+        for number, size in enumerate(self.sizes):
+            sizes[:, number] = said[:, own.index(number)] if size is None else size
+        wrong = np.flatnonzero(4 * len(own) + sizes.sum(axis=1) != behind - begin)
+        if wrong.size:
+            raise CorruptDatasetError(
+                f"{where}: sample {wrong[0]} has not the size of its columns."
+            )
+        wrong = np.flatnonzero(sizes[:, self.column] != sizes[0, self.column])
+        if wrong.size:
+            at = int(wrong[0])
+            raise CorruptDatasetError(
+                f"{where}: sample {at} holds {sizes[at, self.column]} bytes of token ids, sample 0 "
+                f"{sizes[0, self.column]}. Only sets whose samples have one length are read: "
+                "pack them to one first."
+            )
+        starts = begin + 4 * len(own) + sizes[:, : self.column].sum(axis=1)
+        return _cut_out(raw, starts, int(sizes[0, self.column]))
+
+    def _header(self, cells: Bytes, where: str) -> tuple[str, int]:
+        """Type of an id, and the bytes that stand before a sample's ids."""
+        kind, _, told = self.encoding.partition(":")
+        cell = cells[0]
+        if kind == "bytes":
+            return str(self.token_dtype), 0
+        if len(cell) < 2:
+            raise CorruptDatasetError(f"{where}: its arrays have no header.")
+        at, dtype = (0, self.token_dtype) if told else (1, _TYPE_CODES.get(int(cell[0])))
+        if ":" not in told:  # one byte for number of dimensions and width, then the shape
+            dimensions, width = int(cell[at]) >> 2, 1 << (int(cell[at]) & 3)
+            at += 1 + dimensions * width
+        if dtype is None or at > len(cell) or self.token_dtype not in (None, dtype):
+            raise CorruptDatasetError(
+                f"{where}: its arrays hold {dtype or 'no ids'}, expected "
+                f"{self.token_dtype or ', '.join(ID_TYPES)}."
+            )
+        return dtype, at
+
+
+def flattened(layout: SampleLayout, raw: bytes, *, samples: int, where: str) -> bytes:
+    """A raw shard rewritten with its token ids back to back behind the table of offsets."""
+    ids = layout.token_ids(raw, samples=samples, where=where)
+    offsets = 8 + 4 * samples + np.arange(samples + 1, dtype=np.int64) * ids[0].nbytes
+    table: bytes = np.uint32(samples).tobytes() + offsets.astype("<u4").tobytes()
+    return table + bytes(ids.tobytes())
+
+
+def first_sample(
+    layout: SampleLayout, data: bytes, *, codec: str | None, raw_size: int, samples: int, where: str
+) -> tuple[str, int]:
+    """Type of an id and tokens a sample, from a stored shard.
+
+    Raises:
+        UsageError: the ids have another type than the user said.
+    """
+    if codec is not None:
+        try:
+            data = decompress(data, codec=codec, raw_size=raw_size)
+        except CorruptDatasetError as error:
+            raise CorruptDatasetError(f"{where}: {error}") from error
+    ids = layout.token_ids(data, samples=samples, where=where)
+    if layout.encoding == "bytes" and (found := wider_type(ids.reshape(-1))):
+        raise UsageError(f"{where}: {found.told}. Pass {found.name} as {_ASKED}.")
+    return ids.dtype.name, ids.shape[1]
+
+
+def _cut_out(raw: Bytes, starts: Ints, width: int) -> Bytes:
+    """Copies of `width` bytes from each start: (starts, width)."""
+    if width == 0 or len(starts) == 0:
+        return np.empty((len(starts), 0), np.uint8)
+    return windows(raw, width)[starts].view(np.uint8).reshape(len(starts), width)
+
+
+_LOOKED_AT = 2**12  # ids
+_TELLING = 64  # ids of which every other one is 0, which no text gives
+_MOST_BITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class WiderType:
+    """What ids are that were read with too few bits.
+
+    Attributes:
+        name: of their type.
+        told: how it shows, for messages.
+    """
+
+    name: str
+    told: str
+
+
+def wider_type(ids: npt.NDArray[Any]) -> WiderType | None:
+    """The type of ids that were read with half of their bits, or fewer.
+
+    Args:
+        ids: (ids,), as they were read, from the beginning of a file or of a shard.
+
+    Returns:
+        None where the ids do not show it: not all but one of 2, 4 or 8 are 0.
+    """
+    first = ids[:_LOOKED_AT]
+    bits = own = 8 * ids.itemsize
+    while bits < _MOST_BITS and len(first) >= _TELLING and _has_gaps(first):
+        first, bits = first[::2], 2 * bits
+    if bits == own:
+        return None
+    return WiderType(
+        name="int64" if bits == _MOST_BITS else f"uint{bits}",
+        told=f"all but one of {bits // own} ids are 0, so they have {bits} bits and not {own}",
+    )
+
+
+def _has_gaps(ids: npt.NDArray[Any]) -> bool:
+    """Whether every other id is 0, and most between are not: rows may be filled up with 0."""
+    return not ids[1::2].any() and 4 * np.count_nonzero(ids) >= len(ids)

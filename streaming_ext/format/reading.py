@@ -1,0 +1,105 @@
+"""The one way to read a manifest, the record of a part, and a file that either lists."""
+
+from typing import Protocol
+
+from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError
+from streaming_ext.format.layout import MANIFEST, record_path
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import HASH, FileRecord, content_hash, from_json
+from streaming_ext.store.remote import Remote
+
+
+class Files(Protocol):
+    """Where a dataset lies: `str()` names it in messages."""
+
+    def read(self, path: str) -> bytes:
+        """The content of a file; `FileNotFoundError` where there is none."""
+        ...
+
+
+def manifest_of(data: bytes, *, where: str) -> Manifest:
+    """The manifest that a file holds.
+
+    Raises:
+        CorruptDatasetError: it is damaged; `where` names the file.
+    """
+    return from_json(Manifest, data, where=where)
+
+
+def record_of(data: bytes, *, where: str) -> PartRecord:
+    """The record that a file holds.
+
+    Raises:
+        CorruptDatasetError: it is damaged; `where` names the file.
+    """
+    return from_json(PartRecord, data, where=where)
+
+
+def listed_record(data: bytes, manifest: Manifest, part: int, *, where: str) -> PartRecord:
+    """The record that a file holds, which is the one that a manifest lists.
+
+    A record repeats the specification of its dataset, so that a manifest that was changed, in its
+    end-of-text id for instance, is told from what the dataset was made with.
+
+    Raises:
+        CorruptDatasetError: it is another one, or the two contradict each other.
+    """
+    listed = manifest.parts[part].record
+    if len(data) != listed.size or content_hash(data) != listed.xxh128:
+        raise CorruptDatasetError(
+            f"{where} is not the record that the manifest lists: {len(data)} bytes, expected "
+            f"{listed.size} with {HASH} {listed.xxh128}."
+        )
+    record = record_of(data, where=where)
+    if differences := record.spec.differences(manifest.spec_of(part)):
+        told = "; ".join(differences).replace("the output has", "the record has")
+        told = told.replace("this run asks for", "the manifest")
+        raise CorruptDatasetError(f"{where} and {MANIFEST} contradict each other: {told}.")
+    return record
+
+
+def read_manifest(files: Files) -> Manifest:
+    """The manifest of a dataset.
+
+    Raises:
+        NotADatasetError: there is none.
+        CorruptDatasetError: it is damaged.
+    """
+    try:
+        data = files.read(MANIFEST)
+    except FileNotFoundError as error:
+        raise NotADatasetError(
+            f"{files}: no {MANIFEST}, so this is no finished dataset. "
+            "Run `shardmill shard` with the same options again to finish it."
+        ) from error
+    return manifest_of(data, where=f"{files}/{MANIFEST}")
+
+
+def read_record(files: Files, part: int) -> PartRecord:
+    """The record of a part.
+
+    Raises:
+        FileNotFoundError: there is none, so the part does not count.
+        CorruptDatasetError: it is damaged, or of another part.
+    """
+    path = record_path(part)
+    return record_of(files.read(path), where=f"{files}/{path}")
+
+
+def read_listed(remote: Remote, file: FileRecord) -> bytes:
+    """A file that a manifest or record lists.
+
+    Raises:
+        FileMissingError: it is not there.
+        CorruptDatasetError: it is another one, fetched twice.
+    """
+
+    def checked(data: bytes) -> bytes:
+        if len(data) != file.size or content_hash(data) != file.xxh128:
+            raise CorruptDatasetError(
+                f"{remote.url}/{file.path} is not the file that the dataset describes."
+            )
+        return data
+
+    return remote.read_checked(file.path, checked, limit=file.size)

@@ -1,0 +1,182 @@
+"""The order of a shuffled dataset: each document has a key; the order by key is the permutation.
+
+The key is a keyed hash of what names the document: the number of its source among the sorted ones,
+and its place there. Neither parts nor workers nor hosts decide it. Part b of P holds the b-th of P
+equal ranges of keys, so the parts end to end are in the order of the keys:
+
+    P = 4: part 1 holds the keys from 1/4 of 2^64 on, below 2/4
+
+`documents/sources.parquet` of a shuffled dataset: the sources that its documents name by number.
+
+Nothing in it depends on how the files were cut: a file that was cut is one source. Where a node
+keeps some pieces of a file alone, what follows each other of them is one.
+"""
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import CorruptDatasetError, one_line
+from streaming_ext.format.layout import DOCUMENTS_FOLDER
+from streaming_ext.format.record import SourceIdentity, Span
+
+Keys = npt.NDArray[np.uint64]
+
+KEY_BITS: Final = 64
+MAX_PART_BYTES: Final = 384 * 2**20  # of ids: what a worker merges at a time
+_LEAST_PARTS: Final = 64  # while each fills a shard: enough for many workers
+_SHIFT = np.uint64(33)
+_FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+
+
+def document_keys(seed: int, sources: Ints, places: Ints) -> Keys:
+    """The key of each document.
+
+    Args:
+        seed: of the permutation.
+        sources: number of each document's source, int64 (documents,).
+        places: its place there, int64 (documents,).
+    """
+    digest = xxhash.xxh3_128_intdigest(seed.to_bytes(8, "little"), seed=0x5348554646_4C45)
+    low, high = np.uint64(digest & (2**KEY_BITS - 1)), np.uint64(digest >> KEY_BITS)
+    of_source = _mixed(sources.astype(np.uint64) + low)
+    return _mixed(_mixed(places.astype(np.uint64) ^ of_source) + high)
+
+
+def _mixed(values: Keys) -> Keys:
+    """Each value by a bijection that spreads every bit over all of them (MurmurHash3's)."""
+    values = (values ^ (values >> _SHIFT)) * _FIRST
+    values = (values ^ (values >> _SHIFT)) * _SECOND
+    mixed: Keys = values ^ (values >> _SHIFT)
+    return mixed
+
+
+def ascending(keys: Keys) -> Ints:
+    """The order of keys, equal ones as they stand: several times as fast where no two are equal."""
+    order = np.argsort(keys)
+    sorted_keys = keys[order]
+    if (sorted_keys[1:] == sorted_keys[:-1]).any():
+        order = np.argsort(keys, kind="stable")
+    return order
+
+
+def num_parts(id_bytes: int, shard_size: int) -> int:
+    """How many parts a shuffled dataset has: a function of what it holds and of its shards.
+
+    Args:
+        id_bytes: bytes of all ids, end-of-text ids counted.
+        shard_size: upper bound of a shard, in bytes.
+    """
+    each = min(MAX_PART_BYTES, max(shard_size, -(-id_bytes // _LEAST_PARTS), 1))
+    return max(1, -(-id_bytes // each))
+
+
+def key_range(part: int, parts: int) -> tuple[int, int]:
+    """The keys [start, end) of a part."""
+    return (part << KEY_BITS) // parts, ((part + 1) << KEY_BITS) // parts
+
+
+SOURCES_PATH: Final = f"{DOCUMENTS_FOLDER}/sources.parquet"
+
+
+def grown_sources_path(content: str) -> str:
+    """Where the table of all sources of an extended dataset lies, by its content hash."""
+    return f"{DOCUMENTS_FOLDER}/sources-{content}.parquet"
+
+
+def is_grown_sources_path(path: str) -> bool:
+    """Whether a path is that of such a table."""
+    return re.fullmatch(grown_sources_path("[0-9a-f]{32}"), path) is not None
+
+
+_SCHEMA = pa.schema(
+    [
+        ("url", pa.string()),
+        ("size", pa.int64()),
+        ("version", pa.string()),
+        ("content", pa.string()),
+        ("begin", pa.int64()),
+        ("end", pa.int64()),
+        ("rows", pa.int64()),
+        ("documents", pa.int64()),
+    ]
+)
+_MAX_THRIFT = 2**24
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """One source of a shuffled dataset.
+
+    Attributes:
+        identity: of the file.
+        span: what begins in these bytes of it; None for the whole file.
+        rows: that were read.
+        documents: that became documents.
+    """
+
+    identity: SourceIdentity
+    span: Span | None
+    rows: int
+    documents: int
+
+
+def table_bytes(sources: Iterable[Source]) -> bytes:
+    """The table as a file."""
+    rows = [
+        {
+            "url": source.identity.url,
+            "size": source.identity.size,
+            "version": source.identity.version,
+            "content": source.identity.content,
+            "begin": None if source.span is None else source.span[0],
+            "end": None if source.span is None else source.span[1],
+            "rows": source.rows,
+            "documents": source.documents,
+        }
+        for source in sources
+    ]
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), file, compression="zstd")
+    return file.getvalue()
+
+
+def sources_of(data: bytes) -> Sequence[Source]:
+    """The sources that a file lists, by number.
+
+    Raises:
+        CorruptDatasetError: it is damaged.
+    """
+    try:
+        table = pq.read_table(
+            pa.BufferReader(data),
+            thrift_string_size_limit=_MAX_THRIFT,
+            thrift_container_size_limit=_MAX_THRIFT,
+        )
+        if table.schema != _SCHEMA:
+            raise CorruptDatasetError(f"expected the columns {', '.join(_SCHEMA.names)}")
+        return [
+            Source(
+                identity=SourceIdentity(
+                    url=row["url"],
+                    size=row["size"],
+                    version=row["version"],
+                    content=row["content"],
+                ),
+                span=None if row["begin"] is None else (row["begin"], row["end"]),
+                rows=row["rows"],
+                documents=row["documents"],
+            )
+            for row in table.to_pylist()
+        ]
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptDatasetError(f"no table of sources: {one_line(error)}") from error

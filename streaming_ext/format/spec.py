@@ -1,0 +1,306 @@
+"""What decides the bytes of a dataset beside its sources.
+
+What is read of a source file: part of the configuration that decides the bytes.
+
+How the samples of a split lie in files: one file a format, found by its name.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field, field_serializer, field_validator
+
+from streaming_ext.base.errors import ConfigMismatchError
+from streaming_ext.base.units import size_text
+from streaming_ext.format.condition import Kind
+from streaming_ext.format.duplicates import Comparison
+from streaming_ext.format.filters import NO_FILTERS, Filters
+from streaming_ext.format.layout import SPLITS, Split
+from streaming_ext.format.mds import MdsFormat
+from streaming_ext.format.schema import Brief, Count, Value
+from streaming_ext.format.shard import ShardFormat, TokenDtype, token_dtype
+from streaming_ext.format.webdataset import WebdatasetFormat
+
+FormatName = Literal[
+    "parquet", "jsonl", "json", "cbor", "arrow", "avro", "csv", "tsv", "webdataset", "text"
+]
+# Sets of token ids that other trainers read; see `streaming_ext.text.token_sets`.
+TokenSetName = Literal[
+    "megatron",
+    "litdata",
+    "nanotron",
+    "olmo",
+    "nanogpt",
+    "llmc",
+    "modded-nanogpt",
+    "webdataset",
+    "mds",
+]
+IdType = Literal["uint8", "uint16", "uint32", "int32", "int64"]
+RowsOf = Literal["samples", "documents"]
+OnBadDocument = Literal["fail", "skip"]
+ShuffleUnit = Literal["documents"]
+SEPARATOR = "\n\n"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdOptions:
+    """How documents lie in files of token ids.
+
+    Attributes:
+        set_format: name of the format of all files.
+        eot_id: the end-of-text id, which ends a document wherever it stands.
+        vocab_size: ids that there are.
+        dtype: type of an id, for files that do not tell it; None takes what is usual.
+        rows: what a sample of WebDataset is.
+    """
+
+    set_format: TokenSetName
+    eot_id: int
+    vocab_size: int
+    dtype: IdType | None = None
+    rows: RowsOf = "samples"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadOptions:
+    """Which text a document is, in files of every format.
+
+    Attributes:
+        columns: that hold its text; each a name, or a path such as `meta.text`.
+        separator: what stands between the texts of several columns.
+        source_format: name of the format of all files; None where each one's name tells it.
+        on_bad_document: whether a document that cannot be read fails its file or is left out.
+        filters: which documents stay.
+        kept: further columns whose values are stored beside each document.
+        ids: how documents lie in files that hold ids of tokens, and no text.
+    """
+
+    columns: tuple[str, ...] = ("text",)
+    separator: str = SEPARATOR
+    source_format: FormatName | None = None
+    on_bad_document: OnBadDocument = "fail"
+    filters: Filters = NO_FILTERS
+    kept: tuple[str, ...] = ()
+    ids: IdOptions | None = None
+
+    @property
+    def compared(self) -> dict[str, Kind]:
+        """Further columns that are read, compared or kept, with what each must hold."""
+        condition = self.filters.condition
+        columns = {} if condition is None else dict(condition.columns)
+        for column in self.kept:
+            if columns.get(column, "any") == "any":
+                columns[column] = "value"
+        return columns
+
+
+DEFAULT_FORMAT = "mds"
+
+
+class _Make(Protocol):
+    def __call__(
+        self, *, sequence_length: int, dtype: TokenDtype, shard_size: int, compression: str
+    ) -> ShardFormat: ...
+
+
+FORMATS: dict[str, _Make] = {DEFAULT_FORMAT: MdsFormat, "webdataset": WebdatasetFormat}
+# What shards are compressed with unless something else is asked for.
+USUAL_COMPRESSION: dict[str, str] = {DEFAULT_FORMAT: "zstd:1"}
+
+
+def shard_format(
+    name: str, *, sequence_length: int, dtype: TokenDtype, shard_size: int, compression: str
+) -> ShardFormat:
+    """The format of a name, for samples of one length; see `ShardFormat`.
+
+    Raises:
+        ValueError: nothing of this name is known.
+    """
+    if name not in FORMATS:
+        raise ValueError(f"output format {name!r} is unknown: expected {', '.join(FORMATS)}")
+    return FORMATS[name](
+        sequence_length=sequence_length,
+        dtype=dtype,
+        shard_size=shard_size,
+        compression=compression,
+    )
+
+
+class TokenizerIdentity(Value):
+    """Which tokenizer the ids belong to; `fingerprint` covers all that decides an id."""
+
+    kind: Literal["tiktoken", "huggingface", "sentencepiece"]
+    name: str
+    vocab_size: Annotated[int, Field(gt=0)]
+    eot_id: Count
+    eot_token: str
+    pattern: str | None = None
+    fingerprint: str
+
+
+class ImportedIds(Value):
+    """How ids came into a dataset that was made of ids, without tokenizing; see `IdOptions`.
+
+    Attributes:
+        holdout_by: what of a document is hashed for the holdout: its ids, each as four bytes.
+    """
+
+    set_format: TokenSetName
+    dtype: IdType | None = None
+    rows: RowsOf = "samples"
+    holdout_by: Literal["ids"] = "ids"
+
+
+class SubsetRule(Brief):
+    """Which documents of another dataset a subset holds.
+
+    Attributes:
+        of: content hash of that dataset's manifest.
+        documents: how many.
+        seed: of the draw; None for the first ones.
+    """
+
+    of: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    documents: Annotated[int, Field(gt=0)]
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+
+
+class DatasetSpec(Brief):
+    """Everything but the sources that decides the bytes of a dataset.
+
+    Attributes:
+        text_column: that holds the documents, or several that are joined.
+        output_format: how samples lie in files; a name of `streaming_ext.format.spec`.
+        text_separator: between the texts of several columns.
+        source_format: of all source files, where their names do not tell it.
+        on_bad_document: whether one that cannot be read fails its file or is left out.
+        filters: which documents stay.
+        shuffle: what is permuted over all of the dataset; None keeps the order of the sources.
+        shuffle_seed: of that permutation.
+        deduplicate: which texts are copies; of copies the first stays. None keeps all.
+        unicode: version of Unicode by which texts are normalized before they are compared.
+        keep_columns: of the sources, whose values the lists of documents hold.
+        imported: how ids were read, where the sources hold ids and no text; then `text_column`
+            tells nothing.
+        subset: which documents of all these are there; None for all.
+    """
+
+    text_column: str | Annotated[tuple[str, ...], Field(min_length=2)]
+    sequence_length: Annotated[int, Field(gt=0)]
+    holdout_fraction: Annotated[float, Field(ge=0, lt=1)]
+    holdout_seed: Annotated[int, Field(ge=0, lt=2**64)]
+    shard_size: Annotated[int, Field(gt=0)]
+    compression: str
+    tokenizer: TokenizerIdentity
+    output_format: str = DEFAULT_FORMAT
+    text_separator: str = SEPARATOR
+    source_format: FormatName | None = None
+    on_bad_document: OnBadDocument = "fail"
+    filters: Filters = NO_FILTERS
+    shuffle: ShuffleUnit | None = None
+    shuffle_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    deduplicate: Comparison | None = None
+    unicode: str | None = None
+    keep_columns: tuple[str, ...] = ()
+    imported: ImportedIds | None = None
+    subset: SubsetRule | None = None
+
+    @field_validator("output_format")
+    @classmethod
+    def _known_format(cls, name: str) -> str:
+        if name not in FORMATS:
+            raise ValueError(f"output format {name!r} is unknown: expected {', '.join(FORMATS)}")
+        return name
+
+    @field_serializer("filters")
+    def _filters_given(self, filters: Filters) -> dict[str, Any]:
+        return {str(name): value for name, value in filters.given().items()}
+
+    def says_more(self) -> bool:
+        """See `Brief.says_more`."""
+        return super().says_more() or not isinstance(self.text_column, str)
+
+    @property
+    def two_stages(self) -> bool:
+        """Whether parts can be packed only when all sources are tokenized."""
+        return self.shuffle is not None or self.deduplicate is not None
+
+    @property
+    def dtype(self) -> TokenDtype:
+        """Type of one token id on disk."""
+        return token_dtype(self.tokenizer.vocab_size)
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """What is read of the source files."""
+        column = self.text_column
+        return ReadOptions(
+            columns=(column,) if isinstance(column, str) else column,
+            separator=self.text_separator,
+            source_format=self.source_format,
+            on_bad_document=self.on_bad_document,
+            filters=self.filters,
+            kept=self.keep_columns,
+            ids=None if self.imported is None else self._id_options(self.imported),
+        )
+
+    def _id_options(self, imported: ImportedIds) -> IdOptions:
+        return IdOptions(
+            eot_id=self.tokenizer.eot_id,
+            vocab_size=self.tokenizer.vocab_size,
+            **imported.model_dump(exclude={"holdout_by"}),
+        )
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The splits that there are: a holdout only where a share of documents goes there."""
+        return SPLITS if self.holdout_fraction else ("train",)
+
+    @property
+    def shard_format(self) -> ShardFormat:
+        """How the samples are stored."""
+        return shard_format(
+            self.output_format,
+            sequence_length=self.sequence_length,
+            dtype=self.dtype,
+            shard_size=self.shard_size,
+            compression=self.compression,
+        )
+
+    def differences(self, wanted: "DatasetSpec") -> list[str]:
+        """One line for each field in which `wanted` is not this specification.
+
+        The tokenizer's name is left out: the fingerprint says whether it is the same one.
+        """
+
+        def flat(spec: DatasetSpec) -> dict[str, Any]:
+            names = set(type(spec).model_fields) - {"tokenizer", "filters", "imported"}
+            values = {name: getattr(spec, name) for name in sorted(names)}
+            values |= {f"filters.{name}": value for name, value in spec.filters}
+            values |= {
+                f"imported.{name}": getattr(spec.imported, name, None)
+                for name in ImportedIds.model_fields
+            }
+            values["shard_size"] = size_text(spec.shard_size)
+            return values | {f"tokenizer.{k}": v for k, v in spec.tokenizer.model_dump().items()}
+
+        ours, theirs = flat(self), flat(wanted)
+        return [
+            f"{field}: the output has {ours[field]!r}, this run asks for {theirs[field]!r}"
+            for field in ours
+            if ours[field] != theirs[field] and field != "tokenizer.name"
+        ]
+
+    def require_same(self, wanted: "DatasetSpec", *, where: str) -> None:
+        """Refuse a specification that would give other bytes.
+
+        Raises:
+            ConfigMismatchError: naming every field that differs.
+        """
+        if differences := self.differences(wanted):
+            raise ConfigMismatchError(
+                f"{where} was made with another configuration:\n  "
+                + "\n  ".join(differences)
+                + "\nUse the old values, or another --output."
+            )

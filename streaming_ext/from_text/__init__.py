@@ -1,1 +1,0 @@
-"""Training straight from text: which units there are, what was found in each, their tokens."""

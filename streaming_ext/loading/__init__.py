@@ -1,1 +1,0 @@
-"""From settings to what a loop gets: datasets opened, steps planned, batches made and sent."""

@@ -1,0 +1,1 @@
+"""Which sequence comes when, and the state of the loader: pure arithmetic."""

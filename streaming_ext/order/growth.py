@@ -1,0 +1,216 @@
+"""A pass over a stream that grew while the pass was under way.
+
+The sequences of an older generation are the first ones of the newer, so a place of its pass stays
+what it was. What is behind is what the pass had left, in its order, and the new sequences, in the
+order of a pass over them alone, laid into each other row by row of canonical nodes:
+
+    a pass over 6 sequences stands at place 2, 4 more come: places 0 and 1 are those of the old
+    pass, places 2 to 9 its other four and the four new ones, in turn
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.format.index import TokenIndex
+from streaming_ext.format.shard import units_of_order
+from streaming_ext.order.order import OrderSpec, PassOrder, StreamOrders
+
+_AT_ONCE = 2**18  # draws that are looked through
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Growth:
+    """How a pass grew.
+
+    Attributes:
+        number: of the pass.
+        steps: for each time, the number of the generation that it stood in, and how many sequences
+            of the pass it had seen there; in the order of the generations.
+    """
+
+    number: int
+    steps: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Earlier:
+    """An older generation of a stream.
+
+    Attributes:
+        fingerprint: of its index.
+        bounds: see `PassOrder`.
+    """
+
+    fingerprint: str
+    bounds: Ints
+
+    @property
+    def size(self) -> int:
+        """Sequences in it."""
+        return int(self.bounds[-1])
+
+
+class GrownOrders:
+    """The draws of one stream, in a training that went through several of its generations."""
+
+    def __init__(
+        self, spec: OrderSpec, orders: StreamOrders, bounds: Ints, earlier: Sequence[Earlier]
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            spec: the order within the stream.
+            orders: of the newest generation, of one stream.
+            bounds: of it.
+            earlier: its older generations, the oldest first.
+        """
+        self._spec, self._orders, self._bounds = spec, orders, bounds
+        self._size = int(bounds[-1])
+        self.earlier = tuple(earlier)
+        self._passes: dict[Growth, _GrownPass] = {}
+
+    def sequences(self, growth: Growth, draws: Ints) -> Ints:
+        """The sequences of some draws, counted in passes of the newest generation."""
+        inside = draws // self._size == growth.number
+        result = np.empty_like(draws)
+        result[inside] = self._pass(growth).sequences(draws[inside] - growth.number * self._size)
+        if not inside.all():
+            plain = draws[~inside]
+            result[~inside] = self._orders.sequences(np.zeros_like(plain), plain)
+        return result
+
+    def draws_of(self, growth: Growth, sequences: Ints, draws: range) -> list[tuple[int, int]]:
+        """Draw and sequence wherever one of some sequences is drawn within a range of draws.
+
+        All draws are looked through: nothing leads back from a sequence of a grown pass.
+        """
+        found: list[tuple[int, int]] = []
+        for begin in range(draws.start, draws.stop, _AT_ONCE):
+            numbers = np.arange(begin, min(begin + _AT_ONCE, draws.stop))
+            own = self.sequences(growth, numbers)
+            hits = np.flatnonzero(np.isin(own, sequences))
+            found += zip(numbers[hits].tolist(), own[hits].tolist(), strict=True)
+        return found
+
+    def still(self, growth: Growth | None, draw: int) -> Growth | None:
+        """The growth where a draw, and so those behind it, may be of the grown pass."""
+        if growth is None or draw >= (growth.number + 1) * self._size:
+            return None
+        return growth
+
+    def _pass(self, growth: Growth) -> "_GrownPass":
+        found = self._passes.get(growth)
+        if found is None:
+            older = [self.earlier[number].bounds for number, _ in growth.steps]
+            found = _GrownPass(self._spec, [*older, self._bounds], growth)
+            self._passes = {growth: found}
+        return found
+
+
+class _GrownPass:
+    def __init__(self, spec: OrderSpec, bounds: Sequence[Ints], growth: Growth) -> None:
+        """Lay out the pass.
+
+        Args:
+            spec: the order within the stream.
+            bounds: of each generation that the pass was in, the oldest first.
+            growth: see there.
+        """
+        self._row = spec.lanes
+        self._sizes = [int(each[-1]) for each in bounds]
+        self._seen = [seen for _, seen in growth.steps]
+        self._orders = [PassOrder(spec, bounds=bounds[0], number=growth.number)]
+        for size, each in zip(self._sizes, bounds[1:], strict=False):
+            added = np.unique(np.concatenate([[size], each[each > size]])) - size
+            self._orders.append(PassOrder(spec, bounds=added, number=growth.number))
+
+    def sequences(self, places: Ints) -> Ints:
+        """The sequences at some places of the pass."""
+        return self._at(len(self._seen), places)
+
+    def _at(self, level: int, places: Ints) -> Ints:
+        if not places.size:
+            return places
+        if level == 0:
+            return self._of(0, places)
+        seen, size = self._seen[level - 1], self._sizes[level - 1]
+        left, added = size - seen, self._sizes[level] - size
+        result = np.empty_like(places)
+        early = places < seen
+        result[early] = self._at(level - 1, places[early])
+        own, behind = np.empty(np.count_nonzero(~early), np.int64), places[~early] - seen
+        is_old, numbers = laid_in(behind, left=left, added=added, row=self._row)
+        own[is_old] = self._at(level - 1, seen + numbers[is_old])
+        own[~is_old] = self._of(level, numbers[~is_old]) + size
+        result[~early] = own
+        return result
+
+    def _of(self, level: int, places: Ints) -> Ints:
+        if not places.size:
+            return places
+        order = self._orders[level]
+        return order.sequences(order.number * order.size + places)
+
+
+def laid_in(
+    places: Ints, *, left: int, added: int, row: int
+) -> tuple["np.ndarray[tuple[int], np.dtype[np.bool_]]", Ints]:
+    """Two lists laid into each other evenly, in rows; what makes no row comes at the end.
+
+    Args:
+        places: in [0, left + added): (places,).
+        left: length of the first list.
+        added: length of the second one.
+        row: places of a row, which is all of one list.
+
+    Returns:
+        whether each place is of the first list, and which element it is: (places,) each.
+    """
+    left_rows, added_rows = left // row, added // row
+    rows = left_rows + added_rows
+    number, inside = np.divmod(places, row)
+    if rows:
+        before = number * left_rows // rows  # rows of the first list
+        is_left = (number + 1) * left_rows // rows > before
+    else:
+        before, is_left = np.zeros_like(number), np.zeros(len(number), np.bool_)
+    element = np.where(is_left, before, number - before) * row + inside
+    tail = places - rows * row  # behind all rows
+    in_tail, left_tail = tail >= 0, left - left_rows * row
+    is_left = np.where(in_tail, tail < left_tail, is_left)
+    of_tail = np.where(
+        tail < left_tail, left_rows * row + tail, added_rows * row + tail - left_tail
+    )
+    return is_left, np.where(in_tail, of_tail, element)
+
+
+def earlier_of(indexes: Sequence[TokenIndex], length: int, *, plain: bool) -> list[Earlier]:
+    """The older generations of the one stream; none of several streams, or of rows that are packed.
+
+    Each index counts once, and that of the newest generation not at all.
+
+    Args:
+        indexes: of the streams.
+        length: tokens of a sequence.
+        plain: whether sequences are cut out of the stream, and none is left out.
+    """
+    if len(indexes) > 1 or not plain or indexes[0].manifest is None:
+        return []
+    index, manifest = indexes[0], indexes[0].manifest
+    # An extension may leave a split as it was: then the generation before is no older one of it.
+    shards = {
+        summary.index.xxh128: summary.shards
+        for each in manifest.generations
+        for split, summary in each.splits.items()
+        if split == index.split and summary.index.xxh128 != index.index_hash
+    }
+    return [
+        Earlier(
+            fingerprint=fingerprint,
+            bounds=units_of_order(index.token_starts[: count + 1], length),
+        )
+        for fingerprint, count in shards.items()
+    ]

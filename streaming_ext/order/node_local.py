@@ -1,0 +1,384 @@
+"""Training where each node holds its own share: who holds what, told between the nodes and checked.
+
+Each node's dataset is an ordinary one whose manifest says which share of how many it is. Ranks read
+the share of their node and no other; before the first step all of them compare what they hold, so
+that a missing share, one that is there twice, or one made otherwise is refused by all at once.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.format.index import TokenIndex
+from streaming_ext.format.manifest import NodeShare
+from streaming_ext.format.reading import manifest_of
+from streaming_ext.format.schema import content_hash
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.order.epoch_plan import Cursor, EpochPlan
+from streaming_ext.order.order import OrderSpec
+from streaming_ext.order.ranks import DataRank, RankPosition
+from streaming_ext.order.schedule import Schedule
+from streaming_ext.order.steps import StepSizes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeGroup:
+    """All shares together, and the place of this rank among them.
+
+    Attributes:
+        rank: among the ranks of its node.
+        node: number of the share.
+        sequences: of each share: (nodes,).
+        fingerprint: of all shares in their order.
+    """
+
+    rank: DataRank
+    node: int
+    sequences: tuple[int, ...]
+    fingerprint: str
+
+    @property
+    def nodes(self) -> int:
+        """How many shares there are."""
+        return len(self.sequences)
+
+    def steps(self, batch: int, *, drop_last: bool) -> int:
+        """Steps of an epoch, the same on every node, for `batch` sequences a node and step.
+
+        The longest share decides; ranks of the others fill up. With `drop_last` its last short
+        step is left out, and so less than one global batch of all sequences is.
+        """
+        rounded = [count // batch if drop_last else -(-count // batch) for count in self.sequences]
+        return max(rounded)
+
+
+class NodePlan(EpochPlan):
+    """The sequences of every step of one rank, out of its node's share.
+
+    Places count the node's own; each epoch is one pass over the share. An epoch is as long on
+    every node, so behind its last sequence a shorter share has places that hold none.
+    """
+
+    def __init__(
+        self,
+        spec: OrderSpec,
+        *,
+        bounds: Sequence[Ints],
+        group: NodeGroup,
+        steps: StepSizes,
+        drop_last: bool,
+        left_out: Sequence[Ints] | None = None,
+    ) -> None:
+        """See `EpochPlan` for the arguments.
+
+        Raises:
+            UsageError: an epoch is less than one step, or steps change their size.
+        """
+        if steps.change:
+            raise UsageError(
+                "Shares of nodes are read in steps of one size: give batch_size and "
+                "sequence_length as numbers, or pass node_local=False."
+            )
+        batch = steps.global_batch.largest // group.nodes
+        count = group.steps(batch, drop_last=drop_last)
+        self._shares = group.sequences
+        super().__init__(
+            spec,
+            bounds=bounds,
+            choose=[count * batch],
+            steps=StepSizes(Schedule.whole(batch, name="global_batch"), steps.length),
+            rank=group.rank,
+            drop_last=drop_last and min(group.sequences) >= count * batch,
+            left_out=left_out,
+        )
+        self.sizes = (sum(self._shares),)
+        self._own = int(bounds[0][-1])
+        self.filled = min(self._own, self.epoch_size)
+
+    def tokens_of(self, places: int) -> int:
+        """Of the sequences of all shares: behind its last one a shorter share has none."""
+        return self.length * sum(min(places, count) for count in self._shares)
+
+    def seen(self, cursor: Cursor) -> tuple[int, ...]:
+        """Sequences of all shares up to a place."""
+        return (self.tokens_seen(cursor) // self.length,)
+
+    def _first_draw(self, cursor: Cursor, stream: int) -> int:
+        return cursor.epoch * self._own
+
+    def _look_up(self, cursor: Cursor, places: Ints) -> tuple[Ints, Ints]:
+        streams = np.zeros_like(places)
+        return streams, self._orders.sequences(streams, cursor.epoch * self._own + places)
+
+
+def find_node_group(
+    indexes: Sequence[TokenIndex],
+    position: RankPosition,
+    *,
+    rank: DataRank,
+    sequences: int,
+    settings: Mapping[str, Any],
+) -> NodeGroup | None:
+    """The group of nodes that these data are a share of, None where they stand for themselves.
+
+    Args:
+        indexes: of the streams.
+        position: what the user says of nodes and ranks.
+        rank, sequences, settings: see `join`.
+
+    Raises:
+        UsageError: it cannot be combined with what else is asked for, or as `join`.
+        ConfigMismatchError: as `join`.
+    """
+    node_local, mesh = position.node_local, position.device_mesh
+    shared = any(index.manifest is not None and index.manifest.share for index in indexes)
+    if node_local is False or (node_local is None and not shared):
+        return None
+    if len(indexes) > 1 or "epoch_size" in settings:
+        raise UsageError(
+            "Shares of nodes are read one dataset and one whole pass an epoch: leave out streams= "
+            "and epoch_size=, or pass node_local=False."
+        )
+    if "domain_by" in settings:
+        raise UsageError(
+            "domain_by= counts what all ranks get, and no node has the lists of documents of the "
+            "others: leave it out, or pass node_local=False."
+        )
+    manifests = Path(node_local) if isinstance(node_local, str | Path) else None
+    if manifests is not None and {"packing", "exclude"} & settings.keys():
+        raise UsageError(
+            "How many rows other shares have with packing or exclude stands in no manifest: pass "
+            "node_local=True and call torch.distributed.init_process_group first."
+        )
+    return join(
+        indexes[0],
+        rank=rank,
+        sequences=sequences,
+        settings=settings,
+        group=position.process_group if mesh is None else mesh.get_group(),
+        manifests=manifests,
+    )
+
+
+def join(
+    index: TokenIndex,
+    *,
+    rank: DataRank,
+    sequences: int,
+    settings: Mapping[str, Any],
+    group: Any,
+    manifests: Path | None,
+) -> NodeGroup:
+    """Find out who holds which share.
+
+    Args:
+        index: of this node's dataset.
+        rank: among all data-parallel ranks.
+        sequences: that this share holds.
+        settings: every argument that decides the order; must be the same on all ranks.
+        group: torch process group of the data-parallel ranks, None for the default one.
+        manifests: a folder with `manifest.json` of every node, in files or folders of any name;
+            asked in place of the group.
+
+    Raises:
+        UsageError: there is neither, or ranks are not spread evenly over the shares.
+        ConfigMismatchError: shares are missing, there twice, or do not fit together.
+    """
+    share = None if index.manifest is None else index.manifest.share
+    own = ShareReport(
+        origin=f"rank {rank.rank}",
+        share=share,
+        spec=None if index.manifest is None else index.manifest.spec,
+        index_hash=index.index_hash,
+        sequences=sequences,
+        settings=dict(settings),
+    )
+    if manifests is None:
+        reports = from_group(own, rank, group)
+        shares = require_one_group(reports)
+        places = [number_of(report) for report in reports]
+    else:
+        known = from_manifests(manifests, split=index.split, length=settings["sequence_length"])
+        shares = require_one_group([own, *known], each_once=known)
+        places = _in_blocks(rank, nodes=len(shares), own=number_of(own))
+    node = number_of(own)
+    counts = Counter(places)
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"share {number}: {counts[number]}" for number in sorted(counts))
+        raise UsageError(
+            f"Each share must be read by as many ranks, but {listed}. Is one share on two nodes? "
+            "Start as many ranks on each node, each node with its own share."
+        )
+    mine = [number for number, place in enumerate(places) if place == node]
+    return NodeGroup(
+        rank=DataRank(rank=mine.index(rank.rank), size=len(mine)),
+        node=node,
+        sequences=tuple(report.sequences for report in shares),
+        fingerprint=content_hash("\n".join(report.index_hash for report in shares).encode()),
+    )
+
+
+def _in_blocks(rank: DataRank, *, nodes: int, own: int) -> list[int]:
+    """The share of each rank where launchers number the ranks node by node."""
+    if rank.size % nodes:
+        raise UsageError(f"{rank.size} ranks cannot be spread evenly over {nodes} nodes.")
+    each = rank.size // nodes
+    if rank.rank // each != own:
+        raise UsageError(
+            f"Rank {rank.rank} of {rank.size} is on node {rank.rank // each} of {nodes}, but the "
+            f"dataset here is share {own}. Number the ranks node by node, or let them tell each "
+            "other: torch.distributed.init_process_group, and node_local=True."
+        )
+    return [number // each for number in range(rank.size)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShareReport:
+    """What one rank, or one node's manifest, says of the share that it reads.
+
+    Attributes:
+        origin: who says so, for people: `rank 3`, or a file.
+        share: which share; None for a dataset that is none.
+        spec: what decided its bytes.
+        index_hash: content hash of its index: the identity of the data.
+        sequences: in the share, of the length that is asked for.
+        settings: arguments that decide the order; empty where a manifest speaks.
+    """
+
+    origin: str
+    share: NodeShare | None
+    spec: DatasetSpec | None
+    index_hash: str
+    sequences: int
+    settings: Mapping[str, Any]
+
+
+def from_group(own: ShareReport, rank: DataRank, group: Any) -> list[ShareReport]:
+    """The reports of all data-parallel ranks, in their order."""
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        if rank.size > 1 or (own.share is not None and own.share.nodes > 1):
+            raise UsageError(
+                "The dataset is one share of several, and the nodes must compare theirs."
+                "\n  1. Call torch.distributed.init_process_group before making the dataset."
+                "\n  2. Pass node_local=FOLDER, a folder that holds every node's manifest.json."
+                "\n  3. Pass node_local=False to read this share alone, as any dataset."
+            )
+        return [own]
+    gathered: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(gathered, (rank.rank, own), group=group)
+    by_rank: dict[int, ShareReport] = {}
+    for number, report in gathered:  # replicas say the same
+        if number in by_rank and by_rank[number] != report:
+            raise ConfigMismatchError(
+                f"Two processes are data-parallel rank {number} and hold different data: "
+                f"{differences(by_rank[number], report) or 'another index'}."
+            )
+        by_rank[number] = report
+    if sorted(by_rank) != list(range(rank.size)):
+        raise UsageError(
+            f"The process group holds the data-parallel ranks {sorted(by_rank)} of {rank.size}. "
+            "Pass process_group= or device_mesh= with all of them."
+        )
+    return [by_rank[number] for number in range(rank.size)]
+
+
+def from_manifests(folder: Path, *, split: str, length: int) -> list[ShareReport]:
+    """The reports of all manifests in a folder."""
+    reports = []
+    files = [file for file in sorted(folder.rglob("*.json")) if file.is_file()]
+    for file in files:
+        manifest = manifest_of(file.read_bytes(), where=str(file))
+        if split not in manifest.splits:
+            raise ConfigMismatchError(f"{file}: this share has no split {split!r}.")
+        summary = manifest.splits[split]
+        reports.append(
+            ShareReport(
+                origin=str(file),
+                share=manifest.share,
+                spec=manifest.spec,
+                index_hash=summary.index.xxh128,
+                sequences=summary.samples * manifest.spec.sequence_length // length,
+                settings={},
+            )
+        )
+    if not reports:
+        raise UsageError(f"{folder} holds no manifest: copy each node's manifest.json into it.")
+    return reports
+
+
+def require_one_group(
+    reports: Sequence[ShareReport], *, each_once: Sequence[ShareReport] = ()
+) -> list[ShareReport]:
+    """One report a share, in their order, when all fit together.
+
+    Args:
+        reports: the first one is what the others are compared with.
+        each_once: those of which no two may be of one share.
+
+    Raises:
+        ConfigMismatchError: naming who differs, in what.
+    """
+    first = reports[0]
+    for report in reports:
+        if report.share is None:
+            raise ConfigMismatchError(
+                f"{report.origin} reads a dataset that is no share of several, others do. Make it "
+                "with --node-rank and --nodes, or pass node_local=False everywhere."
+            )
+        if problem := differences(first, report):
+            raise ConfigMismatchError(
+                f"{report.origin} and {first.origin} do not fit together: {problem}."
+            )
+    shares: dict[int, ShareReport] = {}
+    for report in reports:
+        known = shares.setdefault(number_of(report), report)
+        if known.index_hash != report.index_hash:
+            raise ConfigMismatchError(
+                f"{known.origin} and {report.origin} both hold share {number_of(report)}, with "
+                f"different content: index {known.index_hash} and {report.index_hash}."
+            )
+    twice = [number for number, count in Counter(map(number_of, each_once)).items() if count > 1]
+    if twice:
+        places = [report.origin for report in each_once if number_of(report) == twice[0]]
+        raise ConfigMismatchError(f"Share {twice[0]} is there twice: {' and '.join(places)}.")
+    nodes = first.share.nodes if first.share else 0
+    if missing := sorted(set(range(nodes)) - set(shares)):
+        listed = ", ".join(map(str, missing))
+        there = ", ".join(f"{number_of(report)} ({report.origin})" for report in shares.values())
+        raise ConfigMismatchError(
+            f"Of {nodes} shares {listed} {'is' if len(missing) == 1 else 'are'} missing; there are "
+            f"{there}. Start a rank on every node, or make the shares again for fewer nodes."
+        )
+    return [shares[number] for number in range(nodes)]
+
+
+def number_of(report: ShareReport) -> int:
+    return -1 if report.share is None else report.share.rank
+
+
+def differences(one: ShareReport, other: ShareReport) -> str:
+    """In what two reports of a group may not differ, and do."""
+    lines = []
+    if one.share and other.share:
+        if one.share.nodes != other.share.nodes:
+            lines.append(f"shares of {one.share.nodes} and of {other.share.nodes} nodes")
+        elif one.share.sources != other.share.sources:
+            lines.append("made from other lists of sources")
+    if one.spec and other.spec and (found := one.spec.differences(other.spec)):
+        fields = [line.partition(":")[0] for line in found]
+        lines.append(f"made with another {', '.join(fields)}")
+    if one.settings and other.settings:
+        lines += [
+            f"{name}={one.settings[name]!r} and {other.settings.get(name)!r}"
+            for name in one.settings
+            if one.settings[name] != other.settings.get(name)
+        ]
+    return "; ".join(lines)

@@ -1,0 +1,361 @@
+"""The order of one pass over a dataset: which sequence is drawn at which place, computed on demand.
+
+The units of a dataset (a shard, or a run of shards where sequences cross their borders) are
+permuted and laid end to end. That list of sequences is cut into lanes, and in each lane windows of
+`window` sequences are permuted. Both permutations are functions of a key, so the state is a few
+numbers a unit, whatever the number of sequences.
+
+Everything is integer arithmetic written out here: NumPy promises no stream of random numbers from
+one version to the next, and an order must outlive them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_ext.base.arrays import Ints
+
+Keys = npt.NDArray[np.uint64]
+
+_ROUNDS: Final = 6
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2: Final = np.uint64(0x94D049BB133111EB)
+_WORD: Final = (1 << 64) - 1
+_S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+
+
+def mix(keys: Keys) -> Keys:
+    """Scramble 64-bit words, one to one: the finalizer of SplitMix64."""
+    with np.errstate(over="ignore"):
+        keys = keys + _GOLDEN
+        # in place: the memory of large arrays costs more than what is done with it
+        keys ^= keys >> _S30
+        keys *= _MIX_1
+        keys ^= keys >> _S27
+        keys *= _MIX_2
+        keys ^= keys >> _S31
+        return keys
+
+
+def _mix_number(key: int) -> int:
+    """What `mix` makes of one word."""
+    key = (key + 0x9E3779B97F4A7C15) & _WORD
+    key = ((key ^ key >> 30) * 0xBF58476D1CE4E5B9) & _WORD
+    key = ((key ^ key >> 27) * 0x94D049BB133111EB) & _WORD
+    return key ^ key >> 31
+
+
+def key_of(*words: int) -> Keys:
+    """A key of some whole numbers: (1,)."""
+    number = 0  # Python reckons one number in a tenth of NumPy's time
+    for word in words:
+        number = _mix_number(number ^ _mix_number(word & _WORD))
+    return np.array([number], np.uint64)
+
+
+def with_words(keys: Keys, *words: Ints) -> Keys:
+    """Keys of the words of `keys` and further ones: (n,), broadcast against each other."""
+    for word in words:
+        keys = mix(keys ^ mix(word.view(np.uint64)))
+    return keys
+
+
+def permutation(size: int, key: Keys) -> Ints:
+    """A permutation of range(size), held in memory: for shards, not for sequences."""
+    # Keys differ for different elements, since `mix` is one to one: the sort has no ties.
+    return np.argsort(mix(key ^ mix(np.arange(size, dtype=np.uint64))), kind="stable")
+
+
+def permute(places: Ints, sizes: Ints, keys: Keys) -> Ints:
+    """Send each place to its image under a keyed permutation of range(size).
+
+    A Feistel network over pairs of digits in base ceil(sqrt(size)); an image that falls outside
+    the range walks on along its cycle until it is inside, which for large sizes is rare.
+
+    Args:
+        places: shape (n,), each in [0, size).
+        sizes: shape (n,), the size of the range each place belongs to.
+        keys: shape (n,); equal keys and sizes give the same permutation.
+
+    Returns:
+        shape (n,), each in [0, size).
+    """
+    return _walked(_feistel, places, sizes, keys)
+
+
+def unpermute(images: Ints, sizes: Ints, keys: Keys) -> Ints:
+    """The places that `permute` sends to some images; see there for the arguments."""
+    return _walked(_unfeistel, images, sizes, keys)
+
+
+def _walked(
+    step: Callable[[Ints, Ints, Keys], Ints], places: Ints, sizes: Ints, keys: Keys
+) -> Ints:
+    """Each place after as many steps, one or more, as lead back into range(size)."""
+    base = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.int64)
+    base += base * base < sizes  # where the square root was rounded down
+    image = step(places, base, keys)
+    outside = np.flatnonzero(image >= sizes)
+    while outside.size:
+        image[outside] = step(image[outside], base[outside], keys[outside])
+        outside = outside[image[outside] >= sizes[outside]]
+    return image
+
+
+def _unfeistel(images: Ints, base: Ints, keys: Keys) -> Ints:
+    left, right = np.divmod(images, base)
+    for number in reversed(range(_ROUNDS)):
+        shift = _shift(left, base, keys, number)
+        before = right - shift
+        before += np.where(before < 0, base, 0)
+        left, right = before, left
+    result: Ints = left * base + right
+    return result
+
+
+def _shift(digits: Ints, base: Ints, keys: Keys, number: int) -> Ints:
+    """What one round adds to the other digit: (n,), each in [0, base)."""
+    word = mix((keys + np.uint64(number)) ^ (digits.astype(np.uint64) << _S32))
+    # The upper half of the word, scaled to [0, base): cheaper than a remainder.
+    return ((word >> _S32) * base.astype(np.uint64) >> _S32).astype(np.int64)
+
+
+def _feistel(places: Ints, base: Ints, keys: Keys) -> Ints:
+    left, right = np.divmod(places, base)
+    for number in range(_ROUNDS):
+        shift = _shift(right, base, keys, number)
+        shift += left
+        shift -= np.where(shift >= base, base, 0)
+        left, right = right, shift
+    result: Ints = left * base + right
+    return result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrderSpec:
+    """What decides an order, besides the data.
+
+    Attributes:
+        shuffle: permute units and windows, or keep both as they lie on disk.
+        seed: any whole number.
+        lanes: canonical nodes: independent walks through the data.
+        window: sequences of a lane that are shuffled among each other.
+    """
+
+    shuffle: bool
+    seed: int
+    lanes: int
+    window: int
+
+
+class PassOrder:
+    """Pass number `number` over the sequences of one stream.
+
+    Draw d of a stream, counted from the start of training, is in pass d // N and in lane d % C.
+    Draws walk each lane in step, so consecutive draws come from C places of the list.
+    """
+
+    def __init__(self, spec: OrderSpec, *, bounds: Ints, stream: int = 0, number: int = 0) -> None:
+        """Lay out one pass.
+
+        Args:
+            spec: what decides the order.
+            bounds: first sequence of each unit in the order on disk, then the number of all
+                sequences; shape (units + 1,), never falling.
+            stream: number of the stream, part of the key.
+            number: the pass, part of the key.
+        """
+        self.spec = spec
+        self.size, self.number = int(bounds[-1]), number
+        self.key = key_of(spec.seed, stream, number, 1)  # of windows
+        self._bounds = bounds
+        counts = np.diff(bounds)
+        units = len(counts)
+        # units in the order of the list: (units,)
+        self.units = np.arange(units)
+        if spec.shuffle:
+            self.units = permutation(units, key_of(spec.seed, stream, number, 0))
+        self.firsts = bounds[self.units]
+        # where each unit starts in the list: (units + 1,)
+        self.starts = np.concatenate([[0], np.cumsum(counts[self.units])])
+        # The first draw of this pass may fall into any lane; lanes keep their number.
+        first_draw = number * self.size
+        lanes = np.arange(spec.lanes)
+        self.lane_first = first_draw + (lanes - first_draw) % spec.lanes
+        lengths = np.maximum(0, -(-(first_draw + self.size - self.lane_first) // spec.lanes))
+        self.lane_length = lengths
+        self.lane_start = np.cumsum(lengths) - lengths
+
+    def sequences(self, draws: Ints) -> Ints:
+        """The sequences of some draws of this pass, as their numbers in the order on disk."""
+        lane = draws % self.spec.lanes
+        first, length = self.lane_first[lane], self.lane_length[lane]
+        depth = _depth(self.spec, draws, key=self.key, lane=lane, first=first, length=length)
+        place = self.lane_start[lane] + depth
+        unit = np.searchsorted(self.starts, place, side="right") - 1
+        result: Ints = self.firsts[unit] + place - self.starts[unit]
+        return result
+
+    def draws_of(self, sequences: Ints) -> Ints:
+        """The draws of this pass that are some sequences: `sequences` backwards."""
+        own = np.searchsorted(self._bounds, sequences, side="right") - 1
+        at = np.argsort(self.units)[own]  # where the unit stands in the list
+        place = self.starts[at] + sequences - self._bounds[own]
+        lane = np.searchsorted(self.lane_start, place, side="right") - 1
+        depth = place - self.lane_start[lane]
+        if self.spec.shuffle:
+            window = depth // self.spec.window
+            begin = window * self.spec.window
+            sizes = np.minimum(self.spec.window, self.lane_length[lane] - begin)
+            depth = begin + unpermute(depth - begin, sizes, with_words(self.key, lane, window))
+        result: Ints = self.lane_first[lane] + depth * self.spec.lanes
+        return result
+
+
+def _depth(
+    spec: OrderSpec, draws: Ints, *, key: Keys, lane: Ints, first: Ints, length: Ints
+) -> Ints:
+    """How deep in its lane each draw is, once windows are permuted: (n,), as all arrays here.
+
+    Args:
+        spec: what decides the order.
+        draws: in lanes `lane`.
+        key: of seed, stream and pass, for windows.
+        first, length: first draw and number of draws of the lane in its pass.
+    """
+    depth = (draws - first) // spec.lanes
+    if spec.shuffle:
+        window = depth // spec.window
+        begin = window * spec.window
+        sizes = np.minimum(spec.window, length - begin)
+        depth = begin + permute(depth - begin, sizes, with_words(key, lane, window))
+    return depth
+
+
+def kept_bounds(bounds: Ints, left_out: Ints) -> Ints:
+    """The bounds of units when some sequences are left out: (units + 1,).
+
+    Args:
+        bounds: see `PassOrder`.
+        left_out: sequences by their numbers on disk, sorted.
+    """
+    result: Ints = bounds - np.searchsorted(left_out, bounds)
+    return result
+
+
+class StreamOrders:
+    """All passes over some streams: draw d of a stream is in its pass d // size."""
+
+    def __init__(
+        self, spec: OrderSpec, *, bounds: Sequence[Ints], left_out: Sequence[Ints] | None = None
+    ) -> None:
+        """Lay out the streams.
+
+        Args:
+            spec: what decides the order.
+            bounds: see `PassOrder`, one a stream.
+            left_out: sequences that are not in `bounds`, see `kept_bounds`, one a stream.
+        """
+        self._spec, self._bounds = spec, bounds
+        self._left_out = left_out or [np.empty(0, np.int64) for _ in bounds]
+        self.sizes: Ints = np.array([own[-1] for own in bounds], np.int64)
+        self._passes: dict[tuple[int, int], PassOrder] = {}
+        self._joined: _JoinedPasses | None = None
+        # Of all streams end to end; in between, room for what is looked up in each.
+        self._room: Ints = np.concatenate([[0], np.cumsum(self.sizes + 1)])[:-1]
+        # How many are kept before each that is left out: sequences 2 and 3 of five are out,
+        # so 0, 1 and 2 of those that are kept are 0, 1 and 4, since two stand behind 2 of them.
+        self._kept_before = np.concatenate(
+            [
+                own - np.arange(len(own)) + room
+                for own, room in zip(self._left_out, self._room, strict=True)
+            ]
+        )
+        counts = [len(own) for own in self._left_out]
+        self._first_left_out: Ints = np.cumsum(counts) - counts
+
+    def sequences(self, streams: Ints, draws: Ints) -> Ints:
+        """The sequences of some draws of some streams, in any order: (n,) each."""
+        # One number for a pass of a stream.
+        codes = draws // self.sizes[streams] * len(self.sizes) + streams
+        passes = self._joined  # another thread may look ahead meanwhile
+        at = None if passes is None else passes.find(codes)
+        if passes is None or at is None:
+            wanted = np.unique(codes)
+            orders = [
+                self.at_pass(int(c % len(self.sizes)), int(c // len(self.sizes))) for c in wanted
+            ]
+            passes = self._joined = _JoinedPasses(self._spec, wanted, orders)
+            at = np.searchsorted(wanted, codes)
+        found = passes.sequences(at, draws)
+        if self._kept_before.size:
+            before = np.searchsorted(self._kept_before, found + self._room[streams], side="right")
+            found = found + before - self._first_left_out[streams]
+        return found
+
+    def draws_of(self, stream: int, sequences: Ints, draws: range) -> list[tuple[int, int]]:
+        """Draw and sequence wherever one of some sequences is drawn within a range of draws."""
+        left_out, size = self._left_out[stream], int(self.sizes[stream])
+        sequences = sequences[~np.isin(sequences, left_out)]
+        kept = sequences - np.searchsorted(left_out, sequences)
+        inside = kept < size
+        sequences, kept = sequences[inside], kept[inside]
+        found = []
+        for number in range(draws.start // size, -(-draws.stop // size)):
+            drawn = self.at_pass(stream, number).draws_of(kept)
+            found += [
+                pair
+                for pair in zip(drawn.tolist(), sequences.tolist(), strict=True)
+                if pair[0] in draws
+            ]
+        return sorted(found)
+
+    def at_pass(self, stream: int, number: int) -> PassOrder:
+        """One pass over a stream."""
+        # Another thread may look ahead meanwhile: every step here stands alone.
+        found = self._passes.get((stream, number))
+        if found is None:
+            bounds = self._bounds[stream]
+            found = PassOrder(self._spec, bounds=bounds, stream=stream, number=number)
+            for old in sorted(key for key in self._passes.copy() if key[0] == stream)[:-2]:
+                self._passes.pop(old, None)  # an epoch's end needs two of each stream
+            self._passes[stream, number] = found
+        return found
+
+
+class _JoinedPasses:
+    """Some passes of some streams, their arrays end to end: a hundred cost as much as two."""
+
+    def __init__(self, spec: OrderSpec, codes: Ints, passes: Sequence[PassOrder]) -> None:
+        self._spec, self._codes = spec, codes
+        self._keys = np.concatenate([each.key for each in passes])
+        # (passes, lanes) each
+        self._lane_first = np.stack([each.lane_first for each in passes])
+        self._lane_length = np.stack([each.lane_length for each in passes])
+        sizes: Ints = np.array([each.size for each in passes])
+        offsets = np.cumsum(sizes) - sizes
+        self._lane_start = np.stack([each.lane_start for each in passes]) + offsets[:, None]
+        # of all units: (units,) each
+        self._firsts = np.concatenate([each.firsts for each in passes])
+        self._starts = np.concatenate(
+            [each.starts[:-1] + offset for each, offset in zip(passes, offsets, strict=True)]
+        )
+
+    def find(self, codes: Ints) -> Ints | None:
+        """Which passes they are: (n,); None where one is missing."""
+        at = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
+        return at if (self._codes[at] == codes).all() else None
+
+    def sequences(self, at: Ints, draws: Ints) -> Ints:
+        """The sequences of some draws, each of the pass of a number here."""
+        lane = draws % self._spec.lanes
+        first, length = self._lane_first[at, lane], self._lane_length[at, lane]
+        depth = _depth(self._spec, draws, key=self._keys[at], lane=lane, first=first, length=length)
+        place = self._lane_start[at, lane] + depth
+        unit = np.searchsorted(self._starts, place, side="right") - 1
+        result: Ints = self._firsts[unit] + place - self._starts[unit]
+        return result

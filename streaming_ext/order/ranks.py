@@ -1,0 +1,152 @@
+"""Which data-parallel rank this process is: from arguments, a mesh or group, or the environment."""
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streaming_ext.base.errors import UsageError
+
+# Launchers that start several processes and say so, though not in the words of torchrun.
+_LAUNCHERS = {
+    "SLURM_STEP_NUM_TASKS": "srun",
+    "OMPI_COMM_WORLD_SIZE": "mpirun (Open MPI)",
+    "PMI_SIZE": "mpiexec",
+}
+_WAYS_OUT = (
+    "\n  1. Launch with torchrun, which sets RANK and WORLD_SIZE."
+    "\n  2. Call torch.distributed.init_process_group before making the dataset."
+    "\n  3. Pass dp_rank=... and dp_world_size=... (0 and 1 where each process reads everything)."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataRank:
+    """The place of this process among those that read different data."""
+
+    rank: int
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or not 0 <= self.rank < self.size:
+            raise UsageError(
+                f"`dp_rank` must be in [0, {self.size}), got {self.rank}. "
+                "Pass dp_rank=... and dp_world_size=..., or launch with torchrun."
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankPosition:
+    """Who reads: the place of this process among the ranks.
+
+    Attributes:
+        replication: consecutive ranks of the environment that read the same.
+        dp_rank: data-parallel rank, with `dp_world_size`.
+        dp_world_size: number of data-parallel ranks.
+        device_mesh: one-dimensional mesh of the data-parallel ranks.
+        process_group: group of the data-parallel ranks.
+        cp_rank: rank within a context-parallel group, with `cp_size`: it gets its part of each row.
+        cp_size: ranks of that group.
+        cp_layout: `balanced` (its first and last pieces), `documents` (of each) or `contiguous`.
+        node_local: each node reads its own share of the data, by default where the manifest says
+            that it is one; or a folder with all manifests, where there is no process group.
+    """
+
+    replication: int | None = None
+    dp_rank: int | None = None
+    dp_world_size: int | None = None
+    device_mesh: Any = None
+    process_group: Any = None
+    cp_rank: int | None = None
+    cp_size: int | None = None
+    cp_layout: str = "balanced"
+    node_local: bool | str | Path | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether the user says which ranks read the same rows."""
+        given = (self.dp_rank, self.device_mesh, self.process_group, self.replication)
+        return any(each is not None for each in given)
+
+
+def find_rank(position: RankPosition, *, environment: Mapping[str, str] | None = None) -> DataRank:
+    """The data-parallel rank, from the first of its fields that says it, or the environment.
+
+    Args:
+        position: what the user says.
+        environment: in place of `os.environ`.
+
+    Raises:
+        UsageError: the answers contradict each other, or several processes see no rank.
+    """
+    rank, size = position.dp_rank, position.dp_world_size
+    mesh, group = position.device_mesh, position.process_group
+    given = [rank is not None or size is not None, mesh is not None, group is not None]
+    if sum(given) > 1:
+        raise UsageError(
+            "Give one of dp_rank with dp_world_size, device_mesh, and process_group, not several."
+        )
+    if any(given) and position.replication not in (None, 1):
+        raise UsageError(
+            "`replication` counts ranks of the environment. Where the data-parallel rank is given, "
+            "it already says which ranks read the same: leave replication out."
+        )
+    if rank is not None or size is not None:
+        if rank is None or size is None:
+            raise UsageError(f"dp_rank={rank} and dp_world_size={size}: give both or neither.")
+        return DataRank(rank=rank, size=size)
+    if mesh is not None:
+        if mesh.ndim != 1:
+            raise UsageError(
+                f"device_mesh has {mesh.ndim} dimensions {mesh.mesh_dim_names}. "
+                'Give the data-parallel one alone, for example device_mesh=mesh["dp"].'
+            )
+        return DataRank(rank=mesh.get_local_rank(), size=mesh.size())
+    if group is not None:
+        from torch import distributed
+
+        return DataRank(rank=distributed.get_rank(group), size=distributed.get_world_size(group))
+    found = _group_rank() or _environment_rank(os.environ if environment is None else environment)
+    copies = position.replication or 1
+    if copies < 1 or found.size % copies:
+        raise UsageError(f"`replication` must divide the {found.size} ranks, got {copies}.")
+    return DataRank(rank=found.rank // copies, size=found.size // copies)
+
+
+def _group_rank() -> DataRank | None:
+    if "torch" not in sys.modules:
+        return None
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    return DataRank(rank=distributed.get_rank(), size=distributed.get_world_size())
+
+
+def _environment_rank(environment: Mapping[str, str]) -> DataRank:
+    rank, size = environment.get("RANK"), environment.get("WORLD_SIZE")
+    if (rank is None) != (size is None):
+        raise UsageError(
+            f"The environment has RANK={rank} and WORLD_SIZE={size}: one without the other."
+            + _WAYS_OUT
+        )
+    if rank is not None and size is not None:
+        if not (rank.isdecimal() and size.isdecimal()):
+            raise UsageError(f"RANK={rank!r} and WORLD_SIZE={size!r} are no whole numbers.")
+        return DataRank(rank=int(rank), size=int(size))
+    for variable, launcher in _LAUNCHERS.items():
+        count = environment.get(variable, "1")
+        if count != "1":
+            raise UsageError(
+                f"{launcher} started {count} processes ({variable}), but none can see its rank: "
+                "each would read everything." + _WAYS_OUT
+            )
+    if multiprocessing.parent_process() is not None and environment is os.environ:
+        raise UsageError(
+            "This process was started by another Python process and sees no rank: if it has "
+            "siblings, each would read everything." + _WAYS_OUT
+        )
+    return DataRank(rank=0, size=1)

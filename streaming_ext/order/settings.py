@@ -1,0 +1,178 @@
+"""The arguments of a dataset that decide which sequence comes when, checked as one value."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from streaming_ext.base.errors import UsageError
+from streaming_ext.base.kinds import check_fields, checked, flag, one_of, whole
+from streaming_ext.base.units import parse_count
+from streaming_ext.order.mixing import AT_LIMITS, METHODS
+from streaming_ext.order.order import OrderSpec
+from streaming_ext.order.schedule import Schedule
+from streaming_ext.order.steps import StepSizes
+
+DEFAULT_CANONICAL_NODES: Final = 8
+DEFAULT_WINDOW: Final = 1 << 18
+PACKINGS: Final = ("best_fit",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrderSettings:
+    """What decides which sequence comes when; a state names all of it.
+
+    Attributes:
+        split: `train`, `holdout`, or None where the folder is a plain MDS set itself.
+        sequence_length: tokens a sequence; the dataset's own unless given. Also as a schedule in
+            tokens of training, "0:512 10B:2048"; each length divides the longest.
+        batch_size: sequences a rank and step: the DataLoader's batch size.
+        global_batch: in place of it, sequences a step over all ranks; also as a schedule, "0:768
+            250B:1536". Schedules of either need `StreamingTokenLoader`.
+        shuffle: shuffle units and windows, with a new order each pass.
+        shuffle_seed: any whole number from 0, below 2^63.
+        shuffle_block_size: sequences of a canonical node that are shuffled among each other.
+        num_canonical_nodes: independent walks through the data: 8 when shuffled, else 1. A multiple
+            of the number of nodes lets each node fetch only its part.
+        epoch_size: sequences an epoch (`64M` for 64 million), all by default; further epochs go on
+            from there.
+        drop_last: leave out the last step of an epoch that is less than a global batch. By
+            default so, except for the holdout split: there it is filled up, and `real` says
+            which rows count.
+        at_max_repeats: what to do where a stream reaches its `max_repeats`: `error`, or
+            `renormalize`: the others take over in their proportions.
+        batching_method: `random` mixes streams in a step, `stratified` in the proportions of the
+            epoch; `per_stream` fills a step from one, `device_per_stream` each rank's batch.
+        packing: `best_fit` for rows of whole documents, planned once, where only those that are
+            longer than a row are cut; None for sequences cut out of one stream.
+        document_multiple: of tokens that each document takes in a packed row, padding with it.
+        exclude: a Parquet table of documents (`source` and `row`, as `shardmill trace --output`
+            writes it); packed rows do not hold them, sequences with a token of one do not come.
+        max_repeated_ngram: how often some words of 1 to 13 tokens may stand in a row behind each
+            other; rows where they do more often do not count: `real` is False, `targets` -100.
+    """
+
+    split: str | None = "train"
+    sequence_length: int | str | None = None
+    batch_size: int | None = checked(None, whole(1))
+    global_batch: int | str | None = None
+    shuffle: bool = checked(False, flag)
+    shuffle_seed: int = checked(9176, whole(0))
+    shuffle_block_size: int = checked(DEFAULT_WINDOW, whole(1))
+    num_canonical_nodes: int | None = checked(None, whole(1, most=1 << 16))
+    epoch_size: int | None = checked(None, lambda name, given: parse_count(given, name=name))
+    drop_last: bool | None = checked(None, flag)
+    at_max_repeats: str = checked("error", one_of(*AT_LIMITS))
+    batching_method: str = checked("random", one_of(*METHODS))
+    packing: str | None = checked(None, one_of(*PACKINGS))
+    document_multiple: int | None = checked(None, whole(1))
+    exclude: str | Path | None = None
+    max_repeated_ngram: int | None = checked(None, whole(1))
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.batch_size is not None and self.global_batch is not None:
+            raise UsageError(
+                f"Give batch_size={self.batch_size}, the sequences a rank and step, or "
+                f"global_batch={self.global_batch!r}, those of all ranks, not both."
+            )
+        if self.document_multiple is not None and self.packing is None:
+            raise UsageError(
+                "`document_multiple` is of documents that are packed: give packing='best_fit'."
+            )
+
+    def steps(self, *, own_length: int, num_ranks: int) -> StepSizes:
+        """The sizes of the steps, over all ranks.
+
+        Args:
+            own_length: tokens a sequence where the user named none.
+            num_ranks: data-parallel ranks.
+
+        Raises:
+            UsageError: lengths, batches and ranks do not fit together, or a change of them does
+                not go with what else is asked for.
+        """
+        asked = own_length if self.sequence_length is None else self.sequence_length
+        length = Schedule.whole(asked, name="sequence_length")
+        if self.global_batch is None:
+            batch = Schedule.whole((self.batch_size or 1) * num_ranks, name="batch_size")
+        else:
+            batch = Schedule.whole(self.global_batch, name="global_batch")
+        steps = StepSizes(batch, length)
+        steps.require_ranks(num_ranks)
+        if steps.change:
+            self._require_change(lengths=not length.constant)
+        return steps
+
+    def _require_change(self, *, lengths: bool) -> None:
+        what = "sequence_length" if lengths else "global_batch"
+        if not self.drops_last:
+            raise UsageError(
+                f"`{what}` changes with the tokens of training; an evaluation (split='holdout', "
+                "drop_last=False) reads every sequence in steps of one size. Give it numbers."
+            )
+        if self.batching_method != "random":
+            raise UsageError(
+                f"`{what}` changes, and batching_method={self.batching_method!r} deals out steps "
+                "of one size. Give numbers, or batching_method='random'."
+            )
+        if lengths and self.packing is not None:
+            raise UsageError(
+                "`sequence_length` changes, and packing= fits whole documents into rows of one "
+                "length: shorter pieces would cut them. Give a number, or packing=None."
+            )
+
+    @property
+    def names_batch(self) -> bool:
+        """Whether the user says what a step holds."""
+        return self.batch_size is not None or self.global_batch is not None
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of the longest sequences, None where the user named none."""
+        asked = self.sequence_length
+        return None if asked is None else Schedule.whole(asked, name="sequence_length").largest
+
+    @property
+    def canonical_nodes(self) -> int:
+        """Their number, also where none was named."""
+        return self.num_canonical_nodes or (DEFAULT_CANONICAL_NODES if self.shuffle else 1)
+
+    @property
+    def drops_last(self) -> bool:
+        """Whether a short last step is left out: by default so, but not of the holdout."""
+        return self.split != "holdout" if self.drop_last is None else self.drop_last
+
+    @property
+    def spec(self) -> OrderSpec:
+        """The order within each stream."""
+        return OrderSpec(
+            shuffle=self.shuffle,
+            seed=self.shuffle_seed,
+            lanes=self.canonical_nodes,
+            window=self.shuffle_block_size,
+        )
+
+    def named(self, steps: StepSizes, *, num_ranks: int, **known: Any) -> dict[str, Any]:
+        """All settings with what was left open filled in, as a state names them.
+
+        What is not asked for is None, and is not named.
+
+        Args:
+            steps: their sizes.
+            num_ranks: data-parallel ranks.
+            known: of these fields, and others that belong to the order.
+        """
+        method: str | None = self.batching_method
+        if method == "device_per_stream":
+            method = f"{method}:{steps.global_batch.largest // num_ranks}"
+        filled = {
+            "sequence_length": steps.length.named,
+            "batch_size": None,
+            "global_batch": steps.global_batch.named,
+            "num_canonical_nodes": self.canonical_nodes,
+            "drop_last": self.drops_last,
+            "at_max_repeats": None,  # the mixture names it, where it has limits
+            "batching_method": None if method == "random" else method,
+        }
+        own = {each.name: getattr(self, each.name) for each in fields(self)} | filled | known
+        return {name: value for name, value in own.items() if value is not None}

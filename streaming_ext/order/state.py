@@ -1,0 +1,235 @@
+"""Where training stands in its data, as a small dictionary that says what it belongs to."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
+
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.base.plain_faults import plain_faults
+from streaming_ext.format.schema import FormatVersion, content_hash, refuse_newer
+from streaming_ext.order.schedule import Schedule
+
+VERSION: Final = 1
+CHECKSUM: Final = "checksum"
+# Settings of a mixture that changes: where they differ, an epoch has other sequences.
+MIXING: Final = ("proportions", "max_repeats", "at_max_repeats")
+# Where these differ, the sequences of an epoch are the same in the same order.
+_NO_ORDER: Final = {
+    "global_batch",
+    "sequence_length",
+    "epoch_size",  # where it is, streams give other amounts
+    "domain_by",
+    "drop_last",
+    "max_repeated_ngram",
+}
+_WHOLE_STEPS: Final = ("per_stream", "stratified")  # what is of one stream goes with global_batch
+_OVERRIDE = "Use the old values, or pass load_state_dict(..., allow_changes=[...]) naming them."
+
+Count = Annotated[int, Strict(), Field(ge=0, lt=1 << 60)]
+
+
+class _Saved(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class StreamState(_Saved):
+    """One stream of the data.
+
+    Attributes:
+        fingerprint: content hash of the stream's index: two datasets share it only if every
+            sample is the same. It leaves out where the dataset lies.
+        choose: sequences an epoch.
+        before: sequences drawn before this epoch.
+        drawn: sequences drawn by now.
+        missed: of `before`, what never came; see `Cursor`.
+    """
+
+    fingerprint: str
+    choose: Count
+    before: Count
+    drawn: Count
+    missed: Count = 0
+
+
+class SavedGrowth(_Saved):
+    """Of a dataset that was extended during a pass.
+
+    Attributes:
+        number: of the pass.
+        steps: for each time, the fingerprint of the generation that it stood in, with how many
+            sequences of the pass it had seen there.
+    """
+
+    number: Count = Field(alias="pass")
+    steps: tuple[tuple[str, Count], ...]
+
+
+class SavedSizes(_Saved):
+    """The sizes of an epoch's first steps, where those of today are others; see `PastSizes`."""
+
+    global_batch: str
+    sequence_length: str
+    until: Count
+
+
+class LoaderState(BaseModel):
+    """The state of a data loader between two steps.
+
+    Attributes:
+        epoch: number of the epoch, from 0.
+        sequences: of this epoch that training received, over all ranks.
+        order: every setting that decides which sequence a step holds.
+        streams: one a stream, in their order.
+        tokens_before: of training before this epoch, where the streams do not say it: they were
+            others once.
+        grown: of a dataset that was extended during this pass.
+        past: of an epoch in which the sizes of steps were changed.
+    """
+
+    # counts of the loader stand beside these
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    epoch: Count
+    sequences: Count = Field(alias="sample_in_epoch")
+    order: dict[str, Any]
+    streams: Annotated[tuple[StreamState, ...], Field(min_length=1)]
+    tokens_before: Count | None = None
+    grown: SavedGrowth | None = None
+    past: SavedSizes | None = None
+
+    def to_dict(self, counts: Mapping[str, Any] = {}) -> dict[str, Any]:
+        """As plain values for JSON, torch.save and the like; what is not needed is not named.
+
+        Args:
+            counts: what training received, beside the number of sequences.
+        """
+        own = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return sealed({"version": VERSION, **own, **counts})
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> "LoaderState":
+        """Read a state; the mapping is left as it is.
+
+        Raises:
+            NewerVersionError: a newer shardmill saved it.
+            ConfigMismatchError: it is damaged, or of another kind of dataset.
+        """
+        version = state.get("version")
+        refuse_newer(version, FormatVersion(VERSION, 0), what="The state")
+        if FormatVersion.read(version) is None:
+            raise ConfigMismatchError(
+                f"The state has version {version!r}, this loader reads {VERSION}. "
+                + (
+                    "It looks like one of the stock StreamingDataset: its order is another one, "
+                    "training can only start a new epoch."
+                    if version is None and "sample_in_epoch" in state
+                    else "Resume with the version of shardmill that wrote it."
+                )
+            )
+        try:
+            result = cls.model_validate(dict(state))
+            _ = result.longest
+            whole = sealed(state)[CHECKSUM] == state.get(CHECKSUM)
+            why = None if whole else "it is not what was saved"
+        except ValidationError as error:
+            why = plain_faults(error)
+        except (KeyError, TypeError, ValueError, UsageError) as error:
+            why = f"{error!r}"
+        if why is not None:
+            raise ConfigMismatchError(
+                f"The state is damaged: {why}. Resume from another checkpoint."
+            )
+        return result
+
+    def tokens(self, length: int) -> int:
+        """Tokens of training before this epoch, for sequences of a length."""
+        if self.tokens_before is not None:
+            return self.tokens_before
+        return sum(stream.before for stream in self.streams) * length
+
+    @property
+    def longest(self) -> int:
+        """Tokens of its sequences, of the longest where their length changes."""
+        return Schedule.whole(self.order["sequence_length"], name="sequence_length").largest
+
+    @property
+    def numbering(self) -> tuple[Any, ...]:
+        """What decides which sequence has which number in a pass over a stream."""
+        names = ("exclude", "packing", "document_multiple")
+        return (*(self.order.get(name) for name in names), self.longest)
+
+    def deals_out_as(self, other: "LoaderState") -> bool:
+        """Whether each place of an epoch is the same draw of the same stream."""
+        return self._dealt() == other._dealt()
+
+    def _dealt(self) -> list[Any]:
+        names = [*MIXING]
+        if len(self.streams) > 1:
+            names.append("batching_method")
+            if self.order.get("batching_method") in _WHOLE_STEPS:
+                names.append("global_batch")
+        settings = [self.order.get(name) for name in names]
+        amounts = [(stream.fingerprint, stream.choose) for stream in self.streams]
+        return [self.numbering, settings, amounts]
+
+    def require_same_order(self, now: "LoaderState") -> None:
+        """Refuse another order of the sequences in the middle of an epoch.
+
+        Raises:
+            ConfigMismatchError: naming both values of what differs.
+        """
+        if self.sequences in (0, self.order["epoch_size"]):
+            return
+        for name in sorted({*self.order, *now.order} - _NO_ORDER):
+            old, new = self.order.get(name), now.order.get(name)
+            if old != new:
+                raise ConfigMismatchError(
+                    f"{name}: the state has {old!r}, this loader {new!r}: it cannot change in the "
+                    "middle of an epoch. Finish the epoch first."
+                )
+
+    def require_same(self, now: "LoaderState", *, allow_changes: Collection[str]) -> None:
+        """Refuse to go on in another order.
+
+        Args:
+            now: the state of the loader that is to go on.
+            allow_changes: names of fields that may differ.
+
+        Raises:
+            ConfigMismatchError: naming every other field that differs.
+        """
+        known = {*self.order, *now.order, "streams"}
+        if unknown := sorted(set(allow_changes) - known):
+            raise UsageError(
+                f"`allow_changes` names {', '.join(unknown)}; "
+                f"it may name {', '.join(sorted(known))}."
+            )
+        lines = [
+            f"{name}: the state has {self.order.get(name)!r}, this loader {now.order.get(name)!r}"
+            for name in sorted({*self.order, *now.order})
+            if self.order.get(name) != now.order.get(name) and name not in allow_changes
+        ]
+        if "streams" not in allow_changes:
+            ours = [(stream.fingerprint, stream.choose) for stream in self.streams]
+            theirs = [(stream.fingerprint, stream.choose) for stream in now.streams]
+            # Another size of an epoch is no other data: each stream may give another amount of it.
+            parts = slice(1) if "epoch_size" in allow_changes else slice(2)
+            if [each[parts] for each in ours] != [each[parts] for each in theirs]:
+                lines.append(
+                    f"streams: the state has (fingerprint, sequences an epoch) {ours}, "
+                    f"this loader {theirs}"
+                )
+        if lines:
+            raise ConfigMismatchError(
+                "The state was saved with other settings:\n  "
+                + "\n  ".join(lines)
+                + f"\n{_OVERRIDE}"
+            )
+
+
+def sealed(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state with the checksum of everything that it holds."""
+    held = {name: value for name, value in state.items() if name != CHECKSUM}
+    return held | {CHECKSUM: content_hash(json.dumps(held, sort_keys=True).encode())}

@@ -1,0 +1,303 @@
+"""The steps of an epoch, in stages of steps that are alike.
+
+Places of an epoch are rows of the longest sequence length. A step of G sequences of 1/k of that
+length holds G / k whole rows, each cut into its k pieces, so a change of the length repeats and
+loses no token. The size of a step is decided by the tokens that lie behind its beginning.
+
+Step t of G whole rows holds the places [t G, (t + 1) G), whatever the number of ranks. Sorted by
+lane, they are cut into one slice a rank: with N nodes dividing the lanes, and the lanes dividing
+the rows of a step, a node reads the lanes of its own and no others.
+
+    lengths "0:4 32:8", batch 4, from token 0 of an epoch of 10 rows of 8 tokens:
+    steps 0 and 1 hold rows 0, 1 and 2, 3 in pieces of 4 tokens: 32 tokens are behind
+    step 2 holds rows 4 to 7 as they are; rows 8 and 9 make no step
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import UsageError
+from streaming_ext.order.ranks import DataRank
+from streaming_ext.order.schedule import Schedule
+
+
+@lru_cache(maxsize=256)
+def step_layout(*, rows: int, lanes: int, phase: int) -> Ints:
+    """Offsets of a step's places in the order in which ranks take them: shape (rows,).
+
+    Args:
+        rows: places a step.
+        lanes: number of lanes.
+        phase: lane of the step's first place.
+    """
+    return np.argsort((phase + np.arange(rows)) % lanes, kind="stable")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """Steps of one size, one behind the other, as one rank reads them.
+
+    Attributes:
+        first: number of its first step.
+        steps: how many there are.
+        place: first place of the first step.
+        length: tokens of a sequence.
+        global_batch: sequences a step, over all ranks.
+        pieces: sequences that each place is cut into.
+        lanes: by which ranks take the places of a step.
+        rank: this data-parallel rank.
+    """
+
+    first: int
+    steps: int
+    place: int
+    length: int
+    global_batch: int
+    pieces: int
+    lanes: int
+    rank: DataRank
+
+    @property
+    def stop(self) -> int:
+        """Number of the step behind the last one."""
+        return self.first + self.steps
+
+    @property
+    def end(self) -> int:
+        """The place behind the last step."""
+        return self.place_of(self.stop)
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences a rank and step."""
+        return self.global_batch // self.rank.size
+
+    @property
+    def rows(self) -> int:
+        """Places a step, over all ranks."""
+        return self.global_batch // self.pieces
+
+    @property
+    def of_all_ranks(self) -> "Stage":
+        """The same steps as one rank would read them."""
+        return replace(self, rank=DataRank(rank=0, size=1))
+
+    def together(self, ids: int) -> int:
+        """How many steps have no more than so many ids a rank, 1 to 64."""
+        return max(1, min(64, ids // (self.length * self.batch_size)))
+
+    def place_of(self, step: int) -> int:
+        """The first place of a step."""
+        return self.place + (step - self.first) * self.rows
+
+    def step_of(self, place: int) -> int:
+        """The step that holds a place."""
+        return self.first + (place - self.place) // self.rows
+
+    def places(self, steps: Ints, *, shift: int) -> Ints:
+        """The places of this rank in some steps, each as often as it has pieces there.
+
+        Args:
+            steps: their numbers, shape (steps,).
+            shift: lane of the epoch's first place.
+
+        Returns:
+            shape (steps, batch_size).
+        """
+        starts = self.place + (steps - self.first) * self.rows
+        phases = (starts + shift) % self.lanes
+        own = self._own // self.pieces
+        if (phases == phases[0]).all():
+            phases = phases[:1]
+        # offsets: (steps, batch_size), or (1, batch_size) where all are alike
+        offsets = np.stack([self._layout(phase)[own] for phase in phases.tolist()])
+        result: Ints = starts[:, None] + offsets
+        return result
+
+    @property
+    def piece_numbers(self) -> Ints:
+        """Which piece of its place each sequence of this rank is: (batch_size,)."""
+        return self._own % self.pieces
+
+    def rank_of(self, place: int, piece: int, *, shift: int) -> int:
+        """The rank that reads a piece of a place; see `places` for `shift`."""
+        start = self.place_of(self.step_of(place))
+        layout = self._layout((start + shift) % self.lanes)
+        at = int(np.flatnonzero(layout == place - start)[0])
+        return (at * self.pieces + piece) // self.batch_size
+
+    @property
+    def _own(self) -> Ints:
+        """Numbers of this rank's sequences in a step: (batch_size,)."""
+        first = self.rank.rank * self.batch_size
+        return np.arange(first, first + self.batch_size)
+
+    def _layout(self, phase: int) -> Ints:
+        return step_layout(rows=self.rows, lanes=self.lanes, phase=phase)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Visit:
+    """A sequence in an epoch: its number on disk, its length, the step, and the rank."""
+
+    step: int
+    rank: int
+    sequence: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepSizes:
+    """How many sequences of what length a step holds, by the tokens behind its beginning.
+
+    Attributes:
+        global_batch: sequences a step, over all ranks.
+        length: tokens a sequence; each divides the longest.
+    """
+
+    global_batch: Schedule
+    length: Schedule
+
+    def __post_init__(self) -> None:
+        longest = self.longest
+        at: int | None = 0
+        while at is not None:
+            batch, length = self.at(at)
+            if longest % length:
+                raise UsageError(
+                    f"`sequence_length` is {length} from token {at:,} on, which does not divide "
+                    f"the longest, {longest}. Choose lengths that do: no token is then lost or "
+                    "comes twice where the length changes."
+                )
+            if batch % (longest // length):
+                raise UsageError(
+                    f"`global_batch` is {batch} from token {at:,} on, at `sequence_length` "
+                    f"{length}: it must be a multiple of {longest // length}, so that a step "
+                    f"holds whole rows of {longest} tokens."
+                )
+            at = self.next_change(at)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequences: of a place."""
+        return self.length.largest
+
+    @property
+    def change(self) -> bool:
+        """Whether steps of different sizes come."""
+        return not (self.global_batch.constant and self.length.constant)
+
+    def at(self, tokens: int) -> tuple[int, int]:
+        """Sequences and their length in a step that begins at a number of tokens."""
+        return int(self.global_batch.at(tokens)), int(self.length.at(tokens))
+
+    def next_change(self, tokens: int) -> int | None:
+        """Where the next entry of either schedule is."""
+        changes = (self.global_batch.next_change(tokens), self.length.next_change(tokens))
+        return min((change for change in changes if change is not None), default=None)
+
+    def require_ranks(self, num_ranks: int) -> None:
+        """Refuse a number of ranks that does not divide every step.
+
+        Raises:
+            UsageError: naming the step.
+        """
+        for point in self.global_batch.points:
+            if int(point.value) % num_ranks:
+                raise UsageError(
+                    f"`global_batch` is {int(point.value)} from token {point.start:,} on, which "
+                    f"{num_ranks} data-parallel ranks do not divide. Choose a multiple of "
+                    f"{num_ranks}, or another number of ranks."
+                )
+
+    def require_epoch(self, places: int) -> None:
+        """Refuse steps that no epoch holds: from there on each would be empty.
+
+        Args:
+            places: of an epoch, rows of the longest length.
+
+        Raises:
+            UsageError: naming the step.
+        """
+        at: int | None = 0
+        while at is not None:
+            batch, length = self.at(at)
+            rows = batch * length // self.longest
+            if rows > places:
+                raise UsageError(
+                    f"`global_batch` is {batch} from token {at:,} on, at `sequence_length` "
+                    f"{length}: a step takes {rows} sequences of {self.longest} tokens, and an "
+                    f"epoch has {places}. Lower global_batch, or raise epoch_size."
+                )
+            at = self.next_change(at)
+
+    def then(self, tokens: int, other: "StepSizes") -> "StepSizes":
+        """These sizes before a number of tokens, and others from there on."""
+        return StepSizes(
+            self.global_batch.then(tokens, other.global_batch),
+            self.length.then(tokens, other.length),
+        )
+
+    def stages(
+        self,
+        *,
+        place: int,
+        end: int,
+        tokens: int,
+        lanes: int = 1,
+        rank: DataRank = DataRank(rank=0, size=1),  # noqa: B008 - it is frozen
+        drop_last: bool = True,
+    ) -> list[Stage]:
+        """The stages of an epoch behind a place.
+
+        Args:
+            place: where the first step begins.
+            end: places of the epoch.
+            tokens: of training at place 0.
+            lanes: by which ranks take the places of a step.
+            rank: this data-parallel rank.
+            drop_last: leave out what makes no whole step, or let the last one be short.
+        """
+        stages: list[Stage] = []
+        step = 0
+        while place < end:
+            behind = tokens + place * self.longest
+            batch, length = self.at(behind)
+            pieces = self.longest // length
+            rows = batch // pieces
+            steps = (end - place) // rows if drop_last else -(-(end - place) // rows)
+            change = self.next_change(behind)
+            if change is not None:  # the last step of a stage may go beyond where it ends
+                steps = min(steps, -(-(change - behind) // (rows * self.longest)))
+            if not steps:
+                break
+            stage = Stage(
+                first=step,
+                steps=steps,
+                place=place,
+                length=length,
+                global_batch=batch,
+                pieces=pieces,
+                lanes=lanes,
+                rank=rank,
+            )
+            # Only what came before may be of other ranks than these, and is told as of one.
+            stages.append(stage.of_all_ranks if batch % rank.size else stage)
+            step, place = stage.stop, stage.end
+        return stages
+
+
+@dataclass(frozen=True, slots=True)
+class PastSizes:
+    """The sizes of an epoch's first steps, where those of today are others.
+
+    Attributes:
+        sizes: of these steps.
+        until: the place behind them.
+    """
+
+    sizes: StepSizes
+    until: int

@@ -1,0 +1,341 @@
+"""The raw shards of one split on a local disk: fetched once for all processes of a machine.
+
+A shard under its final name is whole and was verified: it is written under another name and
+renamed. Processes agree through locks that the kernel drops when their holder dies, so nothing
+has to be cleaned up after a kill. The folder's name holds the hash of the index: the shards of a
+rewritten dataset never meet the old ones.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from streaming_ext.base.errors import CorruptDatasetError, StorageError, TransientStorageError
+from streaming_ext.format.compression import decompress
+from streaming_ext.format.index import TokenIndex
+from streaming_ext.format.schema import content_hash
+from streaming_ext.reading.folder_lock import FolderLock, folder_lock
+from streaming_ext.store.remote import FileMissingError, Remote
+
+UNPACKED: Final = ".unpacked"  # below a local dataset whose shards are compressed
+DOWNLOADS: Final = 4  # at once, a process and stream; while others are unpacked and verified
+# Bytes of the lock file: that of its number while a shard is fetched, that of `_USED` + its number
+# while somebody reads it in a limited cache, and that of `_ROOM` while room is made.
+_ROOM: Final = 2**40
+_USED: Final = 2**41
+_ASIDE: Final = ".evicted"
+
+
+class ShardCache:
+    """Where the raw file of each shard is, and how it comes there.
+
+    `evictable` says whether the files may be removed: never those of the dataset itself.
+    """
+
+    _held_lock: tuple[int, FolderLock | None]  # of which process
+    _came: float  # when the last shard did, on the monotonic clock
+    _gave_up: TransientStorageError | None  # of a download since then
+
+    def __init__(
+        self, index: TokenIndex, source: Remote, *, local: Path | None, limit: int | None
+    ) -> None:
+        """Choose the folder; nothing is written yet.
+
+        Args:
+            index: the split.
+            source: where its shards are published.
+            local: folder of the cache; None to read the shards of a mounted source in place.
+            limit: bytes that the folder may hold, None for no limit.
+        """
+        self.index = index
+        self.source = source
+        self.limit = limit
+        self.in_place = local is None and not any(index.codecs) and index.rewriting is None
+        root = source.path
+        if self.in_place and root is not None:
+            self.folder = root / index.split
+        else:
+            base = local if local is not None else Path(root or ".") / UNPACKED
+            self.folder = base / f"{index.split or 'shards'}-{index.index_hash[:16]}"
+        self._close: Callable[[int], None] = lambda shard: None
+        self.forget_process()
+
+    @property
+    def evictable(self) -> bool:
+        """Whether what lies here can be had again."""
+        return not self.in_place
+
+    @property
+    def beside(self) -> Path:
+        """Where what is made of this split is kept, besides its raw shards."""
+        root = self.source.path
+        return root / UNPACKED if self.in_place and root is not None else self.folder.parent
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether files here are removed to make room."""
+        return self.limit is not None and self.evictable
+
+    def path(self, shard: int) -> Path:
+        """The raw file of a shard, there or not."""
+        return self.folder / self.index.raw_names[shard]
+
+    def label(self, shard: int) -> str:
+        """A shard's name for messages, as published."""
+        parts = (self.source.url.rstrip("/"), self.index.split, self.index.names[shard])
+        return "/".join(part for part in parts if part)
+
+    def fetch(self, shard: int) -> None:
+        """Have the raw file of a shard here, by this process or another one.
+
+        Raises:
+            CorruptDatasetError: the published file is missing, or twice not the indexed one.
+            StorageError: storage refuses, or the local disk does.
+        """
+        if self.path(shard).exists():
+            return
+        if self.in_place:
+            raise CorruptDatasetError(
+                f"Shard {self.label(shard)} is missing. Put it back, or publish the dataset again."
+            )
+        asked = time.monotonic()
+        # The link first: who waits for it must not keep another process from a shard.
+        link = contextlib.ExitStack()
+        with link:
+            link.enter_context(self._link)
+            self._share_failure(shard, asked)
+            with self._alone(shard, what=self.label(shard)):
+                if self.path(shard).exists():
+                    return
+                try:
+                    raw = self._download(shard, asked, link.close)
+                except TransientStorageError as error:
+                    self._gave_up = error
+                    raise
+                self._came, self._gave_up = time.monotonic(), None
+                self._write(shard, raw)
+
+    def _waited(self, asked: float) -> float:
+        """Seconds since a shard was asked for, or since the last one came."""
+        return time.monotonic() - max(asked, self._came)
+
+    def _share_failure(self, shard: int, asked: float) -> None:
+        """Give up with those that were waited for where nothing came in all the time that there is.
+
+        Raises:
+            TransientStorageError: theirs.
+        """
+        failure = self._gave_up
+        if failure is not None and self._waited(asked) > 0.9 * self.source.timeout:
+            raise TransientStorageError(
+                f"{self.label(shard)} was waited for behind others, which did not come: {failure}"
+            ) from failure
+
+    def discard(self, shard: int) -> None:
+        """Remove a damaged copy so that the next `fetch` brings a new one.
+
+        Raises:
+            StorageError: it cannot be removed.
+        """
+        if not self.evictable:
+            return
+        try:
+            self.path(shard).unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"The cache has a damaged copy of shard {self.label(shard)}, which cannot be "
+                f"removed: {error}. Remove {self.path(shard)}, or give local= a folder that this "
+                "user may write."
+            ) from error
+
+    def touch(self, shard: int) -> None:
+        """Mark a shard as used now; only a limited cache asks for it."""
+        if self.is_limited:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(self.path(shard))
+
+    def use(self, shard: int) -> None:
+        """Keep a shard from being evicted by another process, until `unuse`."""
+        if self.is_limited:
+            self._lock.share(_USED + shard)
+
+    def unuse(self, shard: int) -> None:
+        """Say that a shard is not read here any more."""
+        if self.is_limited:
+            self._lock.unshare(_USED + shard)
+
+    def asks_to_close(self, close: Callable[[int], None]) -> None:
+        """Have `close` called with the number of a shard whose room is needed."""
+        self._close = close
+
+    def _download(self, shard: int, asked: float, release: Callable[[], None]) -> bytes:
+        """The raw content of a published shard.
+
+        Args:
+            shard: its number.
+            asked: when it was asked for, on the monotonic clock.
+            release: lets another thread download, while this one unpacks.
+        """
+        index = self.index
+        name = f"{index.split}/{index.names[shard]}" if index.split else index.names[shard]
+        size = int(index.sizes[shard])
+        cause = ""
+        # The time counts that others of this machine tried in vain, this process or not.
+        waited = self._waited(asked)
+        seconds = max(self.source.timeout - waited, self.source.timeout / 4)
+        for _ in range(2):  # where the first brings a damaged one
+            try:
+                data = self.source.read(name, limit=size, seconds=seconds, waited=waited)
+            except FileMissingError as error:
+                raise CorruptDatasetError(f"Shard {error}") from error
+            cause = _difference(data, size, index.hashes[shard])
+            if not cause:
+                release()
+                try:
+                    return self._unpacked(shard, data)
+                except CorruptDatasetError as error:
+                    cause = str(error)
+        raise CorruptDatasetError(
+            f"Shard {self.label(shard)} is damaged, fetched twice: {cause}. "
+            "Publish the dataset again."
+        )
+
+    def _unpacked(self, shard: int, data: bytes) -> bytes:
+        """What is read of a published shard: its samples of token ids, not compressed."""
+        index, codec = self.index, self.index.codecs[shard]
+        if codec is not None:
+            data = decompress(data, codec=codec, raw_size=int(index.stored_raw_sizes[shard]))
+            if cause := _difference(data, len(data), index.stored_raw_hashes[shard]):
+                raise CorruptDatasetError(cause)
+        if index.rewriting is None:
+            return data
+        samples = int(index.samples[shard])
+        data = index.rewriting(data, samples=samples, where=self.label(shard))
+        if len(data) != index.raw_sizes[shard]:
+            raise CorruptDatasetError(
+                f"its samples have not the {index.sample_tokens} {index.dtype} ids of those of the "
+                "first shard; only sets whose samples have one length are read"
+            )
+        return data
+
+    def _write(self, shard: int, raw: bytes) -> None:
+        path = self.path(shard)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self._room_for(len(raw)):
+                for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
+                    leftover.unlink(missing_ok=True)
+                temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
+                temporary.write_bytes(raw)
+                temporary.replace(path)
+        except OSError as error:
+            raise StorageError(
+                f"The cache cannot hold {path}: {error}. Give local= a folder that this user may "
+                "write, with room, or set cache_limit=."
+            ) from error
+
+    @contextlib.contextmanager
+    def _room_for(self, wanted: int) -> Iterator[None]:
+        """Evict until `wanted` more bytes fit, and let nobody else write before they are there."""
+        if self.limit is None:
+            yield
+            return
+        with self._alone(_ROOM, what=f"the cache {self.folder}"):
+            self._evict(self.limit - wanted)
+            yield
+
+    def _evict(self, limit: int) -> None:
+        """Bring what the folder takes on the disk below a limit, least recently used first.
+
+        A shard that is read goes last: it is only moved aside, which tells its readers to let go of
+        it, and goes on to count until they did. So what batches in the making hold all together
+        may take more than the limit, and nothing else does.
+        """
+        held, used = [], self._moved_aside()
+        for path in self.folder.rglob(f"*{Path(self.index.raw_names[0]).suffix}"):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                held.append((status.st_mtime_ns, path, status.st_size))
+                used += status.st_size
+        busy = []
+        for _, path, size in sorted(held):
+            if used <= limit:
+                return
+            if (shard := self._numbers.get(str(path.relative_to(self.folder)))) is None:
+                continue
+            for cache in self._lock.caches():
+                cache._close(shard)
+            with self._lock.unused(_USED + shard) as unused:
+                if unused:
+                    path.unlink(missing_ok=True)
+                    used -= size
+                else:
+                    busy.append((path, shard, size))
+        for path, shard, size in busy:
+            if used <= limit:
+                return
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(self.folder / f".{shard}.{os.getpid()}.{time.monotonic_ns()}{_ASIDE}")
+            used -= size
+
+    def _moved_aside(self) -> int:
+        """Bytes of the shards that were evicted and are still read; those that are not, go."""
+        used = 0
+        for path in self.folder.glob(f".*{_ASIDE}"):
+            with self._lock.unused(_USED + int(path.name.split(".")[1])) as unused:
+                if unused:
+                    path.unlink(missing_ok=True)
+                else:
+                    used += path.stat().st_size
+        return used
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.index.raw_names)}
+
+    def _alone(self, byte: int, *, what: str) -> contextlib.AbstractContextManager[None]:
+        """Hold one byte of the lock file against all others."""
+        # Another process may be fetching: it has its own deadline, and time to write.
+        return self._lock.exclusive(byte, patience=2 * self.source.timeout + 10, what=what)
+
+    @property
+    def _lock(self) -> FolderLock:
+        with self._guard:
+            process, lock = self._held_lock
+            if lock is None or process != os.getpid():
+                lock = folder_lock(self.folder, self)
+                self._held_lock = os.getpid(), lock
+            return lock
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what belongs to this process."""
+        own = ("_guard", "_link", "_held_lock", "_close", "_numbers", "_gave_up")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Make anew what belongs to this process."""
+        self.__dict__.update(state)
+        self._close = lambda shard: None
+        self.forget_process()
+
+    def forget_process(self) -> None:
+        """Drop what a fork copied: a lock may be held by a thread that is not here."""
+        self._guard = threading.Lock()
+        self._held_lock = (os.getpid(), None)
+        self._link = threading.BoundedSemaphore(DOWNLOADS)
+        self._came, self._gave_up = 0.0, None
+
+
+def _difference(data: bytes, size: int, digest: str | None) -> str:
+    if len(data) != size:
+        # One byte beyond the size was asked for, no more.
+        got = "more" if len(data) > size else str(len(data))
+        return f"{got} bytes, the index says {size}"
+    if digest is not None and (found := content_hash(data)) != digest:
+        return f"XXH3-128 {found}, the index says {digest}"
+    return ""

@@ -1,0 +1,226 @@
+"""The domains of all streams: of each token of rows, and of all that training received.
+
+Tokens of each domain that training received since its start, over all ranks and resumes.
+
+They are reckoned from the order, without asking other ranks: when they are asked for, those of the
+places that came since they were asked for last are added. So training itself does nothing for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.order.epoch_plan import Cursor, EpochPlan
+from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.domain_map import (
+    PADDING,
+    VERSION,
+    DomainMap,
+    require_possible,
+    runs_of,
+    write_map,
+)
+from streaming_ext.reading.made_once import made_once
+from streaming_ext.reading.rows import Spans, TokenSource
+
+Codes = npt.NDArray[np.int32]
+
+
+class TokenDomains:
+    """Looks up the domains of tokens.
+
+    Attributes:
+        by: what makes a domain.
+        names: of all domains, by their numbers.
+    """
+
+    def __init__(self, maps: Sequence[DomainMap], *, by: str) -> None:
+        """Number the domains of all streams together.
+
+        Args:
+            maps: one a stream.
+            by: what makes a domain.
+        """
+        self.by = by
+        self.names = tuple(sorted({name for each in maps for name in each.names}))
+        numbers = {name: number for number, name in enumerate(self.names)}
+        self._maps = tuple(maps)
+        # Of each stream: the numbers of its domains, and last what stands for padding.
+        self._numbers = [
+            np.array([*(numbers[name] for name in each.names), PADDING], np.int32) for each in maps
+        ]
+
+    def of_tokens(self, spans: Spans, *, length: int, real: Flags) -> Codes:
+        """The domain of each token of some rows: (rows, length).
+
+        Args:
+            spans: that the rows are made of.
+            length: of a row.
+            real: False for rows that only fill up a batch: (rows,).
+        """
+        owners, domains, tokens = self._runs(spans)
+        # Padding behind a span is a run too.
+        gaps = spans.rooms - spans.lengths
+        padded = np.flatnonzero(gaps)
+        if padded.size:
+            at = np.searchsorted(owners, padded, side="right")
+            domains = np.insert(domains, at, np.int32(PADDING))
+            tokens = np.insert(tokens, at, gaps[padded])
+        found: Codes = np.repeat(domains, tokens).reshape(len(real), length)
+        if not real.all():
+            found[~real] = PADDING
+        return found
+
+    def count(self, spans: Spans) -> Ints:
+        """Tokens of each domain in each stream, padding left out: (streams, domains)."""
+        owners, domains, tokens = self._runs(spans)
+        shape = len(self._maps), len(self.names) + 1  # the last for padding
+        place = spans.streams[spans.rows[owners]] * shape[1] + domains % shape[1]
+        counts = np.bincount(place, tokens, minlength=shape[0] * shape[1])
+        result: Ints = counts.astype(np.int64).reshape(shape)[:, :-1]
+        return result
+
+    def _runs(self, spans: Spans) -> tuple[Ints, Codes, Ints]:
+        """Span, domain and tokens of each run of tokens of one domain, in their order."""
+        present = np.unique(spans.streams).tolist()
+        if len(present) == 1:
+            (stream,) = present
+            found, codes, tokens = self._maps[stream].look_up(spans.starts, spans.lengths)
+            return found, self._numbers[stream][codes], tokens
+        pieces = []
+        for stream in present:
+            own = np.flatnonzero(spans.streams[spans.rows] == stream)
+            found, codes, tokens = self._maps[stream].look_up(spans.starts[own], spans.lengths[own])
+            pieces.append((own[found], self._numbers[stream][codes], tokens))
+        owner, domains, tokens = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        order = np.argsort(owner, kind="stable")
+        return owner[order], domains[order], tokens[order]
+
+
+def open_domains(caches: Sequence[ShardCache], by: str | None) -> TokenDomains | None:
+    """The domains of some streams; their maps are made where they are not there yet.
+
+    Args:
+        caches: of the streams.
+        by: `folder` or `column:NAME`; None where streams are domains.
+
+    Raises:
+        UsageError: a dataset does not tell.
+        CorruptDatasetError: what it says of its documents is missing or damaged.
+        StorageError: a map cannot be kept.
+    """
+    if by is None:
+        return None
+    require_possible(by)
+    return TokenDomains([_open_map(cache, by) for cache in caches], by=by)
+
+
+def _open_map(cache: ShardCache, by: str) -> DomainMap:
+    index = cache.index
+    name = f"{index.split or 'shards'}-{index.index_hash[:16]}.domains-{VERSION}-"
+    name += f"{xxhash.xxh3_64_hexdigest(by.encode())}.map"
+    names: list[str] = []
+    return made_once(
+        cache.beside / name,
+        what="The map of domains",
+        opened=DomainMap,
+        make=lambda file: write_map(
+            file, runs_of(cache, by, names), names, tokens=int(index.token_starts[-1])
+        ),
+    )
+
+
+STATE_KEY: Final = "domains"  # of a state
+_AT_ONCE: Final = 1 << 15  # places
+
+
+class DomainCounts:
+    """The account of one loader."""
+
+    def __init__(
+        self, plan: EpochPlan, source: TokenSource, domains: TokenDomains, cursor: Cursor
+    ) -> None:
+        """Begin with nothing counted.
+
+        Args:
+            plan: of any rank.
+            source: of the tokens.
+            domains: of the streams.
+            cursor: where counting begins.
+        """
+        self._plan, self._source, self._domains = plan, source, domains
+        self._counts: Ints = np.zeros((len(plan.sizes), len(domains.names)), np.int64)
+        self._at = cursor
+
+    def up_to(self, cursor: Cursor) -> list[dict[str, int]]:
+        """Of each stream the tokens of its domains up to a cursor, by the domains' names."""
+        while self._at.epoch < cursor.epoch:
+            self._count_to(self._plan.epoch_size)
+            self._at = self._plan.next_epoch(self._at)
+        self._count_to(cursor.place)
+        names = self._domains.names
+        return [
+            {names[number]: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
+            for counts in self._counts
+        ]
+
+    def _count_to(self, place: int) -> None:
+        """Count up to a place of the epoch, or back to it where the epoch began anew."""
+        plan, here = self._plan, self._at.place
+        begin, end, sign = (here, place, 1) if here <= place else (place, here, -1)
+        for first in range(begin, end, _AT_ONCE):
+            places = np.arange(first, min(first + _AT_ONCE, end))
+            streams, sequences = plan.at_places(self._at, places)
+            if sequences.size:
+                spans = self._source.locate(streams, sequences, plan.length).spans(
+                    slice(0, len(sequences))
+                )
+                self._counts += sign * self._domains.count(spans)
+        self._at = replace(self._at, place=place)
+
+    def state(self, cursor: Cursor, fingerprints: Sequence[str]) -> dict[str, Any]:
+        """What a state holds of it.
+
+        Args:
+            cursor: of the state.
+            fingerprints: of the streams.
+        """
+        told = [
+            {"fingerprint": fingerprint, "tokens": tokens}
+            for fingerprint, tokens in zip(fingerprints, self.up_to(cursor), strict=True)
+        ]
+        return {STATE_KEY: {"by": self._domains.by, "streams": told}}
+
+    def go_on(
+        self,
+        state: Mapping[str, Any],
+        cursor: Cursor,
+        fingerprints: Sequence[str],
+        *,
+        earlier: Sequence[str] = (),
+    ) -> None:
+        """Go on from what a state holds of it: nothing where it counted other domains, or none.
+
+        Args:
+            state: as it was saved.
+            cursor: that it stands for.
+            fingerprints: of the streams.
+            earlier: of older generations of the one stream, whose counts are its own.
+        """
+        self._counts, self._at = np.zeros_like(self._counts), cursor
+        saved = state.get(STATE_KEY)
+        if saved is None or saved["by"] != self._domains.by:
+            return
+        numbers = {name: number for number, name in enumerate(self._domains.names)}
+        of_stream: dict[str, list[Mapping[str, int]]] = {}  # one dataset may be two streams
+        for each in saved["streams"]:
+            of_stream.setdefault(each["fingerprint"], []).append(each["tokens"])
+        for stream, fingerprint in enumerate(fingerprints):
+            own = [each for each in (fingerprint, *earlier) if of_stream.get(each)][:1]
+            for name, tokens in of_stream[own[0]].pop(0).items() if own else ():
+                self._counts[stream, numbers[name]] = tokens

@@ -1,0 +1,246 @@
+"""What a batch says about documents: targets, positions and boundaries, from end-of-text ids alone.
+
+A document ends in one end-of-text id; an end-of-text id behind another one is padding. Boundaries
+are few: they are found for the rows of many steps at once, and spread over the tokens of each step
+only where a mask asks for a value a token.
+
+What is many small steps elsewhere is a few large copies here. Positions, which are most of the
+work, are laid down in granules: copies from one row of counting numbers, each begun at the position
+that its first token has; then a granule from zero at the start of every segment.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streaming_ext.base.arrays import Flags, Ints, Tokens, windows
+from streaming_ext.reading.buffers import Buffers
+
+MASKS: Final = ("targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen")
+IGNORED: Final = -100  # what torch's cross entropy leaves out
+_GRANULE: Final = 128  # tokens copied at once
+_SCANNED: Final = 1 << 18  # tokens looked at together: what a core's own cache holds
+Small = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Boundaries:
+    """Where documents and padding begin and end in the rows of some steps, laid end to end.
+
+    A segment is what a row holds of a document, or of padding.
+
+    Attributes:
+        edges: first place of every segment, then the end: (segments + 1,).
+        ignored: places without a target, besides the last of each row: (ignored,).
+        last_targets: target of the last token of each row, where targets are wanted: (rows,).
+    """
+
+    edges: Small
+    ignored: Ints
+    last_targets: Ints
+
+    @classmethod
+    def of(cls, edges: Ints, padding: Ints, after: Ints | None, *, length: int) -> "Boundaries":
+        """Those of some edges.
+
+        Args:
+            edges: see there, in any order, one at the beginning of each row.
+            padding: places of padding: (padding,).
+            after: the target of each row's last token, -1 for none; None where no targets are
+                wanted: (rows,).
+            length: tokens a row.
+        """
+        # The token before padding has nothing to predict.
+        ignored = np.union1d(padding, padding[padding % length > 0] - 1)
+        none = np.empty(0, np.int64)
+        return cls(
+            edges=np.unique(edges).astype(np.int32),
+            ignored=ignored,
+            last_targets=none if after is None else np.where(after < 0, IGNORED, after),
+        )
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """All by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def taken_from(cls, arrays: dict[str, Any]) -> "Boundaries | None":
+        """Take them out of other arrays again, where they are among them."""
+        if "edges" not in arrays:
+            return None
+        return cls(**{field.name: arrays.pop(field.name) for field in fields(cls)})
+
+
+class Ends(NamedTuple):
+    """Ends of documents: all arrays of shape (ends,).
+
+    Attributes:
+        places: of the end-of-text ids.
+        padding: whether each is padding: an end behind another one of the same shard.
+        followed: whether the token behind each is padding.
+    """
+
+    places: Ints
+    padding: Flags
+    followed: Flags
+
+    @classmethod
+    def in_tokens(cls, tokens: Tokens, eot_id: int) -> "Ends":
+        """Those of a shard: (tokens,)."""
+        found = [
+            np.flatnonzero(tokens[at : at + _SCANNED] == eot_id) + at
+            for at in range(0, len(tokens), _SCANNED)
+        ]
+        places = np.concatenate(found)
+        padding = np.diff(places, prepend=-2, append=-2) == 1  # the last one is of nothing
+        return cls(places, padding[:-1], padding[1:])
+
+    @classmethod
+    def joined(cls, parts: Sequence["Ends"]) -> "Ends":
+        """All of several."""
+        return cls(
+            np.concatenate([part.places for part in parts]),
+            np.concatenate([part.padding for part in parts]),
+            np.concatenate([part.followed for part in parts]),
+        )
+
+    def chosen(self, which: Flags | Ints) -> "Ends":
+        """Some of them."""
+        return Ends(self.places[which], self.padding[which], self.followed[which])
+
+    def in_runs(self, begins: Ints, stops: Ints, targets: Ints) -> "Ends":
+        """Those that lie in some runs of the shard's tokens, which are laid elsewhere.
+
+        Args:
+            begins, stops: of each run: (runs,).
+            targets: where its first token is laid: (runs,).
+        """
+        first = np.searchsorted(self.places, begins)
+        counts = np.searchsorted(self.places, stops) - first
+        behind = np.cumsum(counts)
+        number = np.arange(behind[-1]) + np.repeat(first - behind + counts, counts)
+        found = self.chosen(number)
+        return found._replace(places=found.places + np.repeat(targets - begins, counts))
+
+
+class Spread:
+    """The masks of the steps that some boundaries are of, made one step at a time."""
+
+    def __init__(
+        self,
+        boundaries: Boundaries,
+        *,
+        shape: tuple[int, int],
+        names: Collection[str],
+        buffers: Buffers,
+    ) -> None:
+        """Do once what all steps have in common.
+
+        Args:
+            boundaries: of some steps.
+            shape: rows of a step and tokens of a row.
+            names: any of `MASKS`.
+            buffers: where arrays come from.
+        """
+        self.boundaries = boundaries
+        self.shape = shape
+        self._names = frozenset(names)
+        self._buffers = buffers
+        self._lengths: Small = np.diff(boundaries.edges)
+        # The first place of each step, then the end: (steps + 1,)
+        steps = np.arange(0, boundaries.edges[-1] + 1, shape[0] * shape[1])
+        edge_steps = np.searchsorted(boundaries.edges, steps)
+        # Lists, since single numbers are taken from them faster.
+        self._edge_steps: list[int] = edge_steps.tolist()
+        self._ignored_steps: list[int] = np.searchsorted(boundaries.ignored, steps).tolist()
+        self._longest = np.maximum.reduceat(self._lengths, edge_steps[:-1]).tolist()
+        self._last_targets = boundaries.last_targets.reshape(-1, shape[0])
+        self._granules: Ints | None = None
+        if "position_ids" in names and len(self._lengths) * _GRANULE < boundaries.edges[-1]:
+            self._granules = self._positions_of_granules(edge_steps)
+        if "document_ids" in names:
+            # First segment of each row, then their number: (rows + 1,)
+            rows = np.arange(0, boundaries.edges[-1] + 1, shape[1])
+            firsts = np.searchsorted(boundaries.edges, rows)
+            self._numbers = np.arange(firsts[-1], dtype=np.int32)
+            self._numbers -= np.repeat(firsts[:-1].astype(np.int32), np.diff(firsts))
+
+    def of_step(self, step: int, tokens: Ints) -> dict[str, Any]:
+        """The masks of one step, by name.
+
+        Args:
+            step: which one.
+            tokens: its rows, one behind the other in memory: (rows, length).
+        """
+        names = self._names
+        begin, end = self._edge_steps[step], self._edge_steps[step + 1]
+        # First place of each segment of the step, then the end: (segments + 1,)
+        edges = self.boundaries.edges[begin : end + 1] - np.int32(step * tokens.size)
+        masks: dict[str, Any] = {}
+        if "targets" in names:
+            masks["targets"] = self._targets(step, tokens)
+        if "position_ids" in names:
+            masks["position_ids"] = self._position_ids(step, edges[:-1], self._lengths[begin:end])
+        if "document_ids" in names:
+            numbers = self._numbers[begin:end].repeat(self._lengths[begin:end])
+            masks["document_ids"] = numbers.reshape(self.shape)
+        if "cu_seqlens" in names:
+            masks["cu_seqlens"] = edges
+        if "max_seqlen" in names:
+            masks["max_seqlen"] = self._longest[step]
+        return masks
+
+    def _targets(self, step: int, tokens: Ints) -> Ints:
+        """The next token at each position; -100 in padding and where the shard has none."""
+        targets = self._buffers.take(self.shape, np.int64)
+        flat = targets.reshape(-1)
+        flat[:-1] = tokens.reshape(-1)[1:]  # one copy, wrong at the last place of each row
+        targets[:, -1] = self._last_targets[step]
+        begin, end = self._ignored_steps[step], self._ignored_steps[step + 1]
+        if begin < end:
+            flat[self.boundaries.ignored[begin:end] - step * tokens.size] = IGNORED
+        return targets
+
+    def _position_ids(self, step: int, starts: Small, lengths: Small) -> Small:
+        """How far each token is from where its segment starts."""
+        rows, length = self.shape
+        if self._granules is None:  # many short documents
+            first = starts.repeat(lengths)
+            np.subtract(np.arange(rows * length, dtype=np.int32), first, out=first)
+            return first.reshape(self.shape)
+        counting = _counting(length)
+        positions: Small = counting[self._granules[step]].view(np.int32)
+        # In their order: what one runs beyond its segment, those of the next ones put right.
+        windows(positions, _GRANULE)[starts] = counting[0]
+        return positions[: rows * length].reshape(self.shape)
+
+    def _positions_of_granules(self, edge_steps: Ints) -> Ints:
+        """The position of the first token of each granule: (steps, granules).
+
+        One granule more than a step fills: the last segment's may run beyond the step.
+
+        Args:
+            edge_steps: first segment of each step, then their number: (steps + 1,).
+        """
+        steps = len(edge_steps) - 1
+        size = self.shape[0] * self.shape[1]
+        granules = -(-size // _GRANULE) + 1
+        step = np.repeat(np.arange(steps), np.diff(edge_steps))
+        begins = self.boundaries.edges[:-1] - step * size
+        # How many segments begin in front of each granule: (steps * granules,)
+        begun = np.bincount(step * granules - -begins // _GRANULE, minlength=steps * granules)
+        segments = (np.cumsum(begun) - 1).reshape(steps, granules)
+        positions: Ints = np.arange(granules) * _GRANULE - begins[segments]
+        return positions
+
+
+@lru_cache(maxsize=4)
+def _counting(length: int) -> npt.NDArray[np.void]:
+    """Granules from each number on, as far as one that begins in a row of `length` tokens goes."""
+    numbers = np.arange(length + 2 * _GRANULE, dtype=np.int32)
+    numbers.flags.writeable = False
+    return windows(numbers, _GRANULE)

@@ -1,0 +1,227 @@
+"""Rows of whole documents, as a source of batches.
+
+Where documents begin and end is known from the packing plan: masks cost next to nothing.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from streaming_ext.base.arrays import Flags, Ints, Tokens
+from streaming_ext.base.errors import UsageError
+from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.documents import Documents
+from streaming_ext.reading.masks import Boundaries
+from streaming_ext.reading.packing import RowPieces, rounded_up
+from streaming_ext.reading.packing_plan import PackingPlan, open_plan
+from streaming_ext.reading.rows import Rows, Spans, TokenSource
+from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader
+
+
+class PackedSource(TokenSource):
+    """The packed rows of one or more streams; see `TokenSource` for the words."""
+
+    def __init__(
+        self,
+        reader: TokenReader,
+        plans: Sequence[PackingPlan],
+        *,
+        eot_id: int,
+        cache_limit: int | None,
+        multiple: int = 1,
+    ) -> None:
+        """Take over the plans.
+
+        Args:
+            reader: of the shards.
+            plans: one a stream.
+            eot_id: what fills up a row.
+            cache_limit: see `TokenSource`.
+            multiple: of tokens that each piece takes in its row.
+        """
+        super().__init__(reader, cache_limit=cache_limit)
+        self.multiple = multiple
+        self.plans = tuple(plans)
+        self._eot = eot_id
+
+    def bounds(self, length: int) -> list[Ints]:
+        """The first row of each unit, then their number."""
+        return [plan.bounds for plan in self.plans]
+
+    def find_ends(self, eot_id: int) -> None:
+        """Nothing is to be found: the plan says it."""
+
+    def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:
+        """Look up the pieces of rows; a row below zero is looked up as row 0."""
+        pieces = self._pieces(streams, np.maximum(sequences, 0))
+        filling = memoryview(np.full(length, self._eot, self.dtype).tobytes())
+        return PackedRows(self.reader, pieces, length, self.multiple, filling)
+
+    def pieces_of(self, stream: int, sequence: int, length: int) -> list[tuple[int, int]]:
+        """Of each document one."""
+        found = self.plans[stream].look_up(np.array([sequence]))
+        stops = found.starts + found.lengths
+        return list(zip(found.starts.tolist(), stops.tolist(), strict=True))
+
+    def sequences_with(self, stream: int, first: int, stop: int, length: int) -> Ints:
+        """Out of the plan."""
+        return self.plans[stream].rows_with(first, stop)
+
+    def _pieces(self, streams: Ints, rows: Ints) -> RowPieces:
+        """The pieces of rows, with starts in the reader's space of tokens."""
+        if len(self.plans) == 1:
+            return self.plans[0].look_up(rows)
+        found, owners = [], []
+        for stream in np.unique(streams).tolist():
+            chosen = np.flatnonzero(streams == stream)
+            pieces = self.plans[stream].look_up(rows[chosen])
+            pieces.starts[:] += self.reader.stream_starts[stream]
+            found.append(pieces)
+            owners.append(np.repeat(chosen, np.diff(pieces.firsts)))
+        owner = np.concatenate(owners)
+        order = np.argsort(owner, kind="stable")
+        names = ("starts", "lengths", "begins", "ends")
+        return RowPieces(
+            firsts=np.searchsorted(owner[order], np.arange(len(rows) + 1)),
+            **{n: np.concatenate([getattr(each, n) for each in found])[order] for n in names},
+        )
+
+
+class PackedRows(Rows):
+    """Rows whose pieces are known, with padding behind some of them; see `Rows` for the words."""
+
+    def __init__(
+        self,
+        reader: TokenReader,
+        pieces: RowPieces,
+        length: int,
+        multiple: int,
+        filling: memoryview,
+    ) -> None:
+        """Lay out the pieces of each row.
+
+        Args:
+            reader: of the shards.
+            pieces: whose starts count in the reader's space of tokens; one a row at least.
+            length: tokens a row.
+            multiple: of tokens that each piece takes in its row.
+            filling: the bytes of a row of padding.
+        """
+        self.reader, self.length = reader, length
+        self._pieces, self._multiple, self._filling = pieces, multiple, filling
+        firsts = pieces.firsts
+        rooms = rounded_up(pieces.lengths, multiple)
+        ends = np.append(0, np.cumsum(rooms))
+        # Where each piece begins in its row: (pieces,)
+        self._columns: Ints = ends[:-1] - np.repeat(ends[firsts[:-1]], np.diff(firsts))
+        # Tokens of each row that its pieces take: (rows,)
+        self._filled: Ints = np.diff(ends[firsts])
+        # Padding behind each piece; behind the last one of a row stands the rest of it: (pieces,)
+        self._gaps: Ints = rooms - pieces.lengths
+        self._gaps[firsts[1:] - 1] += length - self._filled
+        runs = reader.runs(pieces.starts, pieces.lengths, np.arange(len(rooms) + 1))
+        gapped = np.flatnonzero(self._gaps)
+        behind = runs.firsts[gapped + 1]
+        self.runs = Runs(
+            firsts=runs.firsts[firsts] + np.searchsorted(gapped, firsts),
+            shards=np.insert(runs.shards, behind, FILLING),
+            begins=np.insert(runs.begins, behind, 0),
+            ends=np.insert(runs.ends, behind, self._gaps[gapped] * reader.dtype.itemsize),
+        )
+
+    def tokens(self, rows: slice) -> Tokens:
+        """Copy their pieces out of the shards, and fill up with end-of-text ids."""
+        return self.reader.copy(self.runs, rows, self._filling).reshape(-1, self.length)
+
+    def start_inside(self, rows: slice, eot_id: int) -> Flags:
+        """Whether the first piece of each begins within its document."""
+        inside: Flags = ~self._pieces.begins[self._pieces.firsts[:-1][rows]]
+        return inside
+
+    def boundaries(self, rows: slice, *, real: Flags, targets: bool) -> Boundaries:
+        """As the plan says: an edge at each piece, and at the padding of a row."""
+        length, pieces = self.length, self._pieces
+        some, row = self._some(rows)
+        filled = self._filled[rows]
+        padded = np.flatnonzero(real & (filled < length))
+        places = row * length + self._columns[some]
+        edges = np.concatenate(
+            [np.arange(len(real) + 1) * length, places[real[row]], padded * length + filled[padded]]
+        )
+        gaps = np.where(real[row], self._gaps[some], 0)
+        padding = np.repeat(places + pieces.lengths[some] - np.cumsum(gaps) + gaps, gaps)
+        padding += np.arange(len(padding))
+        after = None
+        if targets:  # nothing follows a row in its document where that ends
+            last = pieces.firsts[1:][rows] - 1
+            goes_on = ~pieces.ends[last]
+            ends = pieces.starts[last[goes_on]] + pieces.lengths[last[goes_on]]
+            after = np.full(len(last), -1)
+            after[goes_on] = self.reader.after(ends, self.reader.shards_of(ends - 1))
+        return Boundaries.of(edges, padding, after, length=length)
+
+    def spans(self, rows: slice) -> Spans:
+        """As the plan says."""
+        some, row = self._some(rows)
+        starts, lengths = self._pieces.starts[some], self._pieces.lengths[some]
+        streams, origins = self.reader.streams_of(starts)
+        firsts = self._pieces.firsts[rows]
+        return Spans(
+            streams=streams[firsts - some.start],
+            rows=row,
+            starts=starts - origins,
+            lengths=lengths,
+            rooms=lengths + self._gaps[some],
+        )
+
+    def _some(self, rows: slice) -> tuple[slice, Ints]:
+        """The pieces of some rows, and the row of each among these: (pieces,)."""
+        firsts = self._pieces.firsts[rows.start : rows.stop + 1]
+        row = np.repeat(np.arange(len(firsts) - 1), np.diff(firsts))
+        return slice(firsts[0], firsts[-1]), row
+
+
+def source_of(
+    caches: Sequence[ShardCache],
+    *,
+    packing: str | None,
+    length: int,
+    cache_limit: int | None,
+    left_out: Sequence[Documents] | None = None,
+    multiple: int | None = None,
+) -> TokenSource:
+    """The source of some streams.
+
+    Args:
+        caches: of the streams.
+        packing: None for sequences cut out of the stream.
+        length: tokens a row.
+        cache_limit: bytes that all caches together may hold.
+        left_out: documents that no packed row holds, one table a stream.
+        multiple: of tokens that each document takes in a packed row; 1 by default.
+
+    Raises:
+        UsageError: the streams do not fit together, or do not know their documents.
+        CorruptDatasetError: what a dataset says of its documents is missing or damaged.
+    """
+    reader = TokenReader(caches)
+    if packing is None:
+        return TokenSource(reader, cache_limit=cache_limit)
+    multiple = multiple or 1
+    if length % multiple:
+        raise UsageError(
+            f"`sequence_length` must be a multiple of document_multiple={multiple}, got {length}."
+        )
+    plans = [
+        open_plan(
+            cache,
+            length,
+            left_out=None if left_out is None else left_out[stream],
+            multiple=multiple,
+        )
+        for stream, cache in enumerate(caches)
+    ]
+    eot_id = caches[0].index.eot_id
+    if eot_id is None:
+        raise UsageError("packing= needs the id that ends a document, which the dataset says not.")
+    return PackedSource(reader, plans, eot_id=eot_id, cache_limit=cache_limit, multiple=multiple)

@@ -1,0 +1,154 @@
+"""Fetching and verifying the shards of coming steps in the background."""
+
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from streaming_ext.base.errors import ShardmillError
+from streaming_ext.order.order import OrderSpec
+from streaming_ext.reading.token_reader import TokenReader
+
+THREADS = 8  # twice as many as download at once: the others unpack and verify
+_PATIENCE = 0.05  # seconds between looks at how far training is
+_AT_EXIT: Final = 2.0  # seconds for all threads to end; longer only where storage does not answer
+
+
+def sequences_ahead(
+    order: OrderSpec, *, sizes: Sequence[int], shards: int, ranks: int, batch_size: int
+) -> int:
+    """How many sequences a rank fetches ahead where nobody says: its share of what keeps all busy.
+
+    Half a window of each lane, or three shards, and a shard for each thread; 64 steps at least.
+
+    Args:
+        order: within each stream.
+        sizes: sequences of each stream.
+        shards: of all streams.
+        ranks: that share them.
+        batch_size: sequences a step.
+    """
+    per_shard = -(-sum(sizes) // shards)
+    window = min(order.window, max(sizes)) if order.shuffle else 0
+    per_lane = max(window // 2, 3 * per_shard)
+    wanted = max(per_lane * order.lanes, THREADS * per_shard)
+    return max(wanted // ranks, 64 * batch_size)
+
+
+class Prefetcher:
+    """Threads that open shards in the order of their first use, within bounds.
+
+    Where a shard does not come, the thread ends in silence: the step that needs the shard meets the
+    same failure and raises it, and a shard that is needed by no step must not stop training. What
+    else goes wrong is for the one who reads to raise, see `require_well`.
+    """
+
+    def __init__(
+        self,
+        reader: TokenReader,
+        upcoming: Iterator[tuple[int, int]],
+        *,
+        ahead: int,
+        limit: int | None,
+        now: Callable[[], int],
+    ) -> None:
+        """Start.
+
+        Args:
+            reader: where shards are opened.
+            upcoming: pairs of step and shard, by step.
+            ahead: steps to run ahead of training.
+            limit: bytes of shards that are opened ahead of their use, at most.
+            now: the step that training is at.
+        """
+        self._reader = reader
+        self._upcoming = upcoming
+        self._ahead = ahead
+        self._limit = limit
+        self._most = reader.shards.most // 2  # shards that are opened ahead of their use
+        self._now = now
+        self._guard = threading.Lock()
+        self._waiting: list[tuple[int, int]] = []  # step and bytes of shards opened ahead
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._run, daemon=True, name=f"shardmill-prefetch-{number}")
+            for number in range(THREADS)
+        ]
+        _running.add(self)
+        for thread in self._threads:
+            thread.start()
+
+    def require_well(self) -> None:
+        """Raise what no thread expected, if there was something, once."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def stop(self) -> None:
+        """Let the threads end; one in the middle of a read ends after it."""
+        self._stop.set()
+
+    def wait(self, until: float | None = None) -> None:
+        """Stop, and wait until the last thread has ended, or for a time of the monotonic clock."""
+        self.stop()
+        for thread in self._threads:
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with self._guard:
+                    pair = next(self._upcoming, None)
+                if pair is None:
+                    return
+                step, shard = pair
+                if step < self._now():  # that step has opened it, and others may need the room
+                    continue
+                if not self._may_open(step, int(self._reader.raw_sizes[shard])):
+                    return
+                self._reader.shards.open(shard)
+            except ShardmillError:
+                return
+            except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+                self._failure = error
+                self.stop()
+
+    def _may_open(self, step: int, size: int) -> bool:
+        """Wait until a shard of a step may be opened; False when told to stop."""
+        while not self._stop.is_set():
+            now = self._now()
+            with self._guard:
+                self._waiting = [entry for entry in self._waiting if entry[0] > now]
+                held = sum(entry[1] for entry in self._waiting)
+                fits = not self._waiting or (
+                    len(self._waiting) < self._most
+                    and (self._limit is None or held + size <= self._limit)
+                )
+                if step <= now + self._ahead and fits:
+                    self._waiting.append((step, size))
+                    return True
+            self._stop.wait(_PATIENCE)
+        return False
+
+
+_running: "weakref.WeakSet[Prefetcher]" = weakref.WeakSet()
+
+
+def end_all() -> None:
+    """Let the threads of this process end before the interpreter does.
+
+    A thread that comes back from native code behind that is torn down in the middle of it, and the
+    process is aborted with "terminate called without an active exception".
+    """
+    until = time.monotonic() + _AT_EXIT
+    running = list(_running)
+    for prefetcher in running:
+        prefetcher.stop()
+    for prefetcher in running:
+        prefetcher.wait(until)
+
+
+atexit.register(end_all)

@@ -1,0 +1,229 @@
+"""The shards that are open: fetched, verified and mapped; the least recently used ones are closed.
+
+A batch keeps the maps that it reads, whoever closes their shards meanwhile: a file that is evicted
+goes with its last map.
+"""
+
+import errno
+import os
+import resource
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import CorruptDatasetError, StorageError
+from streaming_ext.format.schema import content_hash
+from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.made_once import NO_MAPS
+from streaming_ext.reading.single_flight import SingleFlight
+
+_MOST: Final = 8192  # maps, of the 65,530 that Linux gives a process
+_LEAST: Final = 32
+_VANISHED: Final = "it vanishes from the cache again and again"
+_ATTEMPTS: Final = 20  # where a cache is so small that processes take each other's files away
+
+
+def most_open() -> int:
+    """How many shards stay open: a quarter of the files that this process may have, 32 at least.
+
+    Python keeps the file of a map open.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, soft // 4))
+
+
+class OpenShards:
+    """The shards of all streams, numbered one stream after another.
+
+    Attributes:
+        most: shards that stay open, besides those that a batch reads.
+        ready: which of them are open: (shards,).
+        limited: whether a cache has a limit, so that files are evicted.
+    """
+
+    def __init__(
+        self,
+        caches: Sequence[ShardCache],
+        opened: Callable[[int, memoryview], object] | None = None,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            caches: of the streams.
+            opened: called with each shard and its bytes before it is ready.
+        """
+        self._opened = opened
+        counts = [len(cache.index.samples) for cache in caches]
+        # First shard of each stream, then the end: (streams + 1,)
+        self._firsts: Ints = np.concatenate([[0], np.cumsum(counts)])
+        self._caches = tuple(caches)
+        self.most = most_open()
+        self.limited = any(cache.is_limited for cache in caches)
+        self.ready = np.zeros(sum(counts), bool)
+        self._verified = np.zeros(sum(counts), bool)
+        self._guard = threading.Lock()
+        self._opening = SingleFlight()
+        self._views: dict[int, memoryview] = {}  # by their last use
+        weakref.finalize(self, _unuse, os.getpid(), self._views, self._cache_of).atexit = False
+        for cache, first in zip(caches, self._firsts.tolist(), strict=False):
+            cache.forget_process()
+            cache.asks_to_close(_closer(self, first))
+
+    @property
+    def _cache_of(self) -> Callable[[int], tuple[ShardCache, int]]:
+        """Tells the cache of a shard and its number there, without keeping `self` alive."""
+        caches, firsts = self._caches, self._firsts
+
+        def cache_of(shard: int) -> tuple[ShardCache, int]:
+            stream = int(np.searchsorted(firsts, shard, side="right")) - 1
+            return caches[stream], shard - int(firsts[stream])
+
+        return cache_of
+
+    def views(self, shards: Iterable[int]) -> dict[int, memoryview]:
+        """The bytes of some shards, whole files; they stay while somebody keeps them.
+
+        Raises:
+            CorruptDatasetError: one is missing or damaged, also when fetched once more.
+            StorageError: storage or the local disk refuses.
+        """
+        views = self._views
+        found, missing = {}, []
+        with self._guard:
+            for shard in shards:
+                if (view := views.pop(shard, None)) is None:
+                    missing.append(shard)
+                else:
+                    views[shard] = found[shard] = view
+        for shard in missing:
+            found[shard] = self.open(shard)
+        if len(views) > self.most:
+            with self._guard:
+                oldest = list(views)[: len(views) - self.most]
+            for shard in oldest:
+                self.close(shard)
+        return found
+
+    def open(self, shard: int) -> memoryview:
+        """Have one shard open now; any thread may ask."""
+        cache, number = self._cache_of(shard)
+        while (view := self._views.get(shard)) is None:
+            self._opening.run(
+                shard,
+                lambda: self._open(shard, cache, number),
+                done=lambda: bool(self.ready[shard]),
+                patience=3 * cache.source.timeout + 20,
+                what=f"Shard {cache.label(number)}",
+            )
+        return view
+
+    def close(self, shard: int) -> None:
+        """Let go of a shard; its map goes with the last batch that reads it."""
+        with self._guard:
+            if self._views.pop(shard, None) is None:
+                return
+            self.ready[shard] = False
+        cache, number = self._cache_of(shard)
+        cache.unuse(number)
+
+    def _open(self, shard: int, cache: ShardCache, number: int) -> None:
+        if self.limited:
+            self._close_evicted()
+        cache.use(number)  # before it is looked for: from now on no other process evicts it
+        cause, damaged = "not opened", 0
+        try:
+            for _ in range(_ATTEMPTS):
+                cache.fetch(number)
+                cause = self._map(shard, cache, number)
+                if not cause:
+                    return
+                damaged += cause != _VANISHED
+                if cache.in_place or damaged > 1:
+                    break
+                cache.discard(number)
+        finally:
+            if cause:
+                cache.unuse(number)
+        raise CorruptDatasetError(
+            f"Shard {cache.label(number)} is damaged: {cause}. "
+            + (
+                "Put the right file back, or publish the dataset again."
+                if cache.in_place
+                else f"A copy fetched anew is too: look at {cache.folder}."
+            )
+        )
+
+    def _map(self, shard: int, cache: ShardCache, number: int) -> str:
+        """Map a shard, and verify it the first time; returns what is wrong with it, or nothing."""
+        index = cache.index
+        size = int(index.raw_sizes[number])
+        try:
+            data = np.asarray(np.memmap(cache.path(number), np.uint8, "r"))
+        except FileNotFoundError:  # removed by somebody else since it was fetched
+            return _VANISHED
+        except ValueError:  # numpy's, of an empty file
+            return f"0 bytes, the index says {size}"
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EISDIR):
+                return f"it cannot be opened: {error}"
+            raise StorageError(  # which says nothing of the shard
+                f"Shard {cache.label(number)} cannot be mapped: {error}. {NO_MAPS}"
+            ) from error
+        if len(data) != size:
+            return f"{len(data)} bytes, the index says {size}"
+        view = data.data
+        if not self._verified[shard]:
+            cause = ""
+            if index.head_check is not None:
+                cause = index.head_check(
+                    data,
+                    samples=int(index.samples[number]),
+                    header=int(index.headers[number]),
+                    sample_bytes=index.sample_bytes,
+                )
+            digest = index.raw_hashes[number]
+            if not cause and digest is not None and (found := content_hash(view)) != digest:
+                cause = f"XXH3-128 {found}, the index says {digest}"
+            if cause:
+                return cause
+            self._verified[shard] = True
+        if self._opened is not None:
+            self._opened(shard, view)
+        cache.touch(number)
+        with self._guard:
+            self._views[shard] = view
+            self.ready[shard] = True
+        return ""
+
+    def _close_evicted(self) -> None:
+        """Close the shards whose files another process evicted: their disk is free only then."""
+        for shard in list(self._views):
+            cache, number = self._cache_of(shard)
+            if cache.is_limited and not cache.path(number).exists():
+                self.close(shard)
+
+
+def _unuse(
+    process: int,
+    views: dict[int, memoryview],
+    cache_of: Callable[[int], tuple[ShardCache, int]],
+) -> None:
+    """What dies with open shards must not keep them in the cache."""
+    for shard in views if process == os.getpid() else ():  # a fork holds none of its parent's
+        cache, number = cache_of(shard)
+        cache.unuse(number)
+
+
+def _closer(shards: OpenShards, first: int) -> Callable[[int], None]:
+    """What closes a shard by its number in its stream, as long as `shards` lives."""
+    alive = weakref.ref(shards)
+
+    def close(number: int) -> None:
+        if (found := alive()) is not None:
+            found.close(first + number)
+
+    return close

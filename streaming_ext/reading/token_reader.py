@@ -1,0 +1,189 @@
+"""Tokens by their place in the streams, copied out of mapped shards a whole batch at a time.
+
+The streams of all datasets are laid end to end in one space of token numbers.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from streaming_ext.base.arrays import Ints, Tokens
+from streaming_ext.base.errors import UsageError
+from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.masks import Ends
+from streaming_ext.reading.shards import OpenShards
+
+FILLING = -1  # in place of a shard: what is behind a row's last token
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runs:
+    """What rows are copied from: runs of tokens that lie in one shard each, row by row.
+
+    Attributes:
+        firsts: first run of each row, then the number of runs: (rows + 1,).
+        shards: of each run, or `FILLING`: (runs,).
+        begins, ends: of each run, in bytes of the shard's file: (runs,).
+    """
+
+    firsts: Ints
+    shards: Ints
+    begins: Ints
+    ends: Ints
+
+    def of(self, rows: slice) -> slice:
+        """The runs of some rows."""
+        return slice(self.firsts[rows.start], self.firsts[rows.stop])
+
+
+class TokenReader:
+    """Reads rows of tokens from the shards of one or more streams.
+
+    Attributes:
+        shards: those that are open.
+        shard_starts: first token of each shard, then the end: (shards + 1,).
+        stream_starts: first token of each stream, then the end: (streams + 1,).
+        headers: bytes of each shard's file before its first token: (shards,).
+    """
+
+    def __init__(self, caches: Sequence[ShardCache]) -> None:
+        """Lay out the token space; no shard is opened yet.
+
+        Args:
+            caches: of the streams.
+
+        Raises:
+            UsageError: the streams store ids of different types.
+        """
+        self.caches = tuple(caches)
+        indexes = [cache.index for cache in caches]
+        dtypes = sorted({index.dtype for index in indexes})
+        if len(dtypes) != 1:
+            raise UsageError(
+                f"The streams store ids as {', '.join(dtypes)}. Streams that are mixed need one "
+                "tokenizer, and so one type: prepare them alike."
+            )
+        self.dtype = np.dtype(dtypes[0]).newbyteorder("<")
+        counts = [index.samples * index.sample_tokens for index in indexes]
+        self.shard_starts: Ints = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+        self.stream_starts: Ints = np.concatenate([[0], np.cumsum([c.sum() for c in counts])])
+        self.raw_sizes: Ints = np.concatenate([index.raw_sizes for index in indexes])
+        headers: Ints = np.concatenate([index.headers for index in indexes])
+        # Where token 0 of all streams would lie in each shard's file, in bytes: (shards,)
+        self.headers = headers
+        self._origins: Ints = headers - self.shard_starts[:-1] * self.dtype.itemsize
+        self._eot: int | None = None
+        self._start()
+
+    def find_ends(self, eot_id: int) -> None:
+        """Find the end-of-text ids of each shard when it is opened; before any is."""
+        self._eot = eot_id
+        self._start()
+
+    def start_process(self) -> None:
+        """Leave what belongs to the process that this one was forked from."""
+        if os.getpid() != self._process:
+            self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._ends: dict[int, Ends] = {}
+        self.shards = OpenShards(self.caches, None if self._eot is None else self._find_ends)
+
+    def _find_ends(self, shard: int, view: memoryview) -> Ends:
+        assert self._eot is not None  # noqa: S101  (who asks has called `find_ends`)
+        tokens = np.frombuffer(view[self.headers[shard] :], self.dtype)
+        ends = self._ends[shard] = Ends.in_tokens(tokens, self._eot)
+        return ends
+
+    def ends(self, shard: int) -> Ends:
+        """The ends of documents in a shard, which is opened where they are not known."""
+        known = self._ends.get(shard)
+        return known or self._find_ends(shard, self.shards.views([shard])[shard])
+
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs; shards are mapped anew there."""
+        return {
+            name: value for name, value in self.__dict__.items() if name not in ("shards", "_ends")
+        }
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Start with no shard open."""
+        self.__dict__.update(state)
+        self._start()
+
+    @property
+    def num_shards(self) -> int:
+        """Shards of all streams."""
+        return len(self.raw_sizes)
+
+    def streams_of(self, tokens: Ints) -> tuple[Ints, Ints]:
+        """The stream of each token, and the first token of that stream: (tokens,) each."""
+        streams = np.searchsorted(self.stream_starts, tokens, side="right") - 1
+        return streams, self.stream_starts[streams]
+
+    def shards_of(self, tokens: Ints) -> Ints:
+        """The shard of each token: (tokens,)."""
+        return np.searchsorted(self.shard_starts, tokens, side="right") - 1
+
+    def runs(self, starts: Ints, lengths: Ints | int, firsts: Ints) -> Runs:
+        """Cut pieces of rows at the borders of shards.
+
+        Args:
+            starts: first token of each piece: (pieces,).
+            lengths: tokens of each.
+            firsts: first piece of each row, then the number of pieces: (rows + 1,).
+        """
+        stops = starts + lengths
+        shards = self.shards_of(starts)
+        counts = self.shards_of(stops - 1) - shards + 1
+        if (counts > 1).any():
+            behind = np.append(0, np.cumsum(counts))
+            piece = np.repeat(np.arange(len(starts)), counts)
+            shards = shards[piece] + np.arange(len(piece)) - behind[piece]
+            starts = np.maximum(starts[piece], self.shard_starts[shards])
+            stops = np.minimum(stops[piece], self.shard_starts[shards + 1])
+            firsts = behind[firsts]
+        origins, size = self._origins[shards], self.dtype.itemsize
+        return Runs(
+            firsts=firsts,
+            shards=shards,
+            begins=origins + starts * size,
+            ends=origins + stops * size,
+        )
+
+    def copy(self, runs: Runs, rows: slice, filling: memoryview | None = None) -> Tokens:
+        """The tokens of some rows, end to end, which nobody else has: (tokens,).
+
+        Args:
+            runs: of the rows.
+            rows: which of them.
+            filling: what runs of no shard are copied from.
+
+        Raises:
+            CorruptDatasetError: a shard is missing or damaged, also when fetched once more.
+            StorageError: storage or the local disk refuses.
+        """
+        some = runs.of(rows)
+        shards = runs.shards[some].tolist()
+        views = self.shards.views(set(shards) - {FILLING})
+        if filling is not None:
+            views[FILLING] = filling
+        places = zip(shards, runs.begins[some].tolist(), runs.ends[some].tolist(), strict=True)
+        copied = bytearray().join([views[shard][begin:end] for shard, begin, end in places])
+        tokens: Tokens = np.frombuffer(copied, self.dtype)
+        return tokens
+
+    def single(self, tokens: Ints) -> Ints:
+        """Single tokens by their places: (tokens,)."""
+        runs = self.runs(tokens, 1, np.arange(len(tokens) + 1))
+        return self.copy(runs, slice(0, len(tokens))).astype(np.int64)
+
+    def after(self, places: Ints, shards: Ints) -> Ints:
+        """The tokens at some places, -1 where they do not lie in some shards: (places,) each."""
+        after = np.full(len(places), -1)
+        inside = places < self.shard_starts[shards + 1]
+        after[inside] = self.single(places[inside])
+        return after

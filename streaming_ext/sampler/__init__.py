@@ -1,1 +1,0 @@
-"""Which sequence comes when, on which rank: shuffle, mixture and partition as index arithmetic."""

@@ -1,1 +1,0 @@
-"""The order of a pass during which the dataset was extended."""

@@ -1,1 +1,0 @@
-"""Orders in which each node reads a share of the data that it keeps itself."""

@@ -1,1 +1,0 @@
-"""Which sequence stands at which place: each stream's shuffle, and how streams share an epoch."""

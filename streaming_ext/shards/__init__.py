@@ -1,1 +1,0 @@
-"""Shards near the reader: fetched, cached, verified and mapped."""

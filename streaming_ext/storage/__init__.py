@@ -1,1 +1,0 @@
-"""One client for all object stores, and what their errors mean."""

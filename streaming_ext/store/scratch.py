@@ -1,0 +1,151 @@
+"""Where work in progress goes on this host."""
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from streaming_ext.base.errors import ScratchError, StorageError, UsageError
+from streaming_ext.store.locations import is_utf8, shown_path
+
+SCRATCH_MARK = ".shardmill-scratch"  # in folders for work in progress, never in a dataset
+# What lies in those that were made before there was a mark: parts, files on their way, ...
+_OLDER = re.compile(r"\d{5,}|[0-9a-f]{32}|tokenizer|sources|assembly|publish|rest|.+\.lock")
+
+
+def temporary_folder() -> Path:
+    """The system's folder for temporary files.
+
+    Raises:
+        UsageError: its name is not UTF-8.
+    """
+    folder = tempfile.gettempdir()
+    if not is_utf8(folder):
+        raise UsageError(
+            f"The temporary folder {shown_path(folder)} is not UTF-8: records of a run could not "
+            "hold it. Set TMPDIR to another one, or pass --scratch."
+        )
+    return Path(folder)
+
+
+def user_scratch() -> Path:
+    """A folder of the user's own in the temporary folder.
+
+    Raises:
+        StorageError: it cannot be made, or is somebody else's.
+        UsageError: the temporary folder's name is not UTF-8.
+    """
+    folder = temporary_folder() / f"shardmill-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError as error:
+        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+    if status.st_uid != os.getuid() or not folder.is_dir() or folder.is_symlink():
+        raise StorageError(f"{folder} belongs to someone else. Pass --scratch.")
+    return folder
+
+
+def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
+    """Make a folder for work in progress, or empty the one that a killed run left.
+
+    Its name follows from the output's, so that anything may lie there: only a folder of this user
+    that was made for such work is emptied, and no link is followed.
+
+    Args:
+        folder: to make or to empty.
+        keep: folders in it that stay.
+
+    Raises:
+        ScratchError: it is a link, somebody else's or holds other files, or the disk does not
+            take it.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        if (why := _why_not_ours(folder)) is not None:
+            raise ScratchError(
+                f"Scratch {folder} {why}, so it is left as it is. Move it away, or pass --scratch "
+                "with another folder."
+            )
+        folder.chmod(0o700)
+        (folder / SCRATCH_MARK).touch()
+        for leftover in folder.iterdir():
+            if leftover.is_symlink() or not leftover.is_dir():
+                if leftover.name != SCRATCH_MARK:
+                    leftover.unlink()
+            elif leftover not in keep:
+                shutil.rmtree(leftover, ignore_errors=True)
+    except OSError as error:
+        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+
+
+def drop_scratch(folder: Path) -> None:
+    """Remove a folder for work in progress; one that may not be emptied stays as it is."""
+    with suppress(OSError):
+        if _why_not_ours(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _why_not_ours(folder: Path) -> str | None:
+    """Why a folder must not be emptied; None where it may."""
+    status = folder.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return "is a link"
+    if not stat.S_ISDIR(status.st_mode):
+        return "is no folder"
+    if status.st_uid != os.getuid():
+        return "belongs to another user"
+    names = {entry.name for entry in folder.iterdir()}
+    foreign = [name for name in names if not _OLDER.fullmatch(name) and f"{name}.lock" not in names]
+    if foreign and SCRATCH_MARK not in names:
+        return f"holds files that no run left there ({min(foreign)!r})"
+    return None
+
+
+@contextmanager
+def own_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A new folder that is removed when the block ends; several processes may share the parent.
+
+    Where a process was killed its folder stays: the next one to come by removes it. A lock beside
+    a folder says whether its process lives.
+
+    Raises:
+        StorageError: the parent is not this user's own, or the disk does not take it.
+    """
+    folder, lock = parent / name, parent / f"{name}.lock"
+    try:
+        parent.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            parent.mkdir(mode=0o700)
+        if (why := _why_not_ours(parent)) is not None:
+            raise StorageError(f"Scratch {parent} {why}. Pass --scratch with another folder.")
+        (parent / SCRATCH_MARK).touch()
+        _remove_leftovers(parent)
+        with lock.open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            folder.mkdir()
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+                lock.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"Cannot write to scratch {folder}, or lock it: {error.strerror}. --scratch takes a "
+            "folder on a local disk."
+        ) from error
+
+
+def _remove_leftovers(parent: Path) -> None:
+    for lock in parent.glob("*.lock"):
+        with suppress(OSError), lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+            lock.unlink()

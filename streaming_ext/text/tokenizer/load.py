@@ -1,0 +1,89 @@
+"""Loading a tokenizer by what the user names, or as it was saved with a dataset."""
+
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+from streaming_ext.base.errors import TokenizerError, UsageError, one_line
+from streaming_ext.format.schema import FormatVersion, refuse_newer
+from streaming_ext.store.locations import local_path
+from streaming_ext.text.tokenizer.json_file import JsonTokenizer, of_hub, of_json_file
+from streaming_ext.text.tokenizer.model_file import ModelTokenizer, of_model_file
+from streaming_ext.text.tokenizer.rank_file import (
+    KNOWN_ENCODINGS,
+    RankTokenizer,
+    of_encoding,
+    of_rank_file,
+)
+from streaming_ext.text.tokenizer.tokenizer import (
+    SPEC_FILE,
+    SPEC_VERSION,
+    Tokenizer,
+    panics_as_errors,
+    read_file,
+)
+
+_KINDS: Final = {kind.kind: kind for kind in (RankTokenizer, JsonTokenizer, ModelTokenizer)}
+TOKENIZER_FILES: Final = {name: (kind.file_name, SPEC_FILE) for name, kind in _KINDS.items()}
+
+
+def load_tokenizer(
+    name: str, *, eot_token: str | None = None, pattern: str | None = None
+) -> Tokenizer:
+    """Load a tiktoken encoding, a .tiktoken, .json or .model file, or what a Hub repository holds.
+
+    A rank file holds neither pattern nor special tokens. Both are known if the file is named after
+    a known encoding (`r50k_base.tiktoken`); otherwise `pattern` is needed, as the name of an
+    encoding or as a regular expression, and the one special token is `eot_token`, by default
+    `<|endoftext|>`, with the first id above all ranks.
+    """
+    path = local_path(name)
+    if name.endswith(".tiktoken"):
+        return of_rank_file(path, eot_token, pattern)
+    if pattern is not None:
+        raise TokenizerError(
+            f"`pattern` belongs to a .tiktoken file; {name!r} brings its own. Leave it out."
+        )
+    if name.endswith(".json"):
+        return of_json_file(path, eot_token)
+    if name.endswith(".model"):
+        return of_model_file(path, eot_token)
+    if re.fullmatch(r"[\w.-]+", name):
+        return of_encoding(name, eot_token)
+    if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name):
+        return of_hub(name, eot_token)
+    raise TokenizerError(
+        f"`tokenizer` names nothing that can be loaded: {name!r}. Pass (1) a tiktoken encoding "
+        f"({', '.join(KNOWN_ENCODINGS)}), (2) a path that ends in .tiktoken, (3) a path to a "
+        "tokenizer.json, (4) a path to a SentencePiece .model file, or (5) a Hugging Face "
+        "repository such as org/name."
+    )
+
+
+def open_saved(folder: Path) -> Tokenizer:
+    """Open what `Tokenizer.save` wrote, from disk alone, and check that it is what it was."""
+    where = folder / SPEC_FILE
+    try:
+        spec = json.loads(read_file(where))
+        refuse_newer(spec["version"], FormatVersion(SPEC_VERSION), what=str(where))
+        kind, fingerprint = _KINDS[spec["kind"]], spec["fingerprint"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise TokenizerError(f"{where} is not a saved tokenizer's description: {error!r}") from None
+    path = folder / kind.file_name
+    try:
+        with panics_as_errors():
+            tokenizer = kind.saved(read_file(path), str(path), spec)
+    except (UsageError, ImportError):
+        raise
+    except Exception as error:  # noqa: BLE001 - tokenizer libraries raise anything on damaged files
+        raise TokenizerError(
+            f"The tokenizer saved in {folder} is damaged: {type(error).__name__}: "
+            f"{one_line(error)}."
+        ) from None
+    if tokenizer.fingerprint != fingerprint:
+        raise TokenizerError(
+            f"The tokenizer saved in {folder} is damaged: its files have the fingerprint "
+            f"{tokenizer.fingerprint}, its description says {fingerprint}. Save it again."
+        )
+    return tokenizer

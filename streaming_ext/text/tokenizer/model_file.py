@@ -1,0 +1,81 @@
+"""Tokenizers of SentencePiece: a .model file, as the library trains it."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar
+
+from streaming_ext.base.errors import TokenizerError, one_line
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, choose_eot, read_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTokenizer(Tokenizer):
+    """One of the library `sentencepiece`; the fingerprint covers all bytes of the model."""
+
+    kind: ClassVar = "sentencepiece"
+    package: ClassVar = "sentencepiece"
+    file_name: ClassVar = "tokenizer.model"
+
+    data: bytes = field(repr=False, compare=False)
+    model: Any = field(repr=False, compare=False)  # sentencepiece.SentencePieceProcessor
+    control: frozenset[int] = field(repr=False, compare=False)  # ids that no text gives
+
+    @classmethod
+    def of(cls, data: bytes, name: str, *, where: str, eot_token: str | None) -> "ModelTokenizer":
+        """Load what a model file holds."""
+        import sentencepiece
+
+        try:
+            model = sentencepiece.SentencePieceProcessor(model_proto=data)
+            size = model.get_piece_size()
+        except Exception as error:  # noqa: BLE001 - sentencepiece raises what C++ raises
+            raise TokenizerError(
+                f"sentencepiece cannot read {where}: {one_line(error)}. Is it a whole model?"
+            ) from None
+        control = {model.id_to_piece(id_): id_ for id_ in range(size) if model.is_control(id_)}
+        named = model.id_to_piece(model.eos_id()) if model.eos_id() >= 0 else None
+        eot_token = choose_eot(where, control, eot_token, named)
+        digest = hashlib.sha256(f"shardmill tokenizer 1: sentencepiece\n{eot_token}\n".encode())
+        digest.update(data)
+        return cls(
+            name=name,
+            vocab_size=size,
+            eot_id=control[eot_token],
+            eot_token=eot_token,
+            fingerprint=digest.hexdigest(),
+            data=data,
+            model=model,
+            control=frozenset(control.values()),
+        )
+
+    @classmethod
+    def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "ModelTokenizer":
+        """The inverse of `save`."""
+        return cls.of(data, spec["name"], where=where, eot_token=spec["eot_token"])
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of the library, without a beginning or an end of its own."""
+        ids: list[int] = self.model.encode(text, add_bos=False, add_eos=False)
+        return ids
+
+    def decode_bytes(self, ids: Sequence[int]) -> bytes:
+        """What the library makes of the ids; it leaves out control ids, which stand as named."""
+        text = ""
+        for is_control, run in groupby(ids, self.control.__contains__):
+            if is_control:
+                text += "".join(map(self.model.id_to_piece, run))
+            else:
+                text += self.model.decode(list(run))
+        return text.encode()
+
+    def file_bytes(self) -> bytes:
+        """The model, byte for byte."""
+        return self.data
+
+
+def of_model_file(path: Path, eot_token: str | None) -> ModelTokenizer:
+    """A .model file."""
+    return ModelTokenizer.of(read_file(path), path.name, where=str(path), eot_token=eot_token)

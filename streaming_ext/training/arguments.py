@@ -1,0 +1,129 @@
+"""The arguments of a dataset as four objects: its order, where it lies, who reads, what comes."""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from streaming_ext.base.errors import UsageError
+from streaming_ext.base.kinds import check_fields, checked, seconds, whole
+from streaming_ext.base.units import parse_bytes
+from streaming_ext.order.ranks import RankPosition
+from streaming_ext.order.settings import OrderSettings
+from streaming_ext.training.streams import TokenStream
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataLocation:
+    """Where the data lie, and how they are fetched.
+
+    Attributes:
+        streams: several datasets, in place of `remote` and `local`.
+        remote: where the dataset is published; None when it is all local.
+        local: cache for the raw shards; the dataset itself when `remote` is None.
+        token_dtype: type of an id, where a set of another tool stores them as bytes:
+            `uint16`, `uint32`, `int32` or `int64`.
+        predownload: sequences a rank fetches ahead of their use; half a shuffle window by default.
+        cache_limit: bytes that the cache may hold, or `200gb`; what has no remote is never evicted.
+        download_retry: further attempts after half a minute of failures; 0 for none at all.
+        download_timeout: seconds for one file, all attempts together.
+        storage_options: handed to fsspec.
+    """
+
+    streams: Sequence[TokenStream] | None = None
+    remote: str | None = None
+    local: str | Path | None = None
+    token_dtype: str | None = None
+    predownload: int | None = checked(None, whole(1))
+    cache_limit: int | None = checked(None, lambda name, given: parse_bytes(given, name=name))
+    download_retry: int = checked(2, whole(0))
+    download_timeout: float = checked(60.0, seconds)
+    storage_options: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if bool(self.streams) == bool(self.remote or self.local):
+            raise UsageError("Give either streams=[...], or remote= and local=, not both.")
+
+    @property
+    def members(self) -> list[TokenStream]:
+        """The streams of a run, of which most have one."""
+        return list(self.streams or [TokenStream(remote=self.remote, local=self.local)])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchContents:
+    """What a batch holds besides `tokens`.
+
+    Attributes:
+        extras: what comes besides, see `EXTRAS`.
+        eot_id: the id that ends a document, where the dataset does not say.
+        domain_by: `folder` or `column:NAME`, by which `domain_ids` tells of each token.
+    """
+
+    extras: Collection[str] = ()
+    eot_id: int | None = None
+    domain_by: str | None = None
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Settings = tuple[OrderSettings, DataLocation, RankPosition, BatchContents]
+KINDS: Final = (OrderSettings, DataLocation, RankPosition, BatchContents)
+# Arguments of mosaicml-streaming's dataset that have no meaning here, each with what to do.
+_STOCK: Final = {
+    "shuffle_algo": "there is one shuffle, of shards and of windows of `shuffle_block_size`. Leave "
+    "it out.",
+    "partition_algo": "a step holds the same sequences on any number of ranks, by "
+    "`num_canonical_nodes` alone. Leave it out.",
+    "sampling_method": "no sequence comes twice before all came once. Leave it out; `repeat`, "
+    "`choose` or `proportion` of a TokenStream say how much of it an epoch holds.",
+    "sampling_granularity": "no sequence comes twice before all came once. Leave it out.",
+    "validate_hash": "every shard is compared with the hash that the dataset has of it. Leave it "
+    "out.",
+    "keep_zip": "compressed files are never kept in the cache, and never removed where they are "
+    "published. Leave it out.",
+    "allow_unsafe_types": "only token ids are read, nothing that could hold code. Leave it out.",
+    "stream_name": "streams are given as TokenStream(...) in `streams`. Leave it out.",
+    "stream_config": "streams are given as TokenStream(...) in `streams`. Leave it out.",
+}
+
+
+def settings_of(arguments: Mapping[str, Any]) -> Settings:
+    """The four objects of flat arguments.
+
+    Raises:
+        UsageError: one is not allowed, or is of stock StreamingDataset alone.
+        TypeError: there is no such argument.
+    """
+    names = [[each.name for each in fields(kind)] for kind in KINDS]
+    for name in arguments.keys() - {name for own in names for name in own}:
+        if name in _STOCK:
+            raise UsageError(f"`{name}` is an argument of stock StreamingDataset: {_STOCK[name]}")
+        raise TypeError(f"StreamingTokenDataset() got an unexpected keyword argument {name!r}")
+    order, location, rank, contents = (
+        {name: arguments[name] for name in own if name in arguments} for own in names
+    )
+    return (
+        OrderSettings(**order),
+        DataLocation(**location),
+        RankPosition(**rank),
+        BatchContents(**contents),
+    )
+
+
+def takes_settings(function: Function) -> Function:
+    """Let `help` and editors show the fields of the four objects as a function's arguments."""
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if each.default is MISSING else each.default,
+            annotation=each.type,
+        )
+        for kind in KINDS
+        for each in fields(kind)
+    ]
+    function.__signature__ = inspect.Signature([own, *named])  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,163 @@
+"""Documents that training leaves out, named by a table of source files and rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import UsageError, one_line
+from streaming_ext.format.schema import content_hash
+from streaming_ext.order.order import kept_bounds
+from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.documents import Documents
+from streaming_ext.training.documents_of_part import parts_with, read_documents
+
+
+@dataclass(frozen=True)
+class Exclusions:
+    """Which documents are left out.
+
+    Attributes:
+        rows: of each source file, sorted, by its URL and the byte that rows are counted from.
+    """
+
+    rows: dict[tuple[str, int], Ints]
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Exclusions":
+        """Read a Parquet file with the columns `source` and `row`, and `from_byte` where it is.
+
+        Raises:
+            UsageError: there is no such file, it has no such columns, or a document has no place.
+        """
+        try:
+            table = pq.read_table(path)
+            _require_places(path, table)
+            sources = table["source"].cast(pa.string()).to_numpy(zero_copy_only=False)
+            rows = table["row"].cast(pa.int64()).to_numpy()
+            from_bytes = np.zeros(len(rows), np.int64)
+            if "from_byte" in table.column_names:
+                from_bytes = table["from_byte"].cast(pa.int64()).to_numpy()
+        except (OSError, KeyError, pa.ArrowException) as error:
+            raise UsageError(
+                f"exclude={str(path)!r} cannot be read: {one_line(error)}. Give a Parquet file "
+                "with the columns `source` (text) and `row` (whole numbers), as `shardmill trace "
+                "--output` writes it."
+            ) from error
+        if not len(rows):
+            raise UsageError(f"exclude={str(path)!r} names no document. Leave exclude out.")
+        found = {}
+        for url in np.unique(sources).tolist():
+            of_file = sources == url
+            for from_byte in np.unique(from_bytes[of_file]).tolist():
+                found[url, from_byte] = np.unique(rows[of_file & (from_bytes == from_byte)])
+        return cls(found)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Content hash of what is left out, in whatever order and however often it was named."""
+        lines = [
+            f"{url}\t{from_byte}\t{','.join(map(str, rows.tolist()))}"
+            for (url, from_byte), rows in sorted(self.rows.items())
+        ]
+        return content_hash("\n".join(lines).encode())
+
+    def documents_in(self, cache: ShardCache) -> Documents:
+        """Those of them that a stream holds, by where they stand.
+
+        Raises:
+            UsageError: the dataset does not know its documents.
+            CorruptDatasetError: a record or table of documents is missing or damaged.
+        """
+        starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for part in parts_with(cache, {url for url, _ in self.rows}):
+            documents = read_documents(cache, part)
+            chosen = documents.places.among(documents.rows, documents.sources, self.rows)
+            begins = np.concatenate([[0], documents.ends[:-1]])
+            starts.append(documents.origin + begins[chosen])
+            lengths.append((documents.ends - begins)[chosen])
+        return Documents(np.concatenate(starts), np.concatenate(lengths))
+
+
+def _require_places(path: str | Path, table: pa.Table) -> None:
+    """Refuse documents without a source, or without a row in it.
+
+    Raises:
+        UsageError: naming the first of them.
+    """
+    for name in ("source", "row", "from_byte"):
+        if name not in table.column_names:
+            continue
+        wrong = table[name].is_null()
+        if name != "source":
+            wrong = pc.or_kleene(wrong, pc.less(table[name].cast(pa.int64()), 0))
+        if (at := pc.index(wrong, True).as_py()) >= 0:
+            raise UsageError(
+                f"exclude={str(path)!r}: row {at} of the table has the {name} "
+                f"{table[name][at].as_py()!r}. Each document needs a source, as a text, and a "
+                "row in it, a whole number from 0."
+            )
+
+
+def excluded_documents(
+    exclusions: Exclusions | None, caches: list[ShardCache]
+) -> list[Documents] | None:
+    """The documents that each stream leaves out, None where nothing is to be left out.
+
+    Raises:
+        UsageError: no stream holds any of them.
+    """
+    if exclusions is None:
+        return None
+    found = [exclusions.documents_in(cache) for cache in caches]
+    if not any(len(each.starts) for each in found):
+        url = next(iter(exclusions.rows))[0]
+        raise UsageError(
+            f"exclude= names no document of this dataset and split; one of its sources is {url}. "
+            "Was the table made from another one?"
+        )
+    return found
+
+
+def without_sequences_of(
+    documents: Sequence[Documents] | None, bounds: list[Ints], length: int
+) -> tuple[list[Ints], list[Ints] | None]:
+    """The units of streams without the sequences that hold a token of some documents.
+
+    Args:
+        documents: of each stream, those that are left out; None where nothing is.
+        bounds: see `PassOrder`, one a stream.
+        length: tokens a sequence.
+
+    Returns:
+        the bounds of what stays, and the sequences that are left out, sorted, one of each a stream.
+    """
+    if documents is None:
+        return bounds, None
+    left_out = [
+        excluded_sequences(each, length, int(own[-1]))
+        for each, own in zip(documents, bounds, strict=True)
+    ]
+    return [kept_bounds(*each) for each in zip(bounds, left_out, strict=True)], left_out
+
+
+def excluded_sequences(documents: Documents, length: int, count: int) -> Ints:
+    """The sequences that hold a token of some documents, sorted.
+
+    Args:
+        documents: some of a stream.
+        length: tokens a sequence.
+        count: sequences of the stream.
+    """
+    first = documents.starts // length
+    counts = (documents.starts + documents.lengths - 1) // length - first + 1
+    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    sequences = np.unique(np.repeat(first, counts) + inside)
+    kept: Ints = sequences[sequences < count]
+    return kept

@@ -1,0 +1,342 @@
+"""Whole batches out of a `StreamingTokenDataset`; its state counts what training received."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from streaming_ext.base.errors import DatasetError, UsageError
+from streaming_ext.order.epoch_plan import Cursor
+from streaming_ext.reading.domains import DomainCounts
+from streaming_ext.training.batch_reader import MASKED, PLANNED_ROWS, Batch, Blocks, Run
+from streaming_ext.training.masked_rows import Masked, MaskedCount
+from streaming_ext.training.messages import Message, Messages, to_tensors
+from streaming_ext.training.position import Newest
+from streaming_ext.training.streams import StreamShare, domains_of
+from streaming_ext.training.token_dataset import StreamingTokenDataset
+from streaming_ext.training.trace import DocumentVisit, SequenceTrace, trace_document, trace_step
+from streaming_ext.training.training_plan import TrainingPlan, training_plan
+from streaming_ext.training.workers import as_it_is, end_with_parent, forks, messages_of
+
+CACHED_BYTES = 1 << 19  # ids gathered at once: no more than a core's own cache holds
+
+
+class StreamingTokenLoader:
+    """Iterate over the batches of an epoch: dictionaries with `tokens`, int64, and the extras.
+
+    An iteration that was broken off goes on where it was when the next one starts, except where
+    short batches are filled up (`drop_last=False`): that starts from the beginning. After a whole
+    epoch comes the next one; of the holdout the same again (evaluation).
+    """
+
+    def __init__(
+        self,
+        dataset: StreamingTokenDataset,
+        *,
+        num_workers: int = 0,
+        prefetch_factor: int = 2,
+        pin_memory: bool = False,
+        timeout: float | None = None,
+        multiprocessing_context: Any = None,
+    ) -> None:
+        """Choose how batches come.
+
+        Args:
+            dataset: what to read.
+            num_workers: processes that read ahead; with 0 this process reads.
+            prefetch_factor: messages that each worker makes ahead.
+            pin_memory: give out tensors in pinned memory, for copies to a GPU that overlap.
+            timeout: seconds to wait for a worker; by default what fetching a shard may take.
+            multiprocessing_context: how workers start, as in torch's DataLoader.
+        """
+        if num_workers < 0 or prefetch_factor < 1:
+            raise UsageError(
+                "`num_workers` must be at least 0 and `prefetch_factor` at least 1, got "
+                f"{num_workers} and {prefetch_factor}."
+            )
+        if pin_memory and not torch.cuda.is_available():
+            raise UsageError("pin_memory=True needs a GPU. Pass torch.cuda.is_available() instead.")
+        dataset.require_batch_size()
+        self.dataset = dataset
+        splits = {stream.split or dataset.split for stream in dataset.streams}
+        self._evaluates = splits == {"holdout"} and not dataset.drop_last
+        self.num_workers = num_workers
+        self._prefetch_factor = prefetch_factor
+        self._pin = pin_memory
+        longest = dataset.batch_reader.source.patience
+        self._timeout = longest if timeout is None else timeout
+        self._context = multiprocessing_context
+        self._cursor = dataset.start_cursor()
+        self._received = 0  # steps since the cursor
+        self._newest = Newest("loader")
+        self._masked: MaskedCount | None = None
+        if dataset.batch_reader.filters:
+            self._masked = MaskedCount(
+                rank=dataset.dp_rank, ranks=dataset.dp_world_size, again=not dataset.drop_last
+            )
+        self._counts = None
+        if dataset.token_domains is not None:
+            self._counts = DomainCounts(
+                dataset.plan, dataset.batch_reader.source, dataset.token_domains, self._cursor
+            )
+        self._count_on(
+            dataset.loaded_state,
+            dataset.loaded_place or self._cursor,
+            begins=not self._cursor.place,
+        )
+
+    def __len__(self) -> int:
+        """Steps of the whole epoch."""
+        return self.dataset.plan.steps_left(replace(self._cursor, place=0))
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences of this rank in the next step."""
+        plan, here = self.dataset.plan, self._position()
+        if not plan.steps_left(here):
+            here = plan.next_epoch(here)
+        return plan.stage_of(here, 0).batch_size
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that the last batch was of."""
+        return self._cursor.epoch
+
+    @property
+    def step(self) -> int:
+        """Steps of this epoch that training received, for an unchanged global batch."""
+        return self.dataset.plan.steps_done(self._position())
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The batches that are left of this epoch, or all of the next one.
+
+        Raises:
+            DatasetError: a shard is missing or damaged; never a short epoch.
+            WorkerDiedError: a worker was killed.
+            UsageError: another iteration began meanwhile.
+        """
+        own = self._newest.begin()
+        plan = self.dataset.plan
+        again = self._evaluates or plan.steps_left(self._position()) > 0
+        if not self.dataset.drop_last and self._received and again:
+            self._cursor = replace(self._cursor, place=0, past=None)
+            if self._masked is not None:
+                self._masked.epoch_again()
+        else:
+            self._cursor = self._position()
+        self._received = 0
+        if plan.steps_left(self._cursor) == 0:
+            self._cursor = plan.next_epoch(self._cursor)
+            if self._masked is not None:
+                self._masked.next_epoch()
+        planned = plan.steps_left(self._cursor)
+        epoch = self._cursor.epoch
+        while planned and self._cursor.epoch == epoch:
+            begun = self._cursor
+            yield from self._batches(begun, planned, own)
+            if self._cursor is begun:
+                return
+            planned = plan.steps_left(self._cursor)  # training was moved on meanwhile
+
+    def _batches(self, begun: Cursor, planned: int, own: int) -> Iterator[dict[str, Any]]:
+        """The steps behind a cursor, until training is moved to another one."""
+        for raw in self._raw_batches(begun):
+            rows = self.dataset.plan.stage_of(begun, self._received).batch_size
+            for batch in self.dataset.batch_reader.split(raw, rows=rows):
+                # Counted before it is handed over: a state saved in the loop's body has it.
+                self._received += 1
+                if self._masked is not None:
+                    self._masked.add(int(batch.pop(MASKED).sum()), raw["tokens"].shape[1])
+                yield to_tensors(batch, pin=self._pin)
+                del batch  # the next one may have its memory
+                self._newest.require(own)
+                if self._cursor is not begun:
+                    return
+        if self._received != planned:
+            raise DatasetError(
+                f"Epoch {begun.epoch} ended after {self._received} of {planned} steps."
+            )
+
+    def skip(self, steps: int) -> None:
+        """Leave out the next steps, as if training had received them: after a spike of its loss.
+
+        An iteration that runs goes on behind them. What it skips beyond the end of an epoch is
+        skipped of the next one.
+
+        Args:
+            steps: how many, at least 0.
+
+        Raises:
+            UsageError: less than 0, or in an evaluation, which always holds everything.
+        """
+        if steps < 0:
+            raise UsageError(f"`steps` to skip must be at least 0, got {steps}.")
+        if not self.dataset.drop_last:
+            raise UsageError("An evaluation holds every sequence: nothing of it can be skipped.")
+        plan, here = self.dataset.plan, self._position()
+        while steps > (left := plan.steps_left(here)):
+            here, steps = plan.next_epoch(here), steps - left
+        self._cursor, self._received = plan.after(here, steps), 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where training stands, between two steps: what it received, not what workers prepared."""
+        here, resume = self._position(), self.dataset.resume
+        counts = {} if self._counts is None else self._counts.state(here, resume.fingerprints)
+        counts |= {} if self._masked is None else self._masked.state()
+        return resume.state_of(here).to_dict(counts)
+
+    def load_state_dict(
+        self,
+        state: Mapping[str, Any],
+        *,
+        allow_changes: Collection[str] = (),
+        extend_state: bool = False,
+    ) -> None:
+        """Let the next iteration go on from a state; see the dataset's `load_state_dict`."""
+        resume = self.dataset.resume
+        place = resume.place_of(state, allow_changes=allow_changes, extend_state=extend_state)
+        cursor = resume.going_on(place)
+        self._count_on(state, place, begins=not cursor.place)
+        self._cursor, self._received = cursor, 0
+
+    def _count_on(self, state: Mapping[str, Any], place: Cursor, *, begins: bool) -> None:
+        """Let the counts go on from a state.
+
+        Args:
+            state: as it was saved.
+            place: that it is of.
+            begins: whether an epoch begins where training goes on.
+        """
+        resume = self.dataset.resume
+        earlier = [each.fingerprint for each in resume.plan.grown.earlier]
+        if self._counts is not None:
+            self._counts.go_on(state, place, resume.fingerprints, earlier=earlier)
+        if self._masked is not None:
+            self._masked.go_on(state, begins=begins)
+
+    def trace(self, step: int) -> list[SequenceTrace]:
+        """Which documents each sequence of a step of this epoch holds, over all ranks.
+
+        Args:
+            step: counted from the start of the epoch.
+        """
+        return trace_step(self.dataset, step, cursor=self._cursor)
+
+    def trace_document(self, source: str, row: int) -> list[DocumentVisit]:
+        """The steps of this epoch that hold a document, also those that are still to come.
+
+        Args:
+            source: URL of its source file, or the end of it that no other file has.
+            row: of the document in it, from 0.
+        """
+        return trace_document(self.dataset, source, row, cursor=self._cursor)
+
+    def plan(self, *, epochs: int = 1) -> TrainingPlan:
+        """The stages of training with their steps and tokens, from the start of this epoch on.
+
+        `plan().steps` is what a schedule of the learning rate needs; printed, it is a table.
+
+        Args:
+            epochs: how many of them.
+
+        Raises:
+            UsageError: a stream reaches its `max_repeats` in one of them.
+        """
+        return training_plan(self.dataset.plan, self._cursor, epochs=epochs)
+
+    @property
+    def tokens_seen(self) -> int:
+        """Tokens that training received since its start, over all ranks.
+
+        Padding counts, and so does what was left out at the end of an epoch, which is less than a
+        global batch each time.
+        """
+        return self.dataset.plan.tokens_seen(self._position())
+
+    def achieved(self) -> list[StreamShare]:
+        """What training received of each stream since its start; counted as `tokens_seen` is.
+
+        With `domain_by` also of each domain in it: what came since this was asked for last is
+        looked up then, a few milliseconds for a million tokens.
+        """
+        seen = self._seen()
+        total = max(1, sum(seen))
+        names, of_stream = domains_of(self.dataset.streams)
+        domains: list[dict[str, int]] = [{} for _ in seen]
+        if self._counts is not None:
+            domains = self._counts.up_to(self._position())
+        return [
+            StreamShare(
+                stream=number,
+                domain=names[domain],
+                sequences=count,
+                tokens=count * self.dataset.sequence_length,
+                share=count / total,
+                passes=count / size,
+                tokens_by_domain=by_domain,
+            )
+            for number, (domain, count, size, by_domain) in enumerate(
+                zip(of_stream, seen, self.dataset.plan.sizes, domains, strict=True)
+            )
+        ]
+
+    def masked(self, group: Any = None) -> Masked:
+        """What `max_repeated_ngram` masked of that which training received, over all ranks.
+
+        Every rank calls this together, as with all that torch.distributed gathers. A state holds
+        what was told last, so call it before a state is saved; with one rank the state needs
+        no call. Skipped steps were not looked at.
+
+        Args:
+            group: torch process group with every data-parallel rank; None for the default one.
+
+        Raises:
+            UsageError: nothing is filtered, or there is no such group.
+        """
+        if self._masked is None:
+            raise UsageError("Nothing is masked without max_repeated_ngram=: give it.")
+        return self._masked.all_ranks(group)
+
+    def _seen(self) -> tuple[int, ...]:
+        return self.dataset.plan.seen(self._position())
+
+    def _position(self) -> Cursor:
+        return self.dataset.plan.after(self._cursor, self._received)
+
+    def _raw_batches(self, cursor: Cursor) -> Iterator[Batch]:
+        reader = self.dataset.batch_reader
+        if self.num_workers == 0:
+            runs = [
+                Run(
+                    steps=range(stage.first, stage.stop),
+                    size=max(1, PLANNED_ROWS // stage.batch_size),
+                )
+                for stage in self.dataset.plan.stages(cursor)
+            ]
+            gathered = CACHED_BYTES // reader.source.dtype.itemsize
+            yield from reader.batches(cursor, Blocks(runs=runs), gathered=gathered)
+            return
+        messages = Messages(
+            reader,
+            cursor,
+            num_workers=self.num_workers,
+            slots=self._prefetch_factor + 2,
+            inherited=forks(self._context),
+        )
+        for message in self._messages(messages):
+            yield messages.slots.read(message)
+
+    def _messages(self, messages: Messages) -> Iterator[Message]:
+        loader: DataLoader[Any] = DataLoader(
+            messages,
+            batch_size=None,
+            num_workers=self.num_workers,
+            prefetch_factor=self._prefetch_factor,
+            collate_fn=as_it_is,
+            timeout=self._timeout,
+            multiprocessing_context=self._context,
+            worker_init_fn=end_with_parent if forks(self._context) else None,
+        )
+        return messages_of(loader)

@@ -1,0 +1,291 @@
+"""Where the iterations of a plain loader stand: what the dataset itself saves and goes on from.
+
+A plain DataLoader starts the dataset's iterator in its workers and tells no one. So the workers
+leave notes in shared memory that has no name: nothing of it can be left over.
+`StreamingTokenLoader` keeps its own account and needs none of this.
+"""
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data import get_worker_info
+
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.order.epoch_plan import Cursor
+from streaming_ext.training.resume import Resume
+
+MAX_WORKERS: Final = 512
+_GENERATION, _LENGTH = range(2)
+_COUNT_BITS, _SEED_BITS = 20, 30  # and the rest for the generation: one word, written at once
+# Generations that are counted; as many more are of workers that were told where they begin.
+_COUNTED: Final = 1 << 12
+_OLDER: Final = (
+    "A newer iteration of this {what} began, and both count as one training: this one cannot go "
+    "on. Finish with one iterator before the next, or make a {what} for each."
+)
+
+
+class Newest:
+    """Which iteration is the newest."""
+
+    def __init__(self, what: str) -> None:
+        """Of a loader or a dataset, as users call it."""
+        self._what, self._number = what, 0
+
+    def begin(self) -> int:
+        """Number of an iteration that begins."""
+        self._number += 1
+        return self._number
+
+    def require(self, number: int) -> None:
+        """Refuse to go on with an older iteration.
+
+        Raises:
+            UsageError: a newer one began.
+        """
+        if number != self._number:
+            raise UsageError(_OLDER.format(what=self._what))
+
+
+class EpochBoard:
+    """Where the next iteration starts, and how often each worker has started one since."""
+
+    def __init__(self, place: bytes) -> None:
+        """Let the first iteration start at a place; others may take more bytes."""
+        self._words = torch.zeros(2 + MAX_WORKERS, dtype=torch.int64)  # generation, length, notes
+        self._place = torch.zeros(2 * len(place) + (64 << 10), dtype=torch.uint8)
+        for each in (self._words, self._place):
+            each.share_memory_()  # type: ignore[no-untyped-call]
+        self.set(place)
+
+    @property
+    def _slots(self) -> torch.Tensor:
+        return self._words[2:]
+
+    def set(self, place: bytes) -> None:
+        """Let the next iteration start at a place; also workers that already run will."""
+        self._write(place)
+        self._words[_GENERATION] = int(self._words[_GENERATION]) % (_COUNTED - 1) + 1
+        self._slots.zero_()
+
+    def begin_at(self, place: bytes) -> None:
+        """Start this worker's iteration at a place, that of all of its workers.
+
+        They do so at the same time, in any order: each writes the same, and a note of its own.
+        """
+        worker, seed = _worker_and_seed()
+        self._write(place)
+        self._words[_GENERATION] = _COUNTED + seed % _COUNTED
+        self._note(worker, seed, count=1)
+
+    def _write(self, place: bytes) -> None:
+        if len(place) > len(self._place):
+            raise UsageError(
+                "The sizes of steps changed too often for the workers of a DataLoader. Use "
+                "StreamingTokenLoader."
+            )
+        self._place.numpy()[: len(place)] = np.frombuffer(place, np.uint8)
+        self._words[_LENGTH] = len(place)
+
+    def base(self) -> bytes:
+        """The place that was set last."""
+        return self._place.numpy()[: int(self._words[_LENGTH])].tobytes()
+
+    def iterations(self) -> int:
+        """Iterations started since the cursor was set."""
+        return max(self._counts(), default=0)
+
+    def begin(self) -> int:
+        """Note that this process starts an iteration; returns its number since `set`, from 0.
+
+        The workers of one iteration share a seed. A worker that has none of its own notes under
+        it joins those that have; one that has begins the next.
+        """
+        worker, seed = _worker_and_seed()
+        number = self.upcoming()
+        self._note(worker, seed, count=number + 1)
+        return number
+
+    def _note(self, worker: int, seed: int, *, count: int) -> None:
+        word = int(self._words[_GENERATION]) << (_COUNT_BITS + _SEED_BITS)
+        self._slots[worker] = word | count << _SEED_BITS | seed
+
+    def upcoming(self) -> int:
+        """The number of the iteration that `begin` would start in this process."""
+        worker, seed = _worker_and_seed()
+        own = self._own(worker)
+        if own is not None and own[1] == seed:
+            return own[0]
+        notes = self._notes()  # read once: other workers of this iteration write meanwhile
+        joined = [count for count, other in notes if other == seed]
+        return max(joined) - 1 if joined else max((count for count, _ in notes), default=0)
+
+    def _counts(self) -> list[int]:
+        return [count for count, _ in self._notes()]
+
+    def _own(self, worker: int) -> tuple[int, int] | None:
+        return self._read(int(self._slots[worker]))
+
+    def _notes(self) -> list[tuple[int, int]]:
+        read = map(self._read, self._slots[self._slots != 0].tolist())
+        return [note for note in read if note is not None]
+
+    def _read(self, word: int) -> tuple[int, int] | None:
+        """Count and seed of a note, None where it is of an earlier generation."""
+        if word >> (_COUNT_BITS + _SEED_BITS) != int(self._words[_GENERATION]):
+            return None
+        return (word >> _SEED_BITS) & ((1 << _COUNT_BITS) - 1), word & ((1 << _SEED_BITS) - 1)
+
+
+def _worker_and_seed() -> tuple[int, int]:
+    """Number of this worker, and what the workers of its iteration share; 0 without workers."""
+    info = get_worker_info()
+    if info is None:
+        return 0, 0
+    if info.id >= MAX_WORKERS:
+        raise UsageError(f"At most {MAX_WORKERS} workers a rank, got number {info.id}.")
+    return info.id, 1 + (info.seed - info.id) % ((1 << _SEED_BITS) - 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Iteration:
+    """One iteration in this process.
+
+    Attributes:
+        cursor: where it starts, for all workers.
+        worker: number of this worker, 0 without workers.
+        num_workers: how many share the steps, 1 without.
+        number: iterations started since the board was set, this one included.
+    """
+
+    cursor: Cursor
+    worker: int
+    num_workers: int
+    number: int
+
+
+class TrainingPosition:
+    """The account of one dataset and of its copies in workers."""
+
+    def __init__(self, resume: Resume) -> None:
+        """Stand at the beginning of epoch 0."""
+        self._resume = resume
+        self._plan = resume.plan
+        self._board = EpochBoard(self._saved(self._plan.start(0)))
+        self._iteration: Iteration | None = None
+        self._worker_state: tuple[Cursor, int] | None = None
+        self._process = 0  # that `_iteration` is of; workers are forked with that of their parent
+        self.yielded = 0  # rows, by this process in this iteration
+
+    def upcoming(self) -> Cursor:
+        """Where the next iteration starts."""
+        return self._cursor(self._board.iterations())
+
+    def restart(self, epoch: int) -> None:
+        """Let the next iteration start an epoch of a run that changed nothing on the way."""
+        self._board.set(self._saved(self._plan.start(epoch)))
+
+    def ask(self) -> None:
+        """Note that an iteration was asked for here, which begins with its first row.
+
+        torchdata asks new iterations of workers where they stand before they begin.
+        """
+        self._iteration = None
+
+    def begin(self) -> Iteration:
+        """Note that an iteration starts here; `yielded` then holds what it gave out before."""
+        worker, num_workers = _worker()
+        if self._worker_state is None:
+            cursor, self.yielded = self._cursor(self._board.begin()), 0
+        else:
+            cursor, self.yielded = self._worker_state
+            self._worker_state = None
+        self._iteration = Iteration(
+            cursor=cursor, worker=worker, num_workers=num_workers, number=self._board.iterations()
+        )
+        self._process = os.getpid()
+        return self._iteration
+
+    def state(self, num_samples: int | None, *, from_beginning: bool) -> dict[str, Any]:
+        """See `StreamingTokenDataset.state_dict`."""
+        if num_samples is None and get_worker_info() is not None:
+            return self._state_of_worker()
+        begun = self._board.iterations()
+        if begun == 0:
+            return self._resume.state_of(self._cursor(0)).to_dict()
+        cursor = self._cursor(begun - 1)
+        if num_samples is None:
+            here = self._iteration or Iteration(cursor=cursor, worker=0, num_workers=1, number=0)
+            if here.number != begun:
+                raise UsageError(
+                    "Workers read this dataset, and only training knows what it received of them. "
+                    "Pass num_samples=, or use StreamingTokenLoader."
+                )
+            cursor = here.cursor
+            num_samples = self.yielded * self._plan.rank.size
+            from_beginning = False
+        place = num_samples if from_beginning else cursor.place + num_samples
+        behind = place - cursor.place
+        step = self._plan.batch_size * self._plan.rank.size
+        if behind % step and place < self._plan.epoch_size:
+            raise UsageError(
+                f"{num_samples} sequences are no whole number of global batches of {step}. Save "
+                "between two steps."
+            )
+        place = min(place, self._plan.epoch_size)
+        return self._resume.state_of(replace(cursor, place=place)).to_dict()
+
+    def _state_of_worker(self) -> dict[str, Any]:
+        """Where this worker of an iteration stands, which may not have begun here."""
+        worker, num_workers = _worker()
+        if self._iteration is not None and self._process == os.getpid():
+            cursor, yielded = self._iteration.cursor, self.yielded
+        elif self._worker_state is not None:
+            cursor, yielded = self._worker_state
+        else:
+            cursor, yielded = self._cursor(self._board.upcoming()), 0
+        own = {"worker": worker, "num_workers": num_workers, "yielded": yielded}
+        return self._resume.state_of(cursor).to_dict({"worker": own})
+
+    def load(
+        self, state: Mapping[str, Any], *, allow_changes: Collection[str], extend_state: bool
+    ) -> Cursor:
+        """See `StreamingTokenDataset.load_state_dict`; returns the place that the state is of."""
+        place = self._resume.place_of(state, allow_changes=allow_changes, extend_state=extend_state)
+        cursor = self._resume.going_on(place)
+        own = state.get("worker")
+        if own is None:
+            self._board.set(self._saved(cursor))
+            self._worker_state = None
+            return place
+        worker, num_workers = _worker()
+        if (own["worker"], own["num_workers"]) != (worker, num_workers):
+            raise ConfigMismatchError(
+                f"The state is of worker {own['worker']} of {own['num_workers']}, this is "
+                f"{worker} of {num_workers}. Resume a StatefulDataLoader with as many workers, or "
+                "use StreamingTokenLoader, whose state fits any number."
+            )
+        # The epochs behind it count from here, also where this one is ended before it gives a row.
+        self._board.begin_at(self._saved(cursor))
+        self._iteration, self._worker_state = None, (cursor, own["yielded"])
+        return place
+
+    def _saved(self, cursor: Cursor) -> bytes:
+        return json.dumps(self._resume.state_of(cursor).to_dict()).encode()
+
+    def _cursor(self, iterations: int) -> Cursor:
+        cursor = self._resume.place_of(json.loads(self._board.base()), allow_changes=())
+        for _ in range(iterations):
+            cursor = self._plan.next_epoch(cursor)
+        return cursor
+
+
+def _worker() -> tuple[int, int]:
+    """Number of this worker, and how many there are."""
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)

@@ -1,0 +1,50 @@
+"""mosaicml-streaming, also where its image datasets do not load.
+
+Use as `from streaming_ext.training.stock import streaming`.
+`import streaming` imports its image datasets, and those torchvision, whose build from the package
+index does not load beside a CPU-only torch. Nothing here reads images: where they do not load, an
+empty `streaming.vision` stands in for them.
+"""
+
+import importlib
+import sys
+from types import ModuleType
+
+from streaming_ext.base.errors import UsageError
+
+_VISION = "streaming.vision"
+
+
+def _import_streaming() -> ModuleType:
+    before = set(sys.modules)
+    try:
+        return importlib.import_module("streaming")
+    except (ImportError, RuntimeError, OSError, AttributeError):
+        # A half-imported package would make a later import fail in another place.
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] in {"streaming", "torchvision"}:
+                sys.modules.pop(name)
+    stub = ModuleType(_VISION, "Left out: the image datasets do not load here.")
+    sys.modules.setdefault(_VISION, stub)
+    return importlib.import_module("streaming")
+
+
+streaming = _import_streaming()
+
+
+def require_stock_world(ranks: int, *, replication: int | None) -> None:
+    """Refuse a count that was multiplied with a number of ranks that is not the dataset's.
+
+    Args:
+        ranks: of the dataset.
+        replication: consecutive ranks that read the same.
+
+    Raises:
+        UsageError: stock StreamingDataLoader sees others.
+    """
+    world = streaming.base.world.World.detect().num_ranks // (replication or 1)
+    if world != ranks:
+        raise UsageError(
+            f"StreamingDataLoader sees {world} ranks in the environment, this dataset has "
+            f"{ranks}. Launch with torchrun, or use StreamingTokenLoader."
+        )

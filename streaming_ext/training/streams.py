@@ -1,0 +1,197 @@
+"""One dataset among several that a run trains on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+from streaming_ext.base.errors import UsageError
+from streaming_ext.base.kinds import plain_real, plain_whole
+from streaming_ext.order.mixing import Mixing
+from streaming_ext.order.schedule import Schedule
+from streaming_ext.order.settings import OrderSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenStream:
+    """A dataset and how much of an epoch it makes; the words are mosaicml-streaming's.
+
+    Attributes:
+        remote: where the dataset is published, None when it is all local.
+        local: cache, or the dataset itself.
+        split: in place of the dataset's one.
+        proportion: share of the epoch, relative to the other streams; also as a schedule in tokens
+            of training, "0:0.9 900B:0.9->0.2 1T:0.2".
+        repeat: times this stream is seen an epoch.
+        choose: sequences of this stream an epoch.
+        domain: what kind of text it is; streams of one domain count together in `domain_ids`.
+        max_repeats: passes over this stream in all of training, at most; with a proportion.
+        generation: of a dataset that was extended: how the hash of its manifest begins; the newest
+            unless given.
+    """
+
+    remote: str | None = None
+    local: str | Path | None = None
+    split: str | None = None
+    proportion: float | str | None = None
+    repeat: float | None = None
+    choose: int | None = None
+    domain: str | None = None
+    max_repeats: float | None = None
+    generation: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the data lie, for people."""
+        return str(self.remote or self.local)
+
+    def made(
+        self, *, split: str | None, sequence_length: int | None, limit: int | None
+    ) -> "TokenStream":
+        """The stream of a dataset that is there: this one; of a text, it is made first.
+
+        Args:
+            split: that is read.
+            sequence_length: tokens of a sequence, the longest; None where the user named none.
+            limit: bytes that its cache may hold.
+        """
+        return self
+
+    def __post_init__(self) -> None:
+        given = {
+            name: value
+            for name in ("proportion", "repeat", "choose")
+            if (value := getattr(self, name)) is not None
+        }
+        if len(given) > 1:
+            raise UsageError(f"Give one of proportion, repeat and choose, got {given}.")
+        if isinstance(self.proportion, str):
+            Schedule.share(given.pop("proportion"), name="proportion")
+        if self.max_repeats is not None:
+            if self.proportion is None:
+                raise UsageError("`max_repeats` goes with `proportion`: give the stream one.")
+            given["max_repeats"] = self.max_repeats
+        for name, value in given.items():
+            plain = plain_real(value)
+            if plain is None or (name == "choose" and plain_whole(value) is None):
+                kind = "whole number" if name == "choose" else "number"
+                raise UsageError(f"`{name}` of a stream must be a {kind}, got {value!r}.")
+            if not 0 < plain < float("inf"):
+                raise UsageError(f"`{name}` of a stream must be above 0, got {value}.")
+            object.__setattr__(self, name, plain)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamShare:
+    """What training received of one stream.
+
+    Attributes:
+        stream: its number.
+        domain: its own, or where it lies.
+        sequences: over all ranks.
+        tokens: of these sequences, padding counted.
+        share: of all sequences.
+        passes: how often the stream was gone through.
+        tokens_by_domain: of these tokens those of each domain by its name, padding left out; with
+            `domain_by` only.
+    """
+
+    stream: int
+    domain: str
+    sequences: int
+    tokens: int
+    share: float
+    passes: float
+    tokens_by_domain: Mapping[str, int] = field(default_factory=dict)
+
+
+def domains_of(streams: Sequence[TokenStream]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The domains by their numbers, and the number of each stream's domain."""
+    names = [stream.domain or stream.place for stream in streams]
+    domains = tuple(dict.fromkeys(names))
+    return domains, tuple(domains.index(name) for name in names)
+
+
+def mixing_of(streams: Sequence[TokenStream], order: OrderSettings) -> Mixing | None:
+    """How proportions change during training; None where they do not, and nothing is limited.
+
+    Args:
+        streams: of a run.
+        order: what decides it besides.
+
+    Raises:
+        UsageError: not all streams have a proportion, or there is no other stream.
+    """
+    limits = [stream.max_repeats for stream in streams]
+    schedules = [
+        Schedule.share(stream.proportion, name="proportion")
+        for stream in streams
+        if stream.proportion is not None
+    ]
+    if all(each.constant for each in schedules) and not any(limits):
+        if order.at_max_repeats != "error":
+            raise UsageError("`at_max_repeats` goes with `max_repeats` of a TokenStream.")
+        return None
+    if len(schedules) < len(streams) or len(streams) < 2:
+        raise UsageError(
+            "Schedules of proportions and max_repeats mix several streams: give two or more, each "
+            "with a proportion."
+        )
+    if order.batching_method == "stratified":
+        raise UsageError(
+            "batching_method='stratified' holds one mixture in every step: give constant "
+            "proportions without max_repeats, or batching_method='random'."
+        )
+    return Mixing(
+        shares=tuple(schedules),
+        at_limit=order.at_max_repeats,
+        max_repeats=tuple(None if limit is None else Fraction(str(limit)) for limit in limits),
+    )
+
+
+def sequences_an_epoch(
+    streams: list[TokenStream], sizes: list[int], *, epoch_size: int | None
+) -> list[int]:
+    """How many sequences each stream gives an epoch.
+
+    Args:
+        streams: all relative (`proportion`) or all absolute (`repeat`, `choose` or neither).
+        sizes: sequences of each stream.
+        epoch_size: sequences an epoch; None for all of them, or what the streams say.
+
+    Raises:
+        UsageError: proportions beside absolute amounts, or amounts that contradict epoch_size.
+    """
+    relative = [
+        float(Schedule.share(stream.proportion, name="proportion").at(0))
+        for stream in streams
+        if stream.proportion is not None
+    ]
+    if relative and len(relative) < len(streams):
+        raise UsageError(
+            "Some streams have a proportion and some do not. Give all of them one, or none."
+        )
+    if relative:
+        total = sum(sizes) if epoch_size is None else epoch_size
+        exact = [share / sum(relative) * total for share in relative]
+        counts = [int(count) for count in exact]
+        by_rest = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
+        for i in by_rest[: total - sum(counts)]:
+            counts[i] += 1
+        return counts
+    counts = [
+        stream.choose
+        if stream.choose is not None
+        else size
+        if stream.repeat is None
+        else int(size * stream.repeat)
+        for stream, size in zip(streams, sizes, strict=True)
+    ]
+    if epoch_size is None or epoch_size == sum(counts):
+        return counts
+    if len(streams) > 1 or streams[0].choose is not None or streams[0].repeat is not None:
+        raise UsageError(
+            f"`epoch_size` is {epoch_size}, the streams give {sum(counts)} sequences an epoch. "
+            "Leave epoch_size out, or give proportions."
+        )
+    return [epoch_size]

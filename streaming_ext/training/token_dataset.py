@@ -1,0 +1,292 @@
+"""What training reads: a `streaming.StreamingDataset` whose order and resume are exact."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from streaming_ext.base.errors import DatasetError, UsageError
+from streaming_ext.order.epoch_plan import Cursor, EpochPlan
+from streaming_ext.order.growth import earlier_of
+from streaming_ext.order.node_local import NodePlan, find_node_group
+from streaming_ext.order.ranks import find_rank
+from streaming_ext.reading.context import context_slice
+from streaming_ext.reading.domains import open_domains
+from streaming_ext.reading.packed import source_of
+from streaming_ext.reading.prefetch import sequences_ahead
+from streaming_ext.training.arguments import settings_of, takes_settings
+from streaming_ext.training.batch_reader import PLANNED_ROWS, BatchReader, StepsInTurn
+from streaming_ext.training.exclusions import Exclusions, excluded_documents, without_sequences_of
+from streaming_ext.training.messages import samples_of
+from streaming_ext.training.opening import end_of_text, open_streams
+from streaming_ext.training.position import Newest, TrainingPosition
+from streaming_ext.training.resume import resume_of
+from streaming_ext.training.stock import require_stock_world, streaming
+from streaming_ext.training.streams import (
+    domains_of,
+    mixing_of,
+    sequences_an_epoch,
+)
+
+
+class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, name-defined, unused-ignore]
+    """Sequences of tokens in an order that is a function of seed and data alone.
+
+    Arguments that mosaicml-streaming has too mean what they mean there. Its own start-up, shared
+    memory, lock files and threads are not used. All arguments are fields of one of four objects,
+    which describe them: `OrderSettings` what decides the order, `DataLocation` where the data lie,
+    `RankPosition` who reads, `BatchContents` what a batch holds.
+
+    Raises:
+        UsageError: an argument is not allowed; the message says which and what is.
+        DatasetError: there is no dataset, or it is damaged.
+    """
+
+    @takes_settings
+    def __init__(self, **arguments: Any) -> None:
+        """Open the dataset; no shard is read yet."""
+        self.order, self.location, self.position, self.contents = settings_of(arguments)
+        order, location, position = self.order, self.location, self.position
+        rank = find_rank(position)
+        self.streams = location.members
+        self.domains, self.domain_of_stream = domains_of(self.streams)
+        mixing = mixing_of(self.streams, order)
+        self.split, self.shuffle, self.shuffle_seed = order.split, order.shuffle, order.shuffle_seed
+        self.shuffle_block_size, self.epoch_size = order.shuffle_block_size, order.epoch_size
+        self.num_canonical_nodes, self.drop_last = order.canonical_nodes, order.drops_last
+        self.dp_rank, self.dp_world_size = rank.rank, rank.size
+        self.cache_limit = location.cache_limit
+        exclusions = None if order.exclude is None else Exclusions.read(order.exclude)
+        caches = open_streams(
+            self.streams,
+            split=order.split,
+            limit=self.cache_limit,
+            retries=location.download_retry,
+            timeout=location.download_timeout,
+            options=location.storage_options or {},
+            token_dtype=location.token_dtype,
+            sequence_length=order.longest,
+        )
+        indexes = [cache.index for cache in caches]
+        self.unknown = tuple(dict.fromkeys(word for index in indexes for word in index.unknown))
+        self.eot_id = end_of_text(indexes, self.contents.eot_id)
+        steps = order.steps(own_length=indexes[0].sample_tokens, num_ranks=rank.size)
+        self.sequence_length = steps.longest
+        self.token_domains = open_domains(caches, self.contents.domain_by)
+        if self.token_domains is not None:
+            self.domains = self.token_domains.names
+        documents = excluded_documents(exclusions, caches)
+        source = source_of(
+            caches,
+            packing=order.packing,
+            length=steps.longest,
+            cache_limit=self.cache_limit,
+            left_out=documents,
+            multiple=order.document_multiple,
+        )
+        self.reader = source.reader
+        context = context_slice(
+            position.cp_rank,
+            position.cp_size,
+            lengths=[int(point.value) for point in steps.length.points],
+            layout=position.cp_layout,
+            multiple=order.document_multiple,
+            told=position.named,
+        )
+        self._bounds = source.bounds(steps.longest)
+        bounds, left_out = without_sequences_of(
+            documents if order.packing is None else None, self._bounds, steps.longest
+        )
+        counts = [int(own[-1]) for own in bounds]
+        named = order.named(
+            steps,
+            num_ranks=rank.size,
+            exclude=None if exclusions is None else exclusions.fingerprint,
+            domain_by=self.contents.domain_by,
+            **({} if mixing is None else mixing.identity()),
+        )
+        self.node_group = find_node_group(
+            indexes, position, rank=rank, sequences=counts[0], settings=named
+        )
+        if self.node_group is None:
+            self.plan = EpochPlan(
+                order.spec,
+                bounds=bounds,
+                left_out=left_out,
+                choose=sequences_an_epoch(self.streams, counts, epoch_size=order.epoch_size),
+                steps=steps,
+                rank=rank,
+                drop_last=self.drop_last,
+                method=order.batching_method,
+                mixing=mixing,
+                earlier=earlier_of(
+                    indexes, steps.longest, plain=order.packing is None and documents is None
+                ),
+            )
+        else:
+            self.plan = NodePlan(
+                order.spec,
+                bounds=bounds,
+                left_out=left_out,
+                steps=steps,
+                group=self.node_group,
+                drop_last=self.drop_last,
+            )
+        self.batch_size = None if steps.change or not order.names_batch else self.plan.batch_size
+        self.predownload = location.predownload or sequences_ahead(
+            order.spec,
+            sizes=counts,
+            shards=self.reader.num_shards,
+            ranks=self.plan.rank.size,
+            batch_size=steps.global_batch.largest // rank.size,
+        )
+        self.batch_reader = BatchReader(
+            self.plan,
+            source,
+            sequence_length=steps.longest,
+            extras=self.contents.extras,
+            eot_id=self.eot_id,
+            predownload=self.predownload,
+            max_repeated_ngram=order.max_repeated_ngram,
+            domain_of_stream=self.domain_of_stream,
+            domains=self.token_domains,
+            context=context,
+        )
+        self.resume = resume_of(self.node_group, self.plan, caches, settings=named)
+        self._progress, self._newest = TrainingPosition(self.resume), Newest("dataset")
+        self.loaded_state: Mapping[str, Any] = {}
+        self.loaded_place: Cursor | None = None  # that it is of
+        # What stock StreamingDataLoader divides its count of samples by.
+        world = streaming.base.world.World.detect().num_ranks
+        self.replication = world // rank.size if world > rank.size else None
+
+    @property
+    def size(self) -> int:
+        """Sequences of all streams."""
+        return sum(int(bounds[-1]) for bounds in self._bounds)
+
+    num_samples = size
+
+    @property
+    def next_epoch(self) -> int:
+        """Number of the epoch that the next iteration is in."""
+        return self._progress.upcoming().epoch
+
+    @next_epoch.setter
+    def next_epoch(self, epoch: int) -> None:
+        self._progress.restart(epoch)
+        self.loaded_place = None
+
+    def __len__(self) -> int:
+        """Sequences of this rank in a whole epoch."""
+        self._require_one_size()
+        return self.plan.steps_left(self.plan.start(0)) * self.plan.batch_size
+
+    def get_item(self, sample_id: int, retry: int = 7) -> dict[str, Any]:
+        """One sequence by its number on disk, streams one after another."""
+        numbers = np.cumsum([0] + [int(bounds[-1]) for bounds in self._bounds])
+        stream = int(np.searchsorted(numbers, sample_id, side="right")) - 1
+        batch = self.batch_reader.read(stream, np.array([sample_id - numbers[stream]]))
+        return samples_of(self.batch_reader.finish(batch))[0]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The sequences of this rank and worker, of the next epoch or from where a state was.
+
+        Raises:
+            DatasetError: before it ends early, whatever the reason.
+            UsageError: another iteration began meanwhile.
+        """
+        if {"cu_seqlens", "max_seqlen"} & self.batch_reader.extras:
+            raise UsageError(
+                "cu_seqlens and max_seqlen are of whole batches. Use StreamingTokenLoader, or "
+                "leave them out of extras."
+            )
+        self._require_one_size()
+        self._progress.ask()
+        return self._samples()
+
+    def _samples(self) -> Iterator[dict[str, Any]]:
+        size = self.plan.batch_size
+        progress, own = self._progress, self._newest.begin()
+        here = progress.begin()
+        blocks = StepsInTurn(
+            steps=self.plan.steps_left(here.cursor),
+            worker=here.worker,
+            num_workers=here.num_workers,
+            size=max(1, PLANNED_ROWS // size),
+            first=progress.yielded // size,
+        )
+        for batch in self.batch_reader.batches(here.cursor, blocks, gathered=0):
+            for sample in samples_of(self.batch_reader.finish(batch)):
+                progress.yielded += 1
+                yield sample
+                self._newest.require(own)
+        if progress.yielded != (planned := blocks.own_steps * size):
+            raise DatasetError(
+                f"Epoch {here.cursor.epoch} ended after {progress.yielded} of {planned} sequences."
+            )
+
+    def state_dict(
+        self, num_samples: int | None = None, from_beginning: bool = False
+    ) -> dict[str, Any]:
+        """Where training stands; see docs/training.md for what it holds.
+
+        Args:
+            num_samples: sequences that training received in this iteration, over all ranks; None
+                for those that this process gave out, which is right without workers, and in the
+                workers of torchdata's StatefulDataLoader.
+            from_beginning: whether `num_samples` counts from the start of the epoch, also after
+                a resume.
+        """
+        if num_samples is not None:
+            require_stock_world(self.dp_world_size, replication=self.replication)
+            num_samples //= 1 if self.node_group is None else self.node_group.nodes
+        return self._progress.state(num_samples, from_beginning=from_beginning)
+
+    def load_state_dict(
+        self,
+        obj: Mapping[str, Any],
+        *,
+        allow_changes: Collection[str] = (),
+        extend_state: bool = False,
+    ) -> None:
+        """Let the next iteration go on from a state; the state is left as it is.
+
+        Args:
+            obj: from `state_dict` of this class or of its loader.
+            allow_changes: fields of `order`, or `streams`, that may differ from the state's.
+            extend_state: let a state of an older generation of the dataset go on in this one: with
+                what was not yet seen of the pass, and the new sequences, each once.
+
+        Raises:
+            ConfigMismatchError: a setting that decides the order differs.
+        """
+        self.loaded_place = self._progress.load(
+            obj, allow_changes=allow_changes, extend_state=extend_state
+        )
+        self.loaded_state = obj
+
+    def close(self) -> None:
+        """Wait until nothing of this process reads ahead, before the cache is removed."""
+        self.batch_reader.source.close()
+
+    def start_cursor(self) -> Cursor:
+        """Where the next iteration starts."""
+        return self._progress.upcoming()
+
+    def require_batch_size(self) -> None:
+        """Refuse to make batches of a size that nobody named."""
+        if not self.order.names_batch:
+            raise UsageError(
+                "Give batch_size=, the sequences a rank takes each step, as to the DataLoader: "
+                "it decides what a step holds. Or give global_batch=, those of all ranks."
+            )
+
+    def _require_one_size(self) -> None:
+        """Refuse what only `StreamingTokenLoader` can do."""
+        self.require_batch_size()
+        if self.plan.varies:
+            raise UsageError(
+                "global_batch or sequence_length changes during training: a DataLoader has one "
+                "batch_size and takes one row at a time. Use StreamingTokenLoader(dataset)."
+            )

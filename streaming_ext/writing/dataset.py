@@ -1,0 +1,261 @@
+"""A dataset in a local folder, made by all the threads and processes of a machine that need it.
+
+Each takes parts that nobody else works on. A part counts when its record exists, the dataset when
+its manifest exists: who is killed in the middle goes on there when it is started again.
+"""
+
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from streaming_ext.base.errors import StorageError, UsageError
+from streaming_ext.format.compression import Compression
+from streaming_ext.format.layout import MANIFEST, TOKENIZER_FOLDER, documents_path, record_path
+from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.reading import read_manifest, read_record
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import FileRecord, to_json
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import LocalStorage, Storage, uploads
+from streaming_ext.text.documents.text_array import num_text_bytes
+from streaming_ext.text.parts.part import Part
+from streaming_ext.text.tokenizer.engine import Engine, choose_engine
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.writing.part_documents import (
+    PartDocuments,
+    PieceHere,
+    PinnedDocuments,
+    fetch_part,
+)
+from streaming_ext.writing.publish import publish_splits, put_tokenizer
+from streaming_ext.writing.split_writer import Memories
+from streaming_ext.writing.tokenize import Packed, emptied, make_part
+
+MAKING: Final = ".making"  # work in progress below the folder; gone when the dataset is whole
+_PAUSE: Final = 0.05  # seconds between looks whether another process is done
+_SAMPLED: Final = 3  # parts whose first texts say how much room all of them take
+_SAMPLED_BYTES: Final = 2**17  # of text of each
+_MOST_BYTES_A_TOKEN: Final = 6.0  # of text: few tokenizers reach it
+_LEAST_PACKED: Final = 0.5  # of the size of tokens, where none are known
+
+
+class _StoppedError(Exception):
+    """Another thread failed, or a signal came."""
+
+
+class DatasetMaker:
+    """The work of one process at a dataset."""
+
+    def __init__(
+        self,
+        folder: Path,
+        spec: DatasetSpec,
+        parts: Sequence[Part],
+        tokenizer: Tokenizer,
+        *,
+        engine: Literal["auto", "reference"],
+        threads: int,
+    ) -> None:
+        """Name the work.
+
+        Args:
+            folder: of this very dataset: its name holds a hash of what decides the bytes.
+            spec: of the dataset.
+            parts: all of them.
+            tokenizer: of the text.
+            engine: see `choose_engine`.
+            threads: of this process.
+        """
+        self._folder, self._spec, self._parts = folder, spec, parts
+        self._making = folder / MAKING
+        self._tokenizer, self._engine, self._threads = tokenizer, engine, threads
+        self._storage = LocalStorage(folder)
+        self._compression = Compression.parse(spec.compression)
+        self._stop = threading.Event()
+
+    def make(self, *, limit: int | None = None) -> None:
+        """Return when the dataset is whole.
+
+        Args:
+            limit: bytes that training may unpack of it at a time.
+
+        Raises:
+            SourceError: a file is damaged or changed; names it.
+            StorageError: the disk is too small or cannot be written to, or a server refuses.
+        """
+        if (self._folder / MANIFEST).exists():
+            return
+        self._storage.create()
+        with FileLock(self._folder / ".lock"):
+            if not (self._folder / MANIFEST).exists() and not self._making.exists():
+                self._require_room(limit)
+                self._making.mkdir()
+        todo = deque(self._parts)
+
+        def work() -> None:
+            # What an engine remembers of words is memory of the thread that works with it.
+            engine = choose_engine(self._tokenizer, engine=self._engine)
+            memories: Memories = {}
+            while todo and not self._stop.is_set():
+                try:
+                    part = todo.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                try:
+                    if not self._is_made(part, engine, memories):
+                        todo.append(part)
+                        time.sleep(_PAUSE)
+                except _StoppedError:
+                    return
+
+        with ThreadPoolExecutor(self._threads, "shardmill-text") as pool:
+            working = [pool.submit(work) for _ in range(min(self._threads, len(self._parts)))]
+            try:
+                wait(working, return_when=FIRST_EXCEPTION)
+            finally:  # the others end, if one failed or a signal came
+                self._stop.set()
+        for each in working:
+            each.result()
+        with FileLock(self._folder / ".lock"):
+            if not (self._folder / MANIFEST).exists():
+                self._publish()
+
+    def _is_made(self, part: Part, engine: Engine, memories: Memories) -> bool:
+        """Make a part, unless another process is at it."""
+        record = self._folder / record_path(part.number)
+        if record.exists():
+            return True
+        scratch = self._making / f"{part.number:05}"
+        try:
+            with FileLock(f"{scratch}.lock", timeout=0):
+                if not record.exists():
+                    self._make_part(part, scratch, engine, memories)
+        except Timeout:
+            return False
+        return True
+
+    def _make_part(self, part: Part, scratch: Path, engine: Engine, memories: Memories) -> None:
+        paths: list[Path] = []
+        fetched, made = scratch.with_suffix(".sources"), scratch
+        options = self._spec.read_options
+        if part.remote:
+            paths, _ = fetch_part(part, fetched, self._stopped, options=options)
+        documents = PinnedDocuments(part, paths, options)
+        with emptied(made):
+            sink = Packed(made, part.number, self._spec, memories)
+            counts, _ = make_part(
+                documents, self._spec, self._tokenizer, engine, sink, report=self._stopped
+            )
+        listed = documents_path(part.number)
+        record = PartRecord(
+            **dict(counts), documents=FileRecord.of(listed, (made / listed).read_bytes())
+        )
+        with uploads(self._storage) as put:
+            for file in record.files():
+                put(file.path, made / file.path)
+        self._storage.put(record_path(part.number), to_json(record))
+        shutil.rmtree(made)
+        shutil.rmtree(fetched, ignore_errors=True)
+
+    def _stopped(self, *_: object) -> None:
+        """End the work of a thread in the middle of a part."""
+        if self._stop.is_set():
+            raise _StoppedError
+
+    def _publish(self) -> None:
+        records = [read_record(self._storage, part.number) for part in self._parts]
+        saved = self._making / TOKENIZER_FOLDER
+        self._tokenizer.save(saved)
+        manifest = Manifest(
+            spec=self._spec,
+            parts=tuple(record.summary() for record in records),
+            splits=publish_splits(self._spec, records, self._storage),
+            tokenizer_files=tuple(put_tokenizer(saved, self._spec.tokenizer.kind, self._storage)),
+        )
+        self._storage.put(MANIFEST, to_json(manifest))
+        self._storage.close()
+        shutil.rmtree(self._making, ignore_errors=True)  # another process may lock a part there
+
+    def _require_room(self, limit: int | None) -> None:
+        """Refuse to begin where the dataset does not fit.
+
+        Raises:
+            StorageError: saying what it takes and what there is.
+        """
+        needed, free = self._needed_bytes(limit), self._storage.free_bytes()
+        if free is not None and needed > free:
+            raise StorageError(
+                f"The tokens of the text take about {needed / 1e6:,.1f} MB in {self._folder}, "
+                f"where {free / 1e6:,.1f} MB are free. Give local= a folder with room"
+                f"{'' if self._compression is None else ', or a lower cache_limit='}."
+            )
+
+    def _needed_bytes(self, limit: int | None) -> float:
+        """What the shards take, by the first texts of some parts, and those that training unpacks.
+
+        Of files that must be fetched first it is what they take at least.
+        """
+        sampled = self._parts[:: -(-len(self._parts) // _SAMPLED)]
+        ids: list[int] = []
+        tokens = sum(self._tokens_of(part, ids) for part in sampled)
+        sizes = [sum(part.size for part in parts) for parts in (self._parts, sampled)]
+        dtype = np.dtype(self._spec.dtype)
+        raw = tokens * dtype.itemsize * sizes[0] / max(sizes[1], 1)
+        if self._compression is None:
+            return raw
+        sample = np.array(ids or [0], dtype).tobytes()
+        stored = len(self._compression.compress(sample)) / len(sample) if ids else _LEAST_PACKED
+        return raw * stored + (raw if limit is None else min(raw, limit))
+
+    def _tokens_of(self, part: Part, ids: list[int]) -> float:
+        """About how many tokens a part has; the first of them are added to `ids`."""
+        if part.remote:
+            return part.size / _MOST_BYTES_A_TOKEN
+        here = [PieceHere(p.source.url, Path(p.source.url), p.span, p.size) for p in part.pieces]
+        batch = next(PartDocuments(here, self._spec.read_options).batches(), None)
+        if batch is None or not batch.fraction:
+            return 0.0
+        before, taken = len(ids), 0
+        for text in batch.texts:
+            some = text.as_py()[:_SAMPLED_BYTES]
+            ids += [*self._tokenizer.encode(some), self._tokenizer.eot_id]
+            taken += len(some.encode())
+            if taken >= _SAMPLED_BYTES:
+                break
+        return (len(ids) - before) / max(taken, 1) * num_text_bytes(batch.texts) / batch.fraction
+
+
+def copy_dataset(source: LocalStorage, target: Storage) -> None:
+    """Put a dataset elsewhere as it is, the manifest last; parts that lie there already stay.
+
+    Raises:
+        UsageError: another dataset lies there.
+        StorageError: the target cannot be written to.
+    """
+    target.create()
+    with target.exclusive():
+        manifest, there = source.read(MANIFEST), target.list()
+        if MANIFEST in there and target.read(MANIFEST) != manifest:
+            raise UsageError(f"{target} holds another dataset. Give another output.")
+        rest = source.list()
+        for part in read_manifest(source).parts:
+            record = source.read(part.record.path)
+            files = [file.path for file in read_record(source, part.part).files()]
+            if part.record.path not in there or target.read(part.record.path) != record:
+                with uploads(target) as put:
+                    for path in files:
+                        put(path, source.root / path)
+                target.put(part.record.path, record)
+            for path in (*files, part.record.path):
+                del rest[path]
+        for path in (*(rest.keys() - {MANIFEST}), MANIFEST):
+            target.put(path, source.read(path))
+    target.close()

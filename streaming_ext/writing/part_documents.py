@@ -1,0 +1,302 @@
+"""The documents of a part: its pieces, brought here and read one after another."""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_ext.base.errors import SourceError
+from streaming_ext.format.filters import FilterName
+from streaming_ext.format.record import BadDocument, PieceRecord, SourceIdentity
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents.document_rows import BATCH_BYTES, MAX_BATCH_ROWS, DocumentBatch
+from streaming_ext.text.documents.files import Span
+from streaming_ext.text.documents.kept_values import joined
+from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
+from streaming_ext.text.fetch_piece import fetch_piece
+from streaming_ext.text.formats import format_of
+from streaming_ext.text.identity import identify, identity_of
+from streaming_ext.text.parts.part import Part, Piece
+
+_AT_ONCE = 16  # small files: each takes a request or two, most of whose time is waiting
+
+
+def fetch_part(
+    part: Part,
+    folder: Path,
+    report: Callable[[int], None] = lambda done: None,
+    *,
+    options: ReadOptions,
+    check: bool = False,
+) -> tuple[list[Path], int]:
+    """Where the bytes of each piece lie now, and how many were fetched for them.
+
+    Args:
+        part: remote.
+        folder: on scratch.
+        report: called with the bytes that are here.
+        options: all that will be read.
+        check: whether each piece must be compared with a hash or checksums; files come whole then.
+
+    Raises:
+        SourceError: a file changed or is gone, or cannot be checked.
+        StorageError: see `fetch`.
+    """
+    if len(part.pieces) == 1:
+        path, fetched = _fetch(part.pieces[0], folder, report, options=options, check=check)
+        return [path], fetched
+    paths, total, done = [], 0, 0
+
+    def one(piece: Piece) -> tuple[Path, int]:
+        return _fetch(piece, folder, options=options, check=check)
+
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        for piece, (path, fetched) in zip(part.pieces, threads.map(one, part.pieces), strict=True):
+            paths.append(path)
+            total += fetched
+            done += piece.size
+            report(done)
+    return paths, total
+
+
+def _fetch(
+    piece: Piece,
+    folder: Path,
+    report: Callable[[int], None] = lambda done: None,
+    *,
+    options: ReadOptions,
+    check: bool,
+) -> tuple[Path, int]:
+    source, span = piece.source, piece.span
+    if span is None:
+        path, fetched = fetch(source, folder, report, options=options, whole=check)
+    else:
+        path, fetched = fetch_piece(source, folder, report, options=options, span=span)
+    if check and came_unchecked(path):
+        remove_fetched(path)
+        raise SourceError(
+            f"{source.url} cannot be checked: "
+            + (
+                "its server offers no hash, and it holds no checksums. Download it, or leave out "
+                "--check-sources."
+                if span is None
+                else "it is read in parts, which hold no checksums. Pass --part-size "
+                f"{source.size} or more, or leave out --check-sources."
+            )
+        )
+    return path, fetched
+
+
+@dataclass(frozen=True, slots=True)
+class PieceHere:
+    """A piece of a source file whose bytes lie on this machine.
+
+    Attributes:
+        url: what messages call the file.
+        path: where its bytes lie, at least those that the piece needs.
+        span: see `Piece`.
+        size: of the piece, in bytes.
+    """
+
+    url: str
+    path: Path
+    span: Span | None
+    size: int
+
+
+class PartDocuments:
+    """All documents of a part; rows are counted over its pieces, from 0.
+
+    Attributes:
+        rows: of each piece that is read to its end.
+    """
+
+    def __init__(self, pieces: Sequence[PieceHere], options: ReadOptions) -> None:
+        """Name what is to be read.
+
+        Args:
+            pieces: in order.
+            options: which text to read.
+        """
+        self.rows: list[int] = []
+        self._pieces = pieces
+        self._options = options
+
+    def _begin(self, piece: PieceHere) -> None:
+        """Called before a piece is read."""
+
+    def _end(self, piece: PieceHere) -> None:
+        """Called behind it."""
+
+    @property
+    def num_pieces(self) -> int:
+        """How many pieces the part has."""
+        return len(self._pieces)
+
+    def place(self, row: int) -> tuple[str, str]:
+        """A row of the part, for people: its file, and which row of what is read of it."""
+        piece, own = self._piece_of(row)
+        origin = "" if piece.span is None else f" from byte {piece.span[0]} on"
+        return piece.url, f"row {own}{origin}"
+
+    def origins(
+        self, rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The piece that each row of the last batch is of, and its row there: (rows,) each."""
+        starts = np.cumsum([0, *self.rows])
+        pieces = np.searchsorted(starts, rows, side="right") - 1
+        pieces = np.minimum(pieces, len(self._pieces) - 1)
+        return pieces, rows - starts[pieces]
+
+    def bad_of(self, batch: DocumentBatch) -> list[BadDocument]:
+        """What could not be read of a batch, with the file of each and the row in its piece."""
+        found = []
+        for one in batch.bad:
+            piece, own = self._piece_of(one.row)
+            found.append(BadDocument(file=piece.url, row=own, place=one.place, reason=one.reason))
+        return found
+
+    def _piece_of(self, row: int) -> tuple[PieceHere, int]:
+        starts = [0, *accumulate(self.rows)]
+        number = min(bisect_right(starts, row) - 1, len(self._pieces) - 1)
+        return self._pieces[number], row - starts[number]
+
+    def batches(self) -> Iterator[DocumentBatch]:
+        """The documents in order; small files share a batch.
+
+        Raises:
+            SourceError: a file is damaged; names it.
+        """
+        if len(self._pieces) == 1:
+            yield from self._read(self._pieces[0], 0)
+            return
+        total = max(1, sum(piece.size for piece in self._pieces))
+        done = row = 0
+        waiting: list[DocumentBatch] = []
+        texts = rows = 0  # bytes and rows that wait
+        for piece in self._pieces:
+            for batch in self._read(piece, row):
+                waiting.append(batch)
+                texts += batch.texts.nbytes
+                rows += batch.num_rows
+                if texts >= BATCH_BYTES or rows >= MAX_BATCH_ROWS:
+                    yield self._joined(waiting, (done + batch.fraction * piece.size) / total)
+                    waiting, texts, rows = [], 0, 0
+                del batch
+            row += self.rows[-1]
+            done += piece.size
+        if waiting:
+            yield self._joined(waiting, 1.0)
+
+    def _joined(self, batches: Sequence[DocumentBatch], fraction: float) -> DocumentBatch:
+        """Consecutive batches as one."""
+        dropped: Counter[FilterName] = Counter()
+        for batch in batches:
+            dropped.update(batch.dropped)
+        return DocumentBatch(
+            np.concatenate([batch.rows for batch in batches]),
+            pa.concat_arrays([batch.texts for batch in batches]),
+            sum(batch.num_rows for batch in batches),
+            min(1.0, fraction),
+            tuple(one for batch in batches for one in batch.bad),
+            dropped,
+            np.concatenate([batch.named_by for batch in batches]),
+            tuple(
+                joined(name, columns)
+                for name, columns in zip(
+                    self._options.kept,
+                    zip(*(batch.values for batch in batches), strict=True),
+                    strict=True,
+                )
+            ),
+        )
+
+    def _read(self, piece: PieceHere, first_row: int) -> Iterator[DocumentBatch]:
+        self._begin(piece)
+        rows = 0
+        for batch in format_of(piece.url, self._options).read(
+            piece.path, self._options, name=piece.url, span=piece.span
+        ):
+            rows += batch.num_rows
+            yield _moved(batch, first_row) if first_row else batch
+            del batch  # before the next is read: one may be large
+        self.rows.append(rows)
+        self._end(piece)
+
+
+def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
+    """The same documents so many rows further on."""
+    bad = tuple(replace(one, row=one.row + rows) for one in batch.bad)
+    return replace(batch, rows=batch.rows + rows, bad=bad, places=batch.named_by)
+
+
+class PinnedDocuments(PartDocuments):
+    """The documents of a part, and what pins each piece, found as it is read.
+
+    Attributes:
+        part: that they are of.
+        pieces: those that were read.
+    """
+
+    def __init__(self, part: Part, paths: Sequence[Path | str], options: ReadOptions) -> None:
+        """Name what is to be read.
+
+        Args:
+            part: which pieces.
+            paths: where the bytes of each lie; none where that is their sources' own place.
+            options: which text to read.
+        """
+        self.part = part
+        self.pieces: list[PieceRecord] = []
+        self._coming = iter(part.pieces)
+        self._identity: SourceIdentity | None = None
+        self._before: tuple[int, int, int] | None = None
+        paths = paths or [piece.source.url for piece in part.pieces]
+        super().__init__(
+            [
+                PieceHere(piece.source.url, Path(path), piece.span, piece.size)
+                for piece, path in zip(part.pieces, paths, strict=True)
+            ],
+            options,
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the part is one whole file."""
+        return len(self.part.pieces) == 1 and self.part.pieces[0].span is None
+
+    def whole_version(self) -> str | None:
+        """What pins all of a local file of which the part is the first piece."""
+        piece = self.part.pieces[0]
+        if piece.span is None or piece.span[0] or piece.source.version is not None:
+            return None
+        return identify(piece.source, Path(piece.source.url)).version
+
+    def _begin(self, here: PieceHere) -> None:
+        piece = next(self._coming)
+        self._before = _state_of(here.path)
+        if self._before and piece.source.modified not in {None, self._before[2]}:
+            raise SourceError(f"{here.url}: changed since the run began. Run again.")
+        self._identity = identity_of(piece.source, here.path, span=here.span, options=self._options)
+
+    def _end(self, here: PieceHere) -> None:
+        assert self._identity is not None  # noqa: S101  (set when it began)
+        if self._before is None or _state_of(here.path) != self._before:
+            raise SourceError(f"{here.url}: changed while it was read. Run again.")
+        self.pieces.append(PieceRecord(source=self._identity, span=here.span, rows=self.rows[-1]))
+
+
+def _state_of(file: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written to or replaced; None when it is gone."""
+    try:
+        state = file.stat()
+    except FileNotFoundError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns

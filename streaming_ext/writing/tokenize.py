@@ -1,0 +1,325 @@
+"""From the documents of a part to its token streams, which a sink takes."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.errors import EngineMismatchError, ScratchError, SourceError
+from streaming_ext.format.filters import FilterName
+from streaming_ext.format.layout import Split
+from streaming_ext.format.record import (
+    MOST_BAD_LISTED,
+    BadDocument,
+    PartCounts,
+    SplitPart,
+)
+from streaming_ext.format.shuffled import Keys
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.text.documents.document_rows import DocumentBatch
+from streaming_ext.text.documents.text_array import num_text_bytes, text_buffers
+from streaming_ext.text.normal_form import compared_texts
+from streaming_ext.text.text_hashes import document_hashes, held_out, text_digests
+from streaming_ext.text.tokenizer.engine import Engine, audit_sample
+from streaming_ext.text.tokenizer.token_stream import check_ids, rows_to_audit, stream_of
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.writing.part_documents import PartDocuments, PinnedDocuments
+from streaming_ext.writing.part_files import PartFiles
+from streaming_ext.writing.split_writer import Memories
+
+_AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
+
+
+@dataclass(slots=True)
+class Counts:
+    """Rows of a part, what became of them, and tokens of its documents."""
+
+    rows: int = 0
+    nulls: int = 0
+    empty: int = 0
+    bad: int = 0
+    bad_listed: list[BadDocument] = field(default_factory=list)
+    dropped: Counter[FilterName] = field(default_factory=Counter)
+    text_bytes: int = 0
+    audited: int = 0
+    tokens: int = 0
+
+
+Report = Callable[[float, Counts], None]
+
+
+class NotedTexts(Protocol):
+    """Texts of a batch of which some are known; `new` says which are not: (texts,)."""
+
+    new: Flags
+
+    def lengths(self, of_new: Ints) -> Ints:
+        """Tokens of all texts, from those of the new ones."""
+        ...
+
+    def notes(self, lengths: Ints) -> Keys:
+        """What stands beside the hash of each text, (texts,)."""
+        ...
+
+
+class KnownTexts(Protocol):
+    """Finds copies of texts that were tokenized before."""
+
+    def hashes(
+        self, texts: pa.LargeStringArray, make: Callable[[pa.LargeStringArray], Keys]
+    ) -> Keys:
+        """What `make` gives for each text, (texts, 3)."""
+        ...
+
+    def look(self, texts: pa.LargeStringArray, digests: Keys) -> NotedTexts:
+        """What is known of the texts of a batch, whose hashes are (texts, 2)."""
+        ...
+
+    def add(self, noted: Any, lengths: Ints, kept: Flags) -> None:
+        """Remember the new ones of a batch that are kept."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Some tokenized documents, in the order of the sources.
+
+    Attributes:
+        batch: that they are of.
+        kept: which of its texts they are, (texts,).
+        stream: their ids, an end-of-text id behind each, (tokens,).
+        lengths: their tokens, without end-of-text ids, (documents,).
+        in_holdout: their split, (documents,).
+        digests: hashes of the texts of the batch, where copies are looked for: (texts, 2).
+        notes: of the texts of the batch, beside these, (texts,).
+        left_out: documents that are known to be copies, of which there are no ids, (documents,).
+    """
+
+    batch: DocumentBatch
+    kept: Flags
+    stream: npt.NDArray[Any]
+    lengths: Ints
+    in_holdout: Flags
+    digests: Keys | None = None
+    notes: Keys | None = None
+    left_out: Flags | None = None
+
+    @property
+    def values(self) -> tuple[pa.Array, ...]:
+        """Of the columns that are kept: (documents,) each."""
+        if self.kept.all():
+            return self.batch.values
+        kept = pa.array(self.kept)
+        return tuple(column.filter(kept) for column in self.batch.values)
+
+
+class Sink(Protocol):
+    """Takes the documents of one part."""
+
+    def add(self, tokens: Tokens) -> None:
+        """Append documents."""
+        ...
+
+    def finish(self) -> dict[Split, SplitPart]:
+        """Write what is left, and say what each split holds."""
+        ...
+
+
+class Packed:
+    """Documents packed into the files of a part."""
+
+    def __init__(self, folder: Path, part: int, spec: DatasetSpec, memories: Memories) -> None:
+        self._files = PartFiles(folder, part, spec, memories)
+
+    def add(self, tokens: Tokens) -> None:
+        """Append documents."""
+        rows = tokens.batch.rows[tokens.kept]
+        self._files.add(
+            tokens.stream, rows, tokens.lengths, tokens.in_holdout, values=tokens.values
+        )
+
+    def finish(self) -> dict[Split, SplitPart]:
+        """Write what is left, and say what each split holds."""
+        return self._files.finish()
+
+
+@contextmanager
+def emptied(folder: Path) -> Iterator[None]:
+    """Begin with an empty folder of scratch.
+
+    Raises:
+        SourceError: a source file cannot be read.
+        ScratchError: scratch is full or not writable.
+    """
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        yield
+    except OSError as error:
+        if (lost := error.filename) is not None and not Path(lost).is_relative_to(folder):
+            raise SourceError(f"{lost}: cannot be read: {error.strerror}.") from error
+        raise ScratchError(f"Cannot write to scratch {folder}: {error.strerror}.") from error
+
+
+def make_part(
+    documents: PinnedDocuments,
+    spec: DatasetSpec,
+    tokenizer: Tokenizer,
+    engine: Engine,
+    sink: Sink,
+    *,
+    report: Report = lambda fraction, counts: None,
+    known: KnownTexts | None = None,
+) -> tuple[PartCounts, int]:
+    """Tokenize a part into a sink; memory does not depend on its size.
+
+    Args:
+        documents: of the part.
+        spec, tokenizer, engine, sink, report, known: see `tokenize_batches`.
+
+    Returns:
+        what its record says of it, and how many documents were compared with the reference.
+
+    Raises:
+        SourceError: a file is damaged or changes while it is read; names it.
+        EngineMismatchError: fast engine and reference disagree on an audited document.
+    """
+    part = documents.part
+    counts = tokenize_batches(
+        documents, spec, tokenizer, engine, sink.add, where=part.source, report=report, known=known
+    )
+    splits = sink.finish()
+    if (packed := sum(split.tokens for split in splits.values())) != counts.tokens:
+        raise RuntimeError(f"{part.source}: {packed} tokens packed of {counts.tokens}")
+    made = PartCounts(
+        part=part.number,
+        spec=spec,
+        source=documents.pieces[0].source,
+        pieces=() if documents.is_whole else tuple(documents.pieces),
+        rows=counts.rows,
+        null_documents=counts.nulls,
+        empty_documents=counts.empty,
+        bad_documents=counts.bad,
+        bad_listed=tuple(counts.bad_listed),
+        dropped_documents={name: counts.dropped[name] for name in spec.filters.given()},
+        text_bytes=counts.text_bytes,
+        splits=splits,
+    )
+    return made, counts.audited
+
+
+def tokenize_batches(
+    documents: PartDocuments,
+    spec: DatasetSpec,
+    tokenizer: Tokenizer,
+    engine: Engine,
+    take: Callable[[Tokens], None],
+    *,
+    where: str,
+    report: Report = lambda fraction, counts: None,
+    known: KnownTexts | None = None,
+    audited: bool = True,
+) -> Counts:
+    """Tokenize documents and hand them on, batch by batch.
+
+    Args:
+        documents: of a part.
+        spec: of the dataset.
+        tokenizer: the reference.
+        engine: what tokenizes.
+        take: called with what comes of it.
+        where: the documents are of, for messages.
+        report: called with the fraction that is done, and the counts so far.
+        known: texts of which copies are left out, and need not be tokenized.
+        audited: whether some of what the engine makes is compared with the reference.
+
+    Raises:
+        SourceError, EngineMismatchError: see `make_part`.
+    """
+    place = documents.place
+    counts = Counts()
+    for batch in documents.batches():
+        if known is not None:
+            all_hashes = known.hashes(batch.texts, partial(_hashes_of, spec=spec))
+        else:
+            all_hashes = _hashes_of(batch.texts, spec)
+        hashes = all_hashes[:, 0]
+        digests = None if spec.deduplicate is None else all_hashes[:, 1:]
+        noted = None
+        # new: (texts,), those to be tokenized; `texts` are these
+        new, texts = np.ones(len(hashes), np.bool_), batch.texts
+        if known is not None and digests is not None:
+            noted = known.look(batch.texts, digests)
+            if not (new := noted.new).all():
+                texts = batch.texts.filter(pa.array(new))
+        rows = (
+            rows_to_audit(hashes[new], texts, num_bytes=_AUDIT_BYTES)
+            if audited and spec.imported is None
+            else []
+        )
+        try:
+            encoded = engine.encode(texts)
+            audit_sample(tokenizer, texts, encoded, rows)
+        except (EngineMismatchError, SourceError) as error:
+            url, row = place(int(batch.rows[0]))
+            raise type(error)(f"{url}, in the batch from {row} on: {error}") from error
+        check_ids(encoded, tokenizer, where=where, place=partial(_place_of, place, batch.rows[new]))
+
+        # lengths: (documents of the batch that have a token,)
+        lengths = np.diff(encoded.offsets)
+        if noted is not None:
+            lengths = noted.lengths(lengths)
+        kept, has_tokens = lengths > 0, int((lengths > 0).sum())
+        for name, dropped in spec.filters.by_tokens(lengths).items():
+            counts.dropped[name] += int((dropped & kept).sum())
+            counts.text_bytes -= int(np.diff(text_buffers(batch.texts)[1])[dropped & kept].sum())
+            kept &= ~dropped
+        stream = stream_of(encoded, lengths[new], kept[new], spec.dtype, tokenizer.eot_id)
+        del encoded
+        in_holdout = held_out(hashes, fraction=spec.holdout_fraction)[kept]
+        notes = None if noted is None else noted.notes(lengths)
+        take(Tokens(batch, kept, stream, lengths[kept], in_holdout, digests, notes, ~new[kept]))
+        if known is not None and noted is not None:
+            known.add(noted, lengths, kept)
+
+        counts.rows += batch.num_rows
+        counts.nulls += batch.nulls
+        counts.bad += len(batch.bad)
+        left = MOST_BAD_LISTED - len(counts.bad_listed)
+        counts.bad_listed += documents.bad_of(batch)[:left]
+        counts.empty += len(lengths) - has_tokens
+        for by_text, count in batch.dropped.items():
+            counts.dropped[by_text] += count
+        counts.text_bytes += num_text_bytes(batch.texts)
+        counts.audited += len(rows)
+        counts.tokens += int((lengths[kept] + 1).sum())
+        report(batch.fraction, counts)
+        del batch, hashes, stream, in_holdout  # before the next is read: one may be large
+    return counts
+
+
+def _hashes_of(texts: pa.LargeStringArray, spec: DatasetSpec) -> Keys:
+    """Hashes of what of each text is compared: (texts, 1 or 3).
+
+    The first is for the holdout; where copies are looked for, two halves of that which tells them
+    follow.
+    """
+    compared = compared_texts(texts, spec.deduplicate, spec.unicode)
+    hashes = document_hashes(compared, seed=spec.holdout_seed)[:, None]
+    return hashes if spec.deduplicate is None else np.hstack([hashes, text_digests(compared)])
+
+
+def _place_of(
+    place: Callable[[int], tuple[str, str]], rows: Ints, document: int
+) -> tuple[str, str]:
+    """File and row of a tokenized document of a batch, for people."""
+    return place(int(rows[document]))

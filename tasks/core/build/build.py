@@ -1,0 +1,317 @@
+"""A build: an output in the making, its parts, and which of them are left to do.
+
+Sharding, both phases of a shuffle, extending, importing, exporting, copying, merging and taking a
+subset are builds. A build says what the output is going to be, how a worker makes a part, and what
+makes all parts one output; `tasks.core.build.engine` does everything else.
+"""
+
+import platform
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+from pydantic import BaseModel
+
+from streaming_ext.base.errors import ConfigMismatchError
+from streaming_ext.format.layout import MANIFEST
+from streaming_ext.format.schema import FileRecord
+from streaming_ext.store import Storage
+from streaming_ext.text.parts.part import Part
+from tasks.core.options import Execution
+from tasks.core.reporting.report import PartTimes
+from tasks.core.workers.messages import Job, MadePart
+
+Tell = Callable[[str], None]
+
+
+class Step(NamedTuple):
+    """One task of a part.
+
+    Attributes:
+        name: as people see it.
+        fetches: it brings the part's sources to this host; left out if they lie here.
+        moves: it waits for a network, so workers of its own do it.
+    """
+
+    name: str
+    fetches: bool = False
+    moves: bool = False
+
+
+class Words(NamedTuple):
+    """What a run does: with the parts, in the end, and behind the parts."""
+
+    doing: str
+    done: str
+    finishing: str = "publishing"
+
+
+class Stretch(NamedTuple):
+    """Consecutive bytes of a file and their content hash."""
+
+    path: str
+    start: int
+    size: int
+    xxh128: str
+
+    @classmethod
+    def of(cls, file: FileRecord) -> Self:
+        """A whole file."""
+        return cls(file.path, 0, file.size, file.xxh128)
+
+
+class Recorded(NamedTuple):
+    """The parts that are recorded as done.
+
+    Attributes:
+        storage: holds their bytes.
+        parts: the bytes of each part, by its number; none if they are checked later.
+        records: of the parts, if the build looks at them again.
+    """
+
+    storage: Storage
+    parts: Mapping[int, Sequence[Stretch]]
+    records: Mapping[int, Any] = {}
+
+
+class Whole(NamedTuple):
+    """What makes all parts one output.
+
+    Attributes:
+        manifest: path of the file that is put last.
+        data: its content.
+        files: size of every other file that has to lie on the output, by its path.
+        behind: files that follow the manifest, by their paths.
+    """
+
+    manifest: str
+    data: bytes
+    files: Mapping[str, int]
+    behind: Mapping[str, bytes] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build(ABC):
+    """What is to be made, and what of it is left to do.
+
+    Attributes:
+        config: with which means.
+        stage: what is done with each part.
+        parts: all of them; the index is the part's number.
+        todo: numbers of the parts that are left to do.
+        published: the output holds all of this already.
+        scratch: folder for work in progress.
+    """
+
+    config: Execution
+    stage: str
+    parts: tuple[Part, ...]
+    todo: tuple[int, ...] = ()
+    published: bool = False
+    scratch: Path
+
+    at_least: ClassVar[int] = 1  # parts at the same time, however few workers are configured
+
+    @property
+    @abstractmethod
+    def words(self) -> Words:
+        """How people see what the run does."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> BaseModel:
+        """What decides every byte of the output, as far as it is known before the work."""
+
+    @abstractmethod
+    def is_published(self, output: Storage) -> bool:
+        """Whether the output has the manifest of this build, perhaps without some of its files.
+
+        Raises:
+            ConfigMismatchError: it has another one.
+        """
+
+    @abstractmethod
+    def recorded(self, output: Storage, *, published: bool) -> Recorded:
+        """The parts that earlier runs did.
+
+        Args:
+            output: is read.
+            published: what `is_published` says.
+
+        Raises:
+            ConfigMismatchError: a part is of another configuration or from other sources.
+        """
+
+    @abstractmethod
+    def job(self, step: str, number: int, output: Storage, results: Mapping[str, Any]) -> Job[Any]:
+        """What a worker is to do.
+
+        Args:
+            step: which one of `steps`.
+            number: of the part.
+            output: takes it.
+            results: of the steps before, by name.
+        """
+
+    @abstractmethod
+    def finish(self, output: Storage, tell: Tell) -> "Whole | Build":
+        """Put what belongs to no part in place; returns what is put last, or the next phase.
+
+        Args:
+            output: holds all parts.
+            tell: called with what is waited for.
+        """
+
+    def steps(self, output: Storage) -> tuple[Step, ...]:
+        """The tasks of each part, in order."""
+        return (Step(self.stage),)
+
+    def times(self, number: int, results: Mapping[str, Any]) -> PartTimes:
+        """What the report says of a part.
+
+        Args:
+            number: of the part.
+            results: of all steps.
+        """
+        made: MadePart = results[self.stage]
+        return PartTimes(
+            part=number,
+            source=self.parts[number].source,
+            host=platform.node(),
+            text_bytes=made.size,
+            tokens=made.tokens,
+            documents=made.documents,
+            shard_bytes=made.size,
+            tokenize_seconds=0.0,
+            write_seconds=made.seconds,
+        )
+
+    def beside(self, output: Storage) -> Mapping[str, int]:
+        """The sizes of the files that a published output holds beside its parts."""
+        return {}
+
+    def require_same(self, identity: Mapping[str, Any], *, where: str) -> None:
+        """Refuse to resume what was begun as something else.
+
+        Args:
+            identity: `identity` of what was begun, as JSON.
+            where: names it in messages.
+
+        Raises:
+            ConfigMismatchError: naming every field that differs.
+        """
+        require_same(identity, self.identity.model_dump(mode="json"), where=where)
+
+    def resumed(self, records: Mapping[int, Any]) -> Self:
+        """The same with what the records of finished parts say."""
+        return self
+
+    def remove_leftovers(self, output: Storage) -> None:  # noqa: B027  (most builds do nothing)
+        """Remove what killed runs left of parts that are not recorded."""
+
+    def require_room(self, output: Storage) -> None:  # noqa: B027  (most builds do nothing)
+        """Refuse before the work what is sure not to fit on the output."""
+
+    def prepare(self) -> None:  # noqa: B027  (most builds do nothing)
+        """Put on scratch what all workers of this host need."""
+
+    def each_worker(self) -> Job[Any] | None:
+        """What every worker does before its first part."""
+        return None
+
+    def published_to(self, output: Storage, tell: Tell) -> None:  # noqa: B027  (most builds do nothing)
+        """Do what follows the manifest."""
+
+    def forget(self, number: int, results: Mapping[str, Any]) -> None:  # noqa: B027  (most builds do nothing)
+        """Remove from scratch what is not needed once a part is done or has failed."""
+
+    def report_fields(self, output: Storage) -> dict[str, Any]:
+        """What the report of a published output says beyond the sums over the parts."""
+        return {}
+
+    @property
+    def most_at_once(self) -> int:
+        """How many parts there may be to work on at the same time."""
+        return len(self.todo)
+
+    @property
+    def light(self) -> bool:
+        """Whether workers need no tokenizer."""
+        return True
+
+    @property
+    def engine(self) -> str | None:
+        """What tokenizes, if anything does."""
+        return None
+
+    @property
+    def executor(self) -> str:
+        """Where the parts are worked on."""
+        return "here"
+
+    @property
+    def manifest_path(self) -> str:
+        """The file that makes the output count."""
+        return MANIFEST
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether several parts may write into one file."""
+        return False
+
+    @property
+    def kept(self) -> Path:
+        """The folder on scratch that is of use when the run is resumed."""
+        return self.scratch / "kept"
+
+    @property
+    def kind(self) -> str:
+        """Which command makes it."""
+        return self.stage
+
+    def part(self, number: int) -> Part:
+        """A part and what it is made of."""
+        return self.parts[number]
+
+    def with_again(self, parts: frozenset[int]) -> Self:
+        """The same, with some parts to be made again."""
+        return replace(self, todo=tuple(sorted({*self.todo, *parts})))
+
+
+def require_same(ours: Mapping[str, Any], theirs: Mapping[str, Any], *, where: str) -> None:
+    """Compare two identities.
+
+    Args:
+        ours: of what the output holds.
+        theirs: of what is asked for.
+        where: names the output in messages.
+
+    Raises:
+        ConfigMismatchError: naming every field that differs.
+    """
+    had, wanted = _flat(ours), _flat(theirs)
+    differences = [
+        f"{name}: the output has {had.get(name)!r}, this run asks for {wanted.get(name)!r}"
+        for name in dict.fromkeys((*had, *wanted))
+        if had.get(name) != wanted.get(name)
+    ]
+    if differences:
+        raise ConfigMismatchError(
+            f"{where} was begun or made as something else; nothing was changed there:\n  "
+            + "\n  ".join(differences)
+            + "\nUse the old values, or another --output. If the dataset was extended since, begin "
+            "anew in an empty folder."
+        )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by their dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

@@ -1,0 +1,328 @@
+"""The engine: compares a build with its output, resumes it, and publishes what all parts made."""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+import xxhash
+
+from streaming_ext.base.errors import ConfigMismatchError, TransientStorageError, UsageError
+from streaming_ext.format.layout import (
+    BUILD,
+    EXPORT,
+    MANIFEST,
+    PARTS_FOLDER,
+    RUNS_FOLDER,
+    SHUFFLE_FOLDER,
+)
+from streaming_ext.format.schema import HASH, FileRecord, content_hash
+from streaming_ext.store import Storage
+from streaming_ext.store.scratch import drop_scratch, take_scratch
+from tasks.core.build.build import Build, Recorded, Stretch, Tell
+from tasks.core.build.outside import require_outside
+
+_BLOCK = 8 * 2**20  # bytes that are read at once
+_IO_THREADS = 8
+_SHOWN = 3  # files in a message
+_log = logging.getLogger(__name__)
+B = TypeVar("B", bound=Build)
+
+
+class HasFiles(Protocol):
+    """The record of a part."""
+
+    def files(self) -> list[FileRecord]:
+        """Every file of the part but the record itself."""
+        ...
+
+
+R = TypeVar("R", bound=HasFiles)
+
+
+def compare(build: B, output: Storage) -> B:
+    """A build with what is left to do; nothing is written.
+
+    Parts whose files are gone or cut short are made again, also of a published output: their bytes
+    are the same.
+
+    Raises:
+        ConfigMismatchError: the output holds something else, or was begun as something else.
+        UsageError: it holds files of others, or lies inside a dataset.
+    """
+    require_outside(output)
+    published = build.is_published(output)
+    recorded = build.recorded(output, published=published)
+    sizes = all_sizes(output)
+    done = parts_with_files(recorded, sizes, output, shared=build.shares_files)
+    if not published:
+        require_ours(build, output, sizes, is_recorded=bool(done))
+    todo = tuple(part for part in range(len(build.parts)) if part not in done)
+    whole = published and not todo
+    beside = build.beside(output) if whole else {}
+    if lost := [path for path, size in beside.items() if sizes.get(path) != size]:
+        _log.warning("%s lost %s; it is published again.", output, ", ".join(lost))
+        whole = False
+    records = {part: record for part, record in recorded.records.items() if part in done}
+    build = replace(build.resumed(records), todo=todo, published=whole)
+    if not whole:
+        build.require_room(output)
+    return build
+
+
+def state_of(output: Storage) -> object:
+    """What tells whether another run wrote to an output since."""
+    records = [output.list(folder) for folder in (PARTS_FOLDER, SHUFFLE_FOLDER, "export")]
+    return records, [_hash_of(output, path) for path in (MANIFEST, EXPORT, BUILD)]
+
+
+def begin(build: B, output: Storage, tell: Tell) -> B:
+    """Mark the output as begun, after what killed runs left there was removed.
+
+    The caller holds the output (`Storage.exclusive`).
+
+    Returns:
+        The build; parts that were damaged since they were done are to be made again.
+
+    Raises:
+        StorageError: the output cannot be read or written.
+        ScratchError: scratch is not writable.
+    """
+    output.remove_incoming()
+    build = without_damaged(build, output, tell)
+    is_resumed = _hash_of(output, BUILD) is not None
+    take_scratch(build.scratch, keep=[build.kept] if is_resumed else [])
+    build.remove_leftovers(output)
+    output.put(BUILD, mark_of(build))
+    build.prepare()
+    return build
+
+
+def finish(build: Build, output: Storage, tell: Tell) -> Build | None:
+    """Make the parts one output, the manifest last; returns the next phase if there is one.
+
+    Raises:
+        DatasetError: a part has no record.
+        TransientStorageError: the output lost what was put there; trying again puts it again.
+        StorageError: the output is full, gone or not writable, or another run took it over.
+    """
+    output.require_held()
+    whole = build.finish(output, tell)
+    if isinstance(whole, Build):
+        return whole
+    tell("looking whether all of it is there")
+    sizes = all_sizes(output)
+    if lost := [path for path, size in whole.files.items() if sizes.get(path) != size]:
+        raise _lost(output, lost)
+    tell("putting the manifest")
+    output.require_held()  # what came before may have taken hours
+    output.put(whole.manifest, whole.data)
+    if _hash_of(output, whole.manifest) != content_hash(whole.data):
+        raise _lost(output, [whole.manifest])
+    for path, data in whole.behind.items():
+        output.put(path, data)
+    build.published_to(output, tell)
+    output.remove(BUILD)
+    return None
+
+
+def settle(build: Build, output: Storage, tell: Tell) -> None:
+    """Do what a run left undone that was killed once the manifest was in place.
+
+    The caller holds the output.
+    """
+    if is_begun(build, output):
+        output.remove_incoming()
+        build.published_to(output, tell)
+        output.remove(BUILD)
+    drop_scratch(build.scratch)
+
+
+def _has_work(build: Build) -> bool:
+    """Whether scratch holds what a run can resume."""
+    return any(build.kept.glob("*"))
+
+
+def drop(build: Build, *, resumable: bool = False) -> None:
+    """Remove the folder for work in progress.
+
+    Args:
+        build: names it.
+        resumable: keep it if it holds what the next run can use.
+    """
+    if not (resumable and _has_work(build)):
+        drop_scratch(build.scratch)
+
+
+def all_sizes(output: Storage) -> dict[str, int]:
+    """Every file of an output: a listing leaves out folders at the root that begin with a dot."""
+    return {**output.list(), **output.list(".nv-meta")}
+
+
+def lost_files(sizes: Mapping[str, int], wanted: Iterable[FileRecord]) -> list[str]:
+    """Those files that are not there, or not as long as recorded.
+
+    Args:
+        sizes: path -> size in bytes, as `Storage.list` gives them.
+        wanted: what should be there.
+    """
+    return [file.path for file in wanted if sizes.get(file.path) != file.size]
+
+
+def with_files(records: Mapping[int, R], sizes: Mapping[str, int]) -> dict[int, R]:
+    """The records whose files are all there; the other parts are made again."""
+    return {
+        part: record for part, record in records.items() if not lost_files(sizes, record.files())
+    }
+
+
+def parts_with_files(
+    recorded: Recorded, sizes: Mapping[str, int], output: Storage, *, shared: bool = False
+) -> set[int]:
+    """The recorded parts whose files are all there.
+
+    Args:
+        recorded: what the records say.
+        sizes: of all files on the output.
+        output: that they are of.
+        shared: whether files may go on behind a part's bytes.
+    """
+    if recorded.storage is not output:
+        sizes = all_sizes(recorded.storage)
+    done = set()
+    for part, stretches in recorded.parts.items():
+        ends: dict[str, int] = {}
+        for stretch in stretches:
+            ends[stretch.path] = max(ends.get(stretch.path, 0), stretch.start + stretch.size)
+        found = ((sizes.get(path, -1), end) for path, end in ends.items())
+        if all(size >= end if shared else size == end for size, end in found):
+            done.add(part)
+    return done
+
+
+def without_damaged(build: B, output: Storage, tell: Tell) -> B:
+    """A build that takes over what is as it was written; damaged parts are made again.
+
+    What was done is read from the beginning to the end. The caller holds the output.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    if len(build.todo) == len(build.parts):
+        return build
+    storage, parts, _ = build.recorded(output, published=build.is_published(output))
+    left = set(build.todo)
+    taken = {part: stretches for part, stretches in parts.items() if part not in left and stretches}
+    if not taken:
+        return build
+    tell("checking what earlier runs finished")
+    damaged = damaged_parts(Recorded(storage, taken))
+    return build.with_again(damaged) if damaged else build
+
+
+def damaged_parts(recorded: Recorded) -> frozenset[int]:
+    """The parts of which a byte is not the recorded one; the first of each is logged.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    storage, parts, _ = recorded
+
+    def problem(part: int) -> str:
+        for stretch in parts[part]:
+            if words := wrong_bytes(storage, stretch):
+                return f"{stretch.path}: {words}"
+        return ""
+
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        found = dict(zip(parts, threads.map(problem, parts), strict=True))
+    for words in filter(None, found.values()):
+        _log.warning("%s/%s. It is made again.", storage, words)
+    return frozenset(part for part, words in found.items() if words)
+
+
+def wrong_bytes(storage: Storage, stretch: Stretch) -> str:
+    """What is wrong with some bytes; "" if they are as recorded.
+
+    Raises:
+        StorageError: they cannot be read, or the file is shorter.
+    """
+    path, first, size, wanted = stretch
+    digest, end = xxhash.xxh3_128(), first + size
+    try:
+        for start in range(first, end, _BLOCK):
+            digest.update(storage.read_range(path, start, min(start + _BLOCK, end)))
+    except FileNotFoundError:
+        return "missing"
+    if (found := digest.hexdigest()) == wanted:
+        return ""
+    return f"bytes {first} to {end} have the {HASH} {found}, expected {wanted}"
+
+
+def mark_of(build: Build) -> bytes:
+    """What the output says of itself until it is whole."""
+    identity = build.identity.model_dump(mode="json")
+    return (json.dumps({"kind": build.kind, "identity": identity}) + "\n").encode()
+
+
+def require_ours(
+    build: Build, output: Storage, sizes: Mapping[str, int], *, is_recorded: bool
+) -> None:
+    """Refuse an output that holds anything but what runs of this build left there.
+
+    Raises:
+        ConfigMismatchError: it was begun as something else.
+        UsageError: it holds files of others.
+    """
+    other = EXPORT if build.manifest_path == MANIFEST else MANIFEST
+    if other in sizes:
+        raise ConfigMismatchError(
+            f"{output} holds another dataset or export. Nothing was changed there. Use an empty "
+            "folder as --output."
+        )
+    held = [path for path in sizes if path.split("/", 1)[0] != RUNS_FOLDER]
+    if not held and not _has_work(build):
+        return
+    if BUILD in sizes:
+        mark = json.loads(output.read(BUILD))
+        if mark["kind"] != build.kind:
+            raise ConfigMismatchError(
+                f"{output} was begun by `shardmill {mark['kind']}`. Finish that, or use another "
+                "--output."
+            )
+        build.require_same(mark["identity"], where=str(output))
+    elif held and not is_recorded:
+        raise UsageError(
+            f"{output} holds other files ({named(held)}). Use an empty folder as --output."
+        )
+
+
+def is_begun(build: Build, output: Storage) -> bool:
+    """Whether the output was begun as this very build, and is not finished."""
+    try:
+        return output.read(BUILD) == mark_of(build)
+    except FileNotFoundError:
+        return False
+
+
+def named(paths: list[str]) -> str:
+    """The first of some paths, and how many more there are."""
+    more = len(paths) - _SHOWN
+    return ", ".join(paths[:_SHOWN]) + (f" and {more} more files" if more > 0 else "")
+
+
+def _lost(output: Storage, paths: list[str]) -> TransientStorageError:
+    return TransientStorageError(
+        f"{output} said that it kept {named(paths)}, and does not hold "
+        f"{'it' if len(paths) == 1 else 'them'} as written, so nothing is published. Run the same "
+        "command again."
+    )
+
+
+def _hash_of(output: Storage, path: str) -> str | None:
+    try:
+        return content_hash(output.read(path))
+    except FileNotFoundError:
+        return None

@@ -1,1 +1,0 @@
-"""Copies of texts found over all parts: hashes sorted by part, compared by ranges, left out."""

@@ -1,0 +1,1 @@
+"""What is made of published datasets: exports, copies, merges, subsets."""

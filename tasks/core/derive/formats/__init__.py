@@ -1,0 +1,41 @@
+"""How a dataset lies in the files of other trainers: one file a format, found by its name."""
+
+import platform
+import zlib
+
+import pyarrow as pa
+
+from tasks.core.derive.export_format import MakeFormat
+from tasks.core.derive.formats.levanter import LevanterFormat
+from tasks.core.derive.formats.litdata import LitdataFormat
+from tasks.core.derive.formats.llmc import LlmcFormat, ModdedNanogptFormat
+from tasks.core.derive.formats.megatron import MegatronFormat
+from tasks.core.derive.formats.nanogpt import NanogptFormat
+from tasks.core.derive.formats.nanotron import NanotronFormat
+from tasks.core.derive.formats.olmo import OlmoFormat
+from tasks.core.derive.formats.parquet import ParquetFormat
+from tasks.core.derive.formats.webdataset import WebdatasetFormat
+
+FORMATS: dict[str, MakeFormat] = {
+    "megatron": MegatronFormat,
+    "nanogpt": NanogptFormat,
+    "llmc": LlmcFormat,
+    "modded-nanogpt": ModdedNanogptFormat,
+    "levanter": LevanterFormat,
+    "litdata": LitdataFormat,
+    "nanotron": NanotronFormat,
+    "olmo": OlmoFormat,
+    "parquet": ParquetFormat,
+    "webdataset": WebdatasetFormat,
+}
+
+
+def made_with(name: str) -> dict[str, str]:
+    """The versions of libraries here that decide bytes of a format which itself does not."""
+    arrow = {"pyarrow": pa.__version__}
+    libraries = {
+        "olmo": arrow | {"zlib": zlib.ZLIB_RUNTIME_VERSION},
+        "parquet": arrow,
+        "webdataset": {"python": ".".join(platform.python_version_tuple()[:2])},  # its tarfile
+    }
+    return libraries.get(name, {})

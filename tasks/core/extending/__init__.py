@@ -1,1 +1,0 @@
-"""Published datasets that grow: further sources as further parts, published as a new generation."""

@@ -1,1 +1,0 @@
-"""Published datasets and exports put elsewhere without a change: copied, and merged."""

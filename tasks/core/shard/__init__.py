@@ -1,0 +1,1 @@
+"""Making a dataset of sources: plan, phases, publishing; extending and importing."""

@@ -1,0 +1,186 @@
+"""The one configuration of an import: the same object in command line, YAML and flow parameters."""
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Annotated, ClassVar
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from streaming_ext.base.errors import UsageError
+from streaming_ext.format.spec import (
+    DatasetSpec,
+    IdOptions,
+    IdType,
+    ImportedIds,
+    ReadOptions,
+    RowsOf,
+    TokenizerIdentity,
+    TokenSetName,
+)
+from streaming_ext.store.client import OBJECT_STORES
+from streaming_ext.text.formats import TOKEN_SETS
+from streaming_ext.text.listing import check_name, require_one_name
+from streaming_ext.text.options import Options, Parts, Tokenizer
+from streaming_ext.text.sources import SourceFile, by_numbers, is_remote
+from streaming_ext.text.sources.local import match_local
+from streaming_ext.text.sources.patterns import Takes
+from streaming_ext.text.token_sets.files.set_file import forget_listings
+from streaming_ext.text.tokenizer.load import load_tokenizer
+from tasks.core.config import ShardConfig
+from tasks.core.options import Execution, Fetching, Output
+
+
+def list_token_files(
+    patterns: Iterable[str],
+    options: IdOptions,
+    *,
+    without: Callable[[SourceFile], bool] = lambda source: False,
+) -> list[SourceFile]:
+    """Find the files of a token set, each once, in the order of the numbers in their names.
+
+    Args:
+        patterns: files, folders (all files of the format in them, however deep), glob and brace
+            patterns, on disk or as s3://, gs://, az:// or hf:// URLs.
+        options: name the format.
+        without: which ones are left out, such as those of the output.
+
+    Raises:
+        UsageError: a pattern matches nothing, or lies where no files are listed; a type of ids is
+            given that the files tell.
+        StorageError: a server refuses or does not answer.
+    """
+    reads = TOKEN_SETS[options.set_format]
+    if options.dtype is not None and reads.tells_type:
+        raise UsageError(f"--dtype is of no use with {options.set_format}, whose files tell it.")
+    forget_listings()
+    found: dict[str, SourceFile] = {}
+    for pattern in patterns:
+        matches: list[SourceFile] = []
+        for called in reads.called(pattern):
+            matches = [s for s in _match(called, reads.is_in_folder) if not without(s)]
+            if matches:
+                break
+        else:
+            raise UsageError(
+                f"{pattern}: no {' or '.join(reads.suffixes)} file of {options.set_format} there."
+            )
+        for source in matches:
+            check_name(source)
+            found[source.url] = reads.pinned(source, options) if source.remote else source
+    require_one_name(found.values())
+    return sorted(found.values(), key=lambda source: by_numbers(source.url))
+
+
+def _match(pattern: str, takes: Takes) -> list[SourceFile]:
+    scheme = pattern.partition("://")[0]
+    if not is_remote(pattern) or scheme == "file":
+        return match_local(pattern.removeprefix("file://"), takes)
+    if scheme in OBJECT_STORES:
+        from streaming_ext.text.sources.objects import list_objects
+
+        return list_objects(pattern, takes)
+    if scheme == "hf":
+        from streaming_ext.text.sources.hub import list_files
+
+        return list_files(pattern, takes)
+    raise UsageError(
+        f"{pattern}: token sets are read from disks, s3://, gs://, az:// and hf://, where files "
+        "beside each other are found. Copy it to one of them first."
+    )
+
+
+_OWN = {"format", "dtype", "rows"}  # what a run of `shard` does not have
+
+
+class ImportRunConfig(ShardConfig):
+    """The run of an import: `shard` whose sources hold ids."""
+
+    imported: ImportedIds
+
+    @property
+    def light(self) -> bool:
+        """Nothing is tokenized."""
+        return True
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """What is read of the source files."""
+        eot_id, vocab_size = _vocabulary(self.tokenizer, self.eot_token, self.pattern)
+        ids = IdOptions(
+            eot_id=eot_id, vocab_size=vocab_size, **self.imported.model_dump(exclude={"holdout_by"})
+        )
+        return ReadOptions(columns=self.text_column, ids=ids)
+
+    def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
+        """The part of the configuration that decides the bytes."""
+        return super().spec(tokenizer).model_copy(update={"imported": self.imported})
+
+
+@lru_cache(1)
+def _vocabulary(name: str, eot_token: str | None, pattern: str | None) -> tuple[int, int]:
+    """The end-of-text id of a tokenizer, and how many ids it has."""
+    tokenizer = load_tokenizer(name, eot_token=eot_token, pattern=pattern)
+    return tokenizer.eot_id, tokenizer.vocab_size
+
+
+class Ids(Options):
+    """Which files hold ids, and how."""
+
+    heading: ClassVar[str] = "Input"
+
+    format: Annotated[
+        TokenSetName,
+        Field(description="What the files are; docs/formats.md tells of each."),
+    ]
+    sources: Annotated[
+        tuple[str, ...],
+        Field(
+            min_length=1,
+            description="Files of ids, folders, glob or brace patterns; on disk or s3://, gs://, "
+            "az://, hf://.",
+        ),
+    ]
+    dtype: Annotated[
+        IdType | None,
+        Field(
+            description="Type of an id, for files that do not tell it; default: the usual one for "
+            "the vocabulary."
+        ),
+    ] = None
+    rows: Annotated[
+        RowsOf,
+        Field(description="What a sample of WebDataset is: as many tokens each, or a document."),
+    ] = "samples"
+
+    @field_validator("rows")
+    @classmethod
+    def _of_use(cls, rows: RowsOf, info: ValidationInfo) -> RowsOf:
+        if rows != "samples" and info.data.get("format") != "webdataset":
+            raise ValueError(f"is of no use with {info.data.get('format')}: it is for webdataset")
+        return rows
+
+
+class ImportConfig(Execution, Output, Fetching, Parts, Tokenizer, Ids):
+    """What to import, as what, where to, and with which means."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("format", "sources")
+
+    tokenizer: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Tokenizer that made the ids: tiktoken encoding (gpt2), .tiktoken rank "
+            "file, tokenizer.json, SentencePiece .model file, or Hugging Face repository.",
+        ),
+    ]
+
+    @property
+    def run(self) -> ImportRunConfig:
+        """The run that does it."""
+        same = {name: getattr(self, name) for name in ImportConfig.model_fields.keys() - _OWN}
+        return ImportRunConfig(
+            **same,
+            text_column=("ids",),  # a name that says nothing
+            engine="reference",
+            imported=ImportedIds(set_format=self.format, dtype=self.dtype, rows=self.rows),
+        )

@@ -1,0 +1,103 @@
+"""A dataset that is made of sources: what all that works on it needs to know."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Self
+
+from streaming_ext.base.errors import NotADatasetError, command
+from streaming_ext.format.layout import TOKENIZER_FOLDER
+from streaming_ext.format.manifest import Manifest, NodeShare
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.schema import FileRecord
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import Storage
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.build.build import Build
+from tasks.core.config import ShardConfig
+from tasks.core.reporting.report import PartCounts
+from tasks.core.shuffle.records import Gathering
+
+
+def manifest_there(storage: Storage) -> Manifest | None:
+    """The manifest, None if the output is no finished dataset.
+
+    Raises:
+        CorruptDatasetError: it is damaged.
+    """
+    try:
+        return read_manifest(storage)
+    except NotADatasetError:
+        return None
+
+
+def to_grow(storage: Storage) -> str:
+    """What to do if a run asks for other sources than a published dataset has."""
+    return f"Sources that are new are added to it by {command('extend', storage, 'SOURCE...')}."
+
+
+# What is done with each part. With a shuffle, `scatter` sorts it and `gather` merges.
+StageName = Literal["shard", "import", "scatter", "gather"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parent:
+    """The generation of a dataset that a run extends.
+
+    Attributes:
+        manifest: of it.
+        file: the manifest as it lies on the output.
+    """
+
+    manifest: Manifest
+    file: FileRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan(Build):
+    """All that a run needs to know before its first job.
+
+    Attributes:
+        tokenizer: that the dataset is made with; None on hosts that find it on scratch.
+        earlier: counts of the parts that are done already.
+        share: whose part of all sources these are, if each node keeps its own.
+        first_part: number of the first part that is made; those before are of a published dataset.
+        first_sources: number of the source of each part's first piece, for a shuffle.
+        gathering: what the parts of the second phase are gathered from.
+        parent: the published dataset that is extended: its parts are the first ones.
+    """
+
+    config: ShardConfig
+    stage: StageName
+    spec: DatasetSpec
+    tokenizer: Tokenizer | None = None
+    earlier: tuple[PartCounts, ...] = ()
+    share: NodeShare | None = None
+    first_part: int = 0
+    first_sources: tuple[int, ...] = ()
+    gathering: Gathering | None = None
+    parent: Parent | None = None
+
+    @property
+    def is_one_stage(self) -> bool:
+        """Whether each part is packed as soon as its source is read."""
+        return self.stage in {"shard", "import"}
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where the tokenizer lies that all workers load."""
+        return self.scratch / TOKENIZER_FOLDER
+
+    @property
+    def downloads(self) -> Path:
+        """The folder for source files on their way; what is in it outlives a kill."""
+        return self.kept
+
+    def part_scratch(self, part: int) -> Path:
+        """The folder for a part's work in progress."""
+        return self.scratch / f"{part:05}"
+
+    def with_again(self, parts: frozenset[int]) -> Self:
+        """The same, with some parts to be made again."""
+        again = super().with_again(parts)
+        earlier = tuple(counts for counts in self.earlier if counts.part not in parts)
+        return replace(again, earlier=earlier)

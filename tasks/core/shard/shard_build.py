@@ -1,0 +1,367 @@
+"""How a dataset is made of sources: the steps of a part, each phase, and publishing."""
+
+import platform
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from pydantic import BaseModel
+
+from streaming_ext.base.errors import (
+    ConfigMismatchError,
+    DatasetError,
+    ScratchError,
+    SourceError,
+    StorageError,
+    UsageError,
+)
+from streaming_ext.format.layout import (
+    DOCUMENTS_FOLDER,
+    PARTS_FOLDER,
+    SHUFFLE_FOLDER,
+    SPLITS,
+    part_folder,
+)
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import Storage
+from streaming_ext.text.fetch import local_name, remove_fetched
+from streaming_ext.text.formats import format_of
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from tasks.core.build.build import Build, Recorded, Step, Stretch, Tell, Whole, Words
+from tasks.core.reading.dataset_files import read_records
+from tasks.core.reporting.report import MOST_BAD_SHOWN, PartCounts, PartTimes
+from tasks.core.shard.arrange import arrange
+from tasks.core.shard.extension_leftovers import begin_extension, remove_unrecorded
+from tasks.core.shard.publish import beside_parts, files_of_part, publish, remove_runs
+from tasks.core.shard.publish_extension import publish_extension
+from tasks.core.shard.run_plan import RunPlan, manifest_there, to_grow
+from tasks.core.shard.same_sources import require_same_sources
+from tasks.core.shard.sources import require_same_share
+from tasks.core.shuffle.known_texts import finds_copies
+from tasks.core.shuffle.records import SpillRecord, spill_record_path
+from tasks.core.workers.fetch_part import FetchJob
+from tasks.core.workers.jobs import FetchedPart, TokenizedPart, WrittenPart
+from tasks.core.workers.merge_part import MergeJob
+from tasks.core.workers.messages import Job
+from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
+from tasks.core.workers.write_part import WriteJob
+
+_SOURCES = 4  # looked into
+_MOST_BYTES_A_TOKEN = 6.0  # of text: few tokenizers reach it, so what is refused is sure not to fit
+_PACKED = 0.5  # shards beside runs, at their least
+
+
+def require_room(plan: RunPlan, storage: Storage) -> None:
+    """Refuse a run whose runs and shards are sure not to fit, before any work.
+
+    Raises:
+        StorageError: saying what it takes and what there is.
+    """
+    free = storage.free_bytes()
+    if free is None or not plan.todo:
+        return
+    needed = least_bytes(plan)
+    if needed > free:
+        raise StorageError(
+            f"{storage} has {free / 1e9:,.1f} GB free; with --shuffle or --deduplicate, runs lie "
+            "there until the dataset is published, and they and the shards take "
+            f"{needed / 1e9:,.1f} GB or more (`shardmill plan` tells). Free some, or use another "
+            "--output."
+        )
+
+
+def least_bytes(plan: RunPlan) -> float:
+    """What the parts that are left to tokenize take at least, as runs and as shards."""
+    if plan.spec.filters.given():
+        return 0.0  # who knows how many documents stay
+    pieces = {
+        piece.source.url: piece.source for part in plan.todo for piece in plan.part(part).pieces
+    }
+    sources = list(pieces.values())
+    text_bytes = source_bytes = 0
+    for source in sources[:: max(1, len(sources) // _SOURCES)][:_SOURCES]:
+        try:
+            look = format_of(source.url, plan.spec.read_options).look(
+                SourceFileBytes(source), plan.spec.read_options
+            )
+        except (SourceError, UsageError):  # its own part reports it
+            return 0.0
+        text_bytes += sum(block.size for block in look.blocks) if look else 0
+        source_bytes += source.size
+    size = sum(plan.part(part).size for part in plan.todo)
+    tokens = size * text_bytes / max(source_bytes, 1) / _MOST_BYTES_A_TOKEN
+    packed = _PACKED if plan.spec.deduplicate is None else 0.0  # who knows how much is copies
+    return tokens * np.dtype(plan.spec.dtype).itemsize * (1 + packed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardBuild(RunPlan):
+    """A dataset that is made of sources, in one phase or, with a shuffle, in two."""
+
+    @property
+    def kind(self) -> str:
+        """Which command makes it."""
+        if self.parent is not None:
+            return "extend"
+        return "shard" if self.spec.imported is None else "import"
+
+    @property
+    def identity(self) -> BaseModel:
+        """The specification; of an extension, the manifest that is extended."""
+        return self.spec if self.parent is None else self.parent.file
+
+    def require_same(self, identity: Mapping[str, Any], *, where: str) -> None:
+        """Refuse another specification; a tokenizer may be given by another name."""
+        DatasetSpec.model_validate(identity).require_same(self.spec, where=where)
+
+    @property
+    def words(self) -> Words:
+        """How people see what the run does."""
+        return _WORDS[self.stage]
+
+    @property
+    def light(self) -> bool:
+        """Whether workers need no tokenizer."""
+        return self.config.light
+
+    @property
+    def engine(self) -> str | None:
+        """What tokenizes."""
+        return None if self.light else self.config.engine
+
+    @property
+    def executor(self) -> str:
+        """Where the parts are worked on."""
+        return self.config.executor
+
+    @property
+    def most_at_once(self) -> int:
+        """Parts that may be in hand at once; the second phase may have more of them."""
+        return len(self.parts) if self.is_one_stage else self.config.workers
+
+    def is_published(self, output: Storage) -> bool:
+        """Whether the output has the manifest of this dataset."""
+        if (manifest := manifest_there(output)) is None:
+            return False
+        if self.parent is not None:
+            return True
+        manifest.spec.require_same(self.spec, where=str(output))
+        require_same_share(manifest.share, self.share, where=str(output))
+        if len(self.parts) != len(manifest.parts):
+            instead = "" if self.spec.imported else f" {to_grow(output)}"
+            raise ConfigMismatchError(
+                f"{output} is a whole dataset of {len(manifest.parts)} parts, this run asks for "
+                f"{len(self.parts)}. Use another --output.{instead}"
+            )
+        return True
+
+    def recorded(self, output: Storage, *, published: bool) -> Recorded:
+        """The parts that are recorded, all made from these sources.
+
+        What the first of two phases leaves is compared with its hashes when the second one reads
+        it; what the second one made before, in `arrange`.
+        """
+        if not self.is_one_stage:
+            return Recorded(output, {})
+        records = read_records(output)
+        for record in records.values():
+            record.spec.require_same(self.spec, where=str(output))
+        if published:  # what lies behind its parts is of an extension under way
+            records = {part: made for part, made in records.items() if part < len(self.parts)}
+        own = {part: made for part, made in records.items() if part >= self.first_part}
+        if self.parent is not None:  # others may be of another extension
+            own = {part: made for part, made in own.items() if part not in self.todo}
+        require_same_sources(output, own, self.parts, self.spec.read_options)
+        bytes_of = {part: [*map(Stretch.of, record.files())] for part, record in own.items()}
+        return Recorded(output, bytes_of, own)
+
+    def resumed(self, records: Mapping[int, PartRecord | SpillRecord]) -> Self:
+        """The same, with the name that the tokenizer had when the first part was made."""
+        spec = next((record.spec for record in records.values()), self.spec)
+        return replace(self, spec=spec, earlier=tuple(map(PartCounts.of, records.values())))
+
+    def beside(self, output: Storage) -> Mapping[str, int]:
+        """What a published dataset holds beside its parts."""
+        return {file.path: file.size for file in beside_parts(read_manifest(output))}
+
+    def steps(self, output: Storage) -> tuple[Step, ...]:
+        """The tasks of each part, in order."""
+        write = Step("write", moves=output.remote)
+        if self.stage == "gather":
+            return Step("gather"), write
+        read = "tokenize" if self.spec.imported is None else "read"
+        return Step("download", fetches=True, moves=True), Step(read), write
+
+    def job(self, step: str, number: int, output: Storage, results: Mapping[str, Any]) -> Job[Any]:
+        """What a worker is to do."""
+        part, scratch = self.parts[number], str(self.part_scratch(number))
+        if step == "download":
+            return FetchJob(
+                part=part,
+                folder=str(self.downloads),
+                options=self.spec.read_options,
+                check=self.config.check_sources,
+            )
+        if step == "write":
+            return WriteJob(part=part, scratch=scratch, output=str(output), spec=self.spec)
+        if step == "gather":
+            return self._gather_job(number, output)
+        fetched: FetchedPart | None = results.get("download")
+        return TokenizeJob(
+            part=part,
+            paths=fetched.paths if fetched else (),
+            scratch=scratch,
+            tokenizer_folder=str(self.tokenizer_folder),
+            engine=self.config.engine,
+            spec=self.spec,
+            first_source=self.first_sources[number] if self.first_sources else 0,
+            first=self.first_part,
+            one_spill=output.remote,  # each part of the second phase asks for a range of each
+            known_on=str(output) if finds_copies(self.spec, output) else None,
+        )
+
+    def _gather_job(self, number: int, output: Storage) -> Job[TokenizedPart]:
+        gathering = self.gathering
+        if gathering is None or gathering.index is None:
+            raise DatasetError(f"{output}: part {number:05} is missing, and so are its spills.")
+        return MergeJob(
+            part=self.parts[number],
+            parts=len(self.parts) - self.first_part,
+            first=self.first_part,
+            scratch=str(self.part_scratch(number)),
+            output=str(output),
+            spec=self.spec,
+            source=gathering.source,
+            index=gathering.index,
+        )
+
+    def times(self, number: int, results: Mapping[str, Any]) -> PartTimes:
+        """What the report says of a part."""
+        fetched: FetchedPart | None = results.get("download")
+        written: WrittenPart = results["write"]
+        (made,) = (result for result in results.values() if isinstance(result, TokenizedPart))
+        return PartTimes(
+            part=number,
+            source=self.parts[number].source,
+            host=platform.node(),
+            tokenized_at=made.ended,
+            text_bytes=made.text_bytes,
+            tokens=made.tokens,
+            documents=made.documents,
+            null_documents=made.null_documents,
+            empty_documents=made.empty_documents,
+            bad_documents=made.bad_documents,
+            bad_listed=made.bad_listed[:MOST_BAD_SHOWN],
+            dropped_documents=dict(made.dropped_documents),
+            shard_bytes=written.shard_bytes,
+            fetched_bytes=fetched.fetched_bytes if fetched else 0,
+            fetch_seconds=fetched.seconds if fetched else 0.0,
+            tokenize_seconds=made.seconds,
+            write_seconds=written.seconds,
+        )
+
+    def forget(self, number: int, results: Mapping[str, Any]) -> None:
+        """Remove a part's sources and shards from scratch: it is written, or has failed."""
+        shutil.rmtree(self.part_scratch(number), ignore_errors=True)
+        fetched: FetchedPart | None = results.get("download")
+        for path in map(Path, fetched.paths if fetched else ()):
+            if path.parent == self.downloads:
+                remove_fetched(path)
+
+    def each_worker(self) -> Job[Any] | None:
+        """Every worker loads the tokenizer, which the second phase does without."""
+        if self.stage == "gather":
+            return None
+        return PrepareJob.of(self.tokenizer_folder, self.config.engine)
+
+    def prepare(self) -> None:
+        """Put the tokenizer where all workers load it, and drop source files of no use."""
+        wanted = {
+            local_name(piece.source).partition(".")[0]
+            for part in self.todo
+            for piece in self.parts[part].pieces
+            if piece.source.remote
+        }
+        try:
+            for file in self.downloads.glob("*"):
+                if file.name.partition(".")[0].partition("-")[0] not in wanted:
+                    file.unlink()
+            if self.tokenizer is not None:
+                self.tokenizer.save(self.tokenizer_folder)
+        except OSError as error:
+            raise ScratchError(
+                f"Cannot write to scratch {self.scratch}: {error.strerror}."
+            ) from error
+
+    def require_room(self, output: Storage) -> None:
+        """Refuse spills and shards that are sure not to fit."""
+        if self.stage == "scatter":
+            require_room(self, output)
+
+    def remove_leftovers(self, output: Storage) -> None:
+        """Remove what killed runs left of parts that are not recorded."""
+        recorded = set(range(len(self.parts))) - set(self.todo)
+        if self.stage == "scatter":
+            _remove_unrecorded_spills(output, recorded)
+        if self.parent is not None:
+            begin_extension(output, self.parent)
+            if self.is_one_stage:
+                remove_unrecorded(output, self.parent, recorded)
+        elif self.is_one_stage:
+            _remove_unrecorded(output, recorded)
+
+    def finish(self, output: Storage, tell: Tell) -> Whole | Build:
+        """Put what belongs to no part; the first of two phases is followed by the second."""
+        if self.stage == "scatter":
+            return arrange(self, output)
+        if self.parent is not None:
+            return publish_extension(self, self.parent, output, tell=tell)
+        return publish(self, output, tell=tell)
+
+    def published_to(self, output: Storage, tell: Tell) -> None:
+        """Remove the spills of the first phase."""
+        if self.gathering is not None:
+            remove_runs(output, tell)
+
+    def report_fields(self, output: Storage) -> dict[str, Any]:
+        """What the report of a published output says beyond the sums over the parts."""
+        manifest = read_manifest(output)
+        return {
+            "sources_not_checked": manifest.not_checked,
+            "duplicate_documents": manifest.duplicate_documents,
+            "duplicate_tokens": manifest.duplicate_tokens,
+        }
+
+
+_WORDS = {
+    "shard": Words("sharding", "sharded"),
+    "import": Words("importing", "imported"),
+    "scatter": Words("phase 1 of 2, tokenizing and sorting", "sorted", "arranging phase 2"),
+    "gather": Words("phase 2 of 2, merging", "sharded"),
+}
+
+
+def _remove_unrecorded(storage: Storage, recorded: Iterable[int]) -> None:
+    """Remove what killed runs wrote of parts that were never recorded."""
+    folders = {part_folder(split, part) for part in recorded for split in SPLITS}
+    files = {path for part in recorded for path in files_of_part(part)}
+    for top in (*SPLITS, DOCUMENTS_FOLDER, PARTS_FOLDER):
+        for path in storage.list(top):
+            if path not in files and path.rsplit("/", 1)[0] not in folders:
+                storage.remove(path)
+
+
+def _remove_unrecorded_spills(storage: Storage, recorded: Iterable[int]) -> None:
+    """Remove the spills that killed runs wrote of parts that were never recorded."""
+    parts = set(recorded)
+    records = {spill_record_path(part) for part in parts}
+    for path in storage.list(SHUFFLE_FOLDER):
+        name = path.rsplit("/", 1)[-1]
+        of_part = name.partition("-")[0]
+        if path not in records and not (of_part.isdigit() and int(of_part) in parts):
+            storage.remove(path)

@@ -1,0 +1,176 @@
+"""The source files of a run, looked into before any work."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from streaming_ext.base.errors import ConfigMismatchError, SourceError, UsageError
+from streaming_ext.format.manifest import NodeShare
+from streaming_ext.format.schema import content_hash
+from streaming_ext.text.formats import format_of
+from streaming_ext.text.listing import list_sources
+from streaming_ext.text.parts.cutting import arrange
+from streaming_ext.text.parts.looking import those_that_can_be_cut
+from streaming_ext.text.parts.part import Part, Piece, sizes_of
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from tasks.core.build.outside import made_by_output
+from tasks.core.config import ShardConfig
+from tasks.core.shard.import_config import list_token_files
+
+
+def deal(sizes: Sequence[int], nodes: int) -> list[list[int]]:
+    """Numbers of the parts of each node, in order; the nodes' bytes are as even as can be.
+
+    The largest part left goes to the node with the fewest bytes so far, the first of those
+    (longest processing time first: never more than 4/3 of the best that can be).
+    """
+    held: list[list[int]] = [[] for _ in range(nodes)]
+    bytes_of = [0] * nodes
+    for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
+        node = min(range(nodes), key=lambda node: (bytes_of[node], len(held[node]), node))
+        held[node].append(number)
+        bytes_of[node] += sizes[number]
+    return [sorted(numbers) for numbers in held]
+
+
+def own_share(
+    parts: Sequence[Part], *, nodes: int | None, rank: int | None
+) -> tuple[tuple[Part, ...], NodeShare | None]:
+    """This node's parts in their order, and which share that is; all where there are no nodes.
+
+    Raises:
+        UsageError: there are fewer parts than nodes.
+    """
+    if nodes is None or rank is None:
+        return tuple(parts), None
+    if len(parts) < nodes:
+        raise UsageError(
+            f"{len(parts)} parts for {nodes} nodes: some would hold nothing. Lower --nodes, "
+            "--min-part-size or --part-size, or cut the files into smaller ones."
+        )
+    listed = "\n".join(_line(part) for part in parts)
+    share = NodeShare(rank=rank, nodes=nodes, sources=content_hash(listed.encode()))
+    numbers = deal(sizes_of(parts), nodes)[rank]
+    return tuple(Part(own, parts[number].pieces) for own, number in enumerate(numbers)), share
+
+
+def _line(part: Part) -> str:
+    """A part in the list that all nodes must agree on."""
+
+    def of(piece: Piece) -> str:
+        source = piece.source
+        span = "" if piece.span is None else f"\t{piece.span[0]}-{piece.span[1]}"
+        return f"{source.url}\t{source.size}\t{source.pin}{span}"
+
+    return "\t+\t".join(of(piece) for piece in part.pieces)
+
+
+def require_same_share(made: NodeShare | None, wanted: NodeShare | None, *, where: str) -> None:
+    """Refuse to take one share for another.
+
+    Raises:
+        ConfigMismatchError: saying which it is and which was asked for.
+    """
+    if made != wanted:
+        raise ConfigMismatchError(
+            f"{where} is {share_text(made)}, this run asks for {share_text(wanted)}. "
+            "Use another --output."
+        )
+
+
+def share_text(share: NodeShare | None) -> str:
+    """A share in words."""
+    if share is None:
+        return "a dataset of all sources"
+    return f"share {share.rank} of {share.nodes} (sources {share.sources[:8]})"
+
+
+def parts_of(sources: Sequence[SourceFile], config: ShardConfig) -> tuple[Part, ...]:
+    """What each chain of tasks makes: a function of the sources and the configuration alone.
+
+    Raises:
+        StorageError: a server refuses or does not answer.
+    """
+    part_size = int(config.part_size)
+    return arrange(
+        sources,
+        part_size=part_size,
+        min_part_size=int(config.min_part_size),
+        may_be_cut=those_that_can_be_cut(sources, config.read_options, above=part_size),
+    )
+
+
+_IO_THREADS = 8
+_LISTING_SECONDS = 60.0
+_MOST_LINES = 20
+_MOST_LOOKED_INTO = 1000  # of local files
+# One listing serves the check at the command line and the flow behind it: servers count requests.
+_listings: dict[tuple[object, ...], tuple[float, tuple[SourceFile, ...]]] = {}
+
+
+def check_sources(config: ShardConfig) -> tuple[SourceFile, ...]:
+    """List the sources and look into them for the text column, before any work.
+
+    Raises:
+        UsageError: nothing matches, or no file has such a column of texts.
+        StorageError: a server refuses or does not answer.
+    """
+    return look_into_sources(config)[0]
+
+
+def look_into_sources(config: ShardConfig) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
+    """All sources, and what is wrong with those that have no such text column.
+
+    A file that cannot be used is left to its own part, which fails alone, wherever it lies. Of
+    remote files only the first is looked into: there may be thousands, and servers count requests;
+    of local ones the first thousand.
+
+    Raises:
+        UsageError: nothing matches, or none of the files that were looked into can be used; names
+            them all.
+        StorageError: a server refuses or does not answer.
+    """
+    options = config.read_options
+    key = (config.sources, config.max_files, config.hub_config, config.output, options)
+    listed, known = _listings.pop(key, (0.0, ()))
+    if known and time.monotonic() - listed < _LISTING_SECONDS:
+        return known, ()
+    without = made_by_output(config.output)
+    sources = (
+        list_sources(
+            config.sources,
+            max_files=config.max_files,
+            hub_config=config.hub_config,
+            any_name=options.source_format is not None,
+            without=without,
+        )
+        if options.ids is None
+        else list_token_files(config.sources, options.ids, without=without)
+    )
+
+    def check(source: SourceFile) -> str | None:
+        try:
+            format_of(source.url, options).look(SourceFileBytes(source), options)
+        except SourceError:  # damaged: said when its turn comes
+            return None
+        except UsageError as error:
+            return str(error)
+        return None
+
+    remote = [source for source in sources if source.remote]
+    local = [source for source in sources if not source.remote]
+    looked_into = local[:_MOST_LOOKED_INTO] + remote[:1]
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        wrong = tuple(words for words in threads.map(check, looked_into) if words is not None)
+    if wrong and len(wrong) == len(looked_into):
+        raise UsageError("\n".join(shortened([*dict.fromkeys(wrong)])))  # of a set, each once
+    if remote and not local:
+        _listings[key] = (time.monotonic(), tuple(sources))
+    return tuple(sources), wrong
+
+
+def shortened(lines: Sequence[str]) -> list[str]:
+    """The first of many lines, and how many more there are."""
+    more = len(lines) - _MOST_LINES
+    return [*lines[:_MOST_LINES], *([f"... and {more:,} more"] if more > 0 else [])]

@@ -1,0 +1,257 @@
+"""Between the phases: hashes of all documents compared, one range of them after another.
+
+Of documents with one hash the first in the order of the sources stays. What is left out of a part
+of phase two stands in block b of each spill of copies, for part b.
+"""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import CorruptDatasetError
+from streaming_ext.format.duplicates import (
+    Digests,
+    Duplicates,
+    digests_bytes,
+    duplicates_path,
+    kept_digests_path,
+    read_digests,
+    table_of,
+)
+from streaming_ext.format.layout import SHUFFLE_FOLDER
+from streaming_ext.format.manifest import KeptDigests
+from streaming_ext.format.schema import FileRecord, content_hash
+from streaming_ext.format.shuffled import KEY_BITS, Keys, ascending, key_range
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import Storage
+from tasks.core.shuffle.sort import DIGESTS
+from tasks.core.shuffle.spills import Spill, SpillIndex, SpillWriter, as_one, read_all
+
+RANGE_DOCUMENTS = 2**21  # whose hashes are compared at a time and kept in one file: decides bytes
+_ROW_BITS: Final = 40  # of a row of a source or part
+_COPIES: Final = pa.schema(
+    [(name, pa.int64()) for name in ("group", "row", "first_group", "first_row")]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OlderTexts:
+    """Texts of the generations that a run extends.
+
+    Attributes:
+        storage: the dataset's.
+        generations: hashes of what each added, the oldest first.
+        shuffled: whether the dataset is.
+    """
+
+    storage: Storage
+    generations: tuple[KeptDigests, ...]
+    shuffled: bool
+
+    def among(self, wanted: Keys, start: int, end: int) -> Digests:
+        """Those whose hashes begin as one that is wanted; memory goes with what is found.
+
+        Args:
+            wanted: upper halves of hashes in [start, end), (documents,).
+            start, end: the range.
+
+        Raises:
+            StorageError: a file cannot be read.
+            CorruptDatasetError: a file is gone or damaged.
+        """
+        found = []
+        for each in self.generations:
+            count = len(each.files)
+            # file i of n holds the hashes from i / n of all on
+            first, last = (count * start) >> KEY_BITS, -((-count * end) >> KEY_BITS)
+            for file in each.files[first:last]:
+                batches = read_digests(self._read(file), shuffled=self.shuffled)
+                found += [batch.chosen(np.isin(batch.high, wanted)) for batch in batches]
+        return Digests.joined(found)
+
+    def _read(self, file: FileRecord) -> bytes:
+        try:
+            data = self.storage.read(file.path)
+        except FileNotFoundError:
+            data = b""
+        if content_hash(data) != file.xxh128:
+            raise CorruptDatasetError(
+                f"{self.storage}/{file.path} is gone or damaged: without it nothing tells which "
+                "texts the dataset holds. Put it back from a copy of the dataset."
+            )
+        return data
+
+
+def put_comparison(
+    storage: Storage,
+    index: SpillIndex,
+    parts: int,
+    *,
+    first_part: int,
+    older: OlderTexts | None,
+    shuffled: bool,
+) -> tuple[SpillIndex, KeptDigests]:
+    """Put spills of what each part of phase two leaves out, and hashes of what stays.
+
+    Memory does not depend on how many documents there are, but for copies of one text.
+
+    Args:
+        storage: that holds the spills of hashes.
+        index: of these.
+        parts: of phase two.
+        first_part: number of the first of them.
+        older: texts of what is extended: they stand before all others.
+        shuffled: whether parts are ranges of keys, and not those of phase one.
+
+    Raises:
+        StorageError: a spill cannot be read or put.
+        CorruptDatasetError: a spill is damaged.
+    """
+    spills: list[Spill] = []
+    kept: list[FileRecord] = []
+    documents = int(index.counts.sum())
+    stayed = 0
+    # starts: (parts,), the first key or number of each part
+    starts = np.array(
+        [key_range(part, parts)[0] if shuffled else first_part + part for part in range(parts)],
+        np.uint64,
+    )
+    ranges = max(1, -(-documents // RANGE_DOCUMENTS))
+    for number in range(ranges):
+        own = index.read(storage, *key_range(number, ranges), DIGESTS)
+        stay, copies, keys = _compared(own, older, *key_range(number, ranges))
+        order = np.argsort(keys if shuffled else copies["group"], kind="stable")
+        edges = np.searchsorted((keys if shuffled else copies["group"].to_numpy())[order], starts)
+        copies = copies.take(pa.array(order))
+        path = f"{SHUFFLE_FOLDER}/copies-{number:05}.spill"
+        writer, out = SpillWriter(path), io.BytesIO()
+        for first, last in zip(edges, [*edges[1:], len(order)], strict=True):
+            writer.add(out, [copies.slice(first, last - first)])
+        storage.put(path, out.getvalue())
+        spills.append(writer.spill)
+        data = digests_bytes(stay, shuffled=shuffled)
+        kept.append(FileRecord.of(kept_digests_path(first_part, number), data))
+        storage.put(kept[-1].path, data)
+        stayed += len(stay.high)
+    return SpillIndex.of(spills), KeptDigests(documents=stayed, files=tuple(kept))
+
+
+def _compared(
+    own: pa.RecordBatch, older: OlderTexts | None, start: int, end: int
+) -> tuple[Digests, pa.RecordBatch, Keys]:
+    """Documents that stay, in the order of hashes; copies, and their keys.
+
+    Args:
+        own: documents whose hashes are in [start, end), by `DIGESTS`, in the order of the sources.
+        older: see `put_comparison`.
+        start, end: see above.
+    """
+    high, low, groups, rows, keys = (column.to_numpy() for column in own.columns)
+    known = Digests.joined([])
+    if older is not None:
+        known = older.among(high, start, end)
+    high, low = np.append(known.high, high), np.append(known.low, low)
+    groups, rows = np.append(known.groups, groups), np.append(known.rows, rows)
+    keys = np.append(np.zeros(len(known.high), np.uint64), keys)
+    order = ascending(high)
+    if (np.diff(high[order]) == 0)[np.diff(low[order]) != 0].any():  # half of a hash in common
+        order = np.lexsort((low, high))
+    same = (np.diff(high[order]) == 0) & (np.diff(low[order]) == 0)
+    begins = np.append(True, ~same)[: len(order)]
+    # firsts: (documents,), the first of the same hash
+    firsts = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
+    new = order >= len(known.high)
+    stay, copies, firsts = order[begins & new], order[~begins & new], firsts[~begins & new]
+    columns = groups[copies], rows[copies], groups[firsts], rows[firsts]
+    return (
+        Digests(high=high[stay], low=low[stay], groups=groups[stay], rows=rows[stay]),
+        pa.record_batch([pa.array(column).cast(pa.int64()) for column in columns], schema=_COPIES),
+        keys[copies],
+    )
+
+
+class CopiesLeftOut:
+    """What a part of phase two leaves out, looked up and listed.
+
+    Attributes:
+        documents, tokens: that were left out, with one end-of-text id a document.
+    """
+
+    def __init__(self, storage: Storage, copies: SpillIndex, part: int, spec: DatasetSpec) -> None:
+        """Read what is to be left out.
+
+        Args:
+            storage: that holds the spills.
+            copies: index of them; none where copies are not looked for.
+            part: block of each.
+            spec: of the dataset.
+
+        Raises:
+            StorageError: a spill cannot be read.
+            CorruptDatasetError: a spill is damaged.
+        """
+        wanted = [copies.blocks(number, part, part + 1) for number in range(len(copies.paths))]
+        found = [batch for batches in read_all(storage, wanted) for batch in batches]
+        columns = [column.to_numpy() for column in as_one(found, _COPIES).columns]
+        self._codes = _codes(columns[0], columns[1])
+        order = np.argsort(self._codes)
+        self._codes, self._firsts = self._codes[order], [column[order] for column in columns[2:]]
+        self._spec = spec
+        self._found: list[Duplicates] = []
+        self.documents = self.tokens = 0
+
+    def stay(self, groups: Ints, rows: Ints, tokens: Ints) -> npt.NDArray[np.bool_]:
+        """Which documents stay; all arrays: (documents,).
+
+        Args:
+            groups, rows: that name them, in the order of the part.
+            tokens: of each, without end-of-text ids.
+        """
+        if not len(self._codes):
+            return np.ones(len(rows), np.bool_)
+        wanted = _codes(groups, rows)
+        at = np.minimum(np.searchsorted(self._codes, wanted), len(self._codes) - 1)
+        gone = self._codes[at] == wanted
+        first_groups, first_rows = (column[at[gone]] for column in self._firsts)
+        self._found.append(
+            Duplicates(
+                groups=groups[gone],
+                rows=rows[gone],
+                tokens=tokens[gone],
+                first_groups=first_groups,
+                first_rows=first_rows,
+            )
+        )
+        self.documents += int(gone.sum())
+        self.tokens += int((tokens[gone] + 1).sum())
+        stay: npt.NDArray[np.bool_] = ~gone
+        return stay
+
+    def finish(self, folder: Path, part: int) -> None:
+        """Write the list of what was left out of a part, where copies are looked for.
+
+        Raises:
+            CorruptDatasetError: something was to be left out that the part does not hold.
+        """
+        if self.documents != len(self._codes):
+            raise CorruptDatasetError(
+                f"part {part:05}: {self.documents} documents of {len(self._codes)} that were to be "
+                "left out are there: something changed the folder shuffle of the output. Remove "
+                "that folder and run the same command again."
+            )
+        if self._spec.deduplicate is None:
+            return
+        file = folder / duplicates_path(part)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shuffled = self._spec.shuffle is not None
+        file.write_bytes(table_of(Duplicates.joined(self._found), shuffled=shuffled))
+
+
+def _codes(groups: Ints, rows: Ints) -> Ints:
+    return (groups.astype(np.int64) << _ROW_BITS) | rows

@@ -1,0 +1,230 @@
+"""Copies that are found while a part is tokenized, and so need not be: nothing is decided here.
+
+Known are the texts of earlier parts that are recorded on the output, and those of the part so far.
+What is a copy of these is left out between the stages in any case; of such a text the run has no
+ids. A copy of what is not known yet, or no longer fits here, is tokenized as any other text.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.format.shuffled import KEY_BITS, Keys, ascending
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import Storage
+from streaming_ext.text.text_hashes import text_digests
+from tasks.core.shuffle.records import spill_record_of, spill_record_path
+from tasks.core.shuffle.sort import DIGESTS
+from tasks.core.shuffle.spills import SpillIndex
+
+MOST_KNOWN: Final = 2**22  # texts that a worker remembers: 100 MB
+_MOST_FORMS: Final = 2**21  # texts whose normal forms it knows the hashes of: 100 MB
+_TOKEN_BITS: Final = np.uint64(24)  # of a note; what stands above them is of the text itself
+_MOST_TOKENS: Final = 2**24 - 1  # of a text that is remembered
+_MOST_PARTS: Final = 1024  # that stand nearest before a part
+_LOOK_SECONDS: Final = 0.5
+
+
+def finds_copies(spec: DatasetSpec, storage: Storage) -> bool:
+    """Whether a run finds copies while it tokenizes: not where looking costs requests.
+
+    Nor with a shuffle: there the sizes of runs decide how many documents are sorted at a time.
+    """
+    return spec.deduplicate is not None and spec.shuffle is None and not storage.remote
+
+
+class Noted:
+    """Texts of a batch by what they are compared by, and the tokens of those that are known.
+
+    Attributes:
+        new: which of them are to be tokenized, (texts,).
+    """
+
+    def __init__(self, keys: Keys, own: Keys, tokens: Ints) -> None:
+        """Find those that stand in the batch before.
+
+        Args:
+            keys: of each text, equal where the texts are, (texts, 2).
+            own: bits of the text itself, for its note, (texts,).
+            tokens: of what is known, else -1, (texts,).
+        """
+        self.keys, self._own, self._tokens = keys, own, tokens
+        order = ascending(keys[:, 0])
+        if (same := keys[order[1:], 0] == keys[order[:-1], 0]).any():
+            order = np.lexsort((keys[:, 1], keys[:, 0]))
+            same = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
+        begins = np.append(True, ~same)[: len(order)]
+        self._firsts = np.empty(len(order), np.int64)
+        places = np.arange(len(order))
+        self._firsts[order] = order[np.maximum.accumulate(np.where(begins, places, 0))]
+        self.new: npt.NDArray[np.bool_] = (tokens < 0) & (self._firsts == places)
+
+    def lengths(self, of_new: Ints) -> Ints:
+        """Tokens of all texts, from those of the new ones."""
+        tokens = self._tokens.copy()
+        tokens[self.new] = of_new
+        lengths: Ints = np.where(tokens < 0, tokens[self._firsts], tokens)
+        return lengths
+
+    def notes(self, lengths: Ints) -> Keys:
+        """What the run of hashes notes of each text, (texts,)."""
+        return self._own | np.minimum(lengths, _MOST_TOKENS).astype(np.uint64)
+
+
+class KnownTexts:
+    """What a worker knows of parts that stand before the one that it tokenizes."""
+
+    def __init__(self, storage: Storage, spec: DatasetSpec, first: int) -> None:
+        """Know nothing.
+
+        Args:
+            storage: the output's.
+            spec: of the run.
+            first: number of the first part of the run.
+        """
+        self._storage, self._spec, self._first = storage, spec, first
+        self._forms = _Forms()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._earlier = _Table()
+        self._read: set[int] = set()
+
+    def begin(self, part: int) -> None:
+        """Turn to a part, of which nothing is known."""
+        if any(number >= part for number in self._read):
+            self._forget()
+        self._part = _Table()
+        before = range(max(self._first, part - _MOST_PARTS), part)
+        self._waited_for = [number for number in before if number not in self._read]
+        self._looked = -_LOOK_SECONDS
+
+    def hashes(
+        self, texts: pa.LargeStringArray, make: Callable[[pa.LargeStringArray], Keys]
+    ) -> Keys:
+        """What `make` gives for each text, (texts, 3); of one that came before it is remembered.
+
+        Args:
+            texts: as they stand in the source.
+            make: hashes what of them is compared.
+        """
+        if self._spec.deduplicate == "exact":  # to hash is as fast as to remember
+            return make(texts)
+        return self._forms.of(texts, make)
+
+    def look(self, texts: pa.LargeStringArray, digests: Keys) -> Noted:
+        """What is known of the texts of a batch.
+
+        Args:
+            texts: as they stand in the source.
+            digests: hashes of what of them is compared, (texts, 2).
+
+        Raises:
+            StorageError: the output cannot be read.
+            CorruptDatasetError: what lies there is damaged.
+        """
+        self._read_more()
+        own = np.zeros(len(digests), np.uint64)
+        if self._spec.deduplicate != "exact":  # two texts of one hash may differ
+            own = _without_tokens(text_digests(texts)[:, 0])
+        keys = np.stack([digests[:, 0] ^ own, digests[:, 1]], axis=1)
+        tokens = self._earlier.tokens_of(keys)
+        return Noted(keys, own, np.maximum(tokens, self._part.tokens_of(keys)))
+
+    def add(self, noted: Noted, lengths: Ints, kept: npt.NDArray[np.bool_]) -> None:
+        """Remember the new ones of a batch that are kept."""
+        chosen = noted.new & kept
+        self._part.add(noted.keys[chosen], lengths[chosen])
+
+    def _read_more(self) -> None:
+        """Read the hashes of earlier parts that were recorded meanwhile."""
+        if time.monotonic() - self._looked < _LOOK_SECONDS:
+            return
+        for part in tuple(self._waited_for):
+            if self._earlier.full:
+                self._waited_for.clear()
+                return
+            path = spill_record_path(part)
+            try:
+                data = self._storage.read(path)
+            except FileNotFoundError:
+                continue
+            record = spill_record_of(data, where=f"{self._storage}/{path}")
+            self._waited_for.remove(part)
+            if record.spec.differences(self._spec):
+                continue
+            found = SpillIndex.of(record.digests).read(self._storage, 0, 2**KEY_BITS, DIGESTS)
+            high, low, notes = (found[name].to_numpy() for name in ("high", "low", "key"))
+            keys = np.stack([high ^ _without_tokens(notes), low], axis=1)
+            self._earlier.add(keys, (notes ^ _without_tokens(notes)).astype(np.int64))
+            self._read.add(part)
+        self._looked = time.monotonic()
+
+
+def _without_tokens(notes: Keys) -> Keys:
+    return notes >> _TOKEN_BITS << _TOKEN_BITS
+
+
+class _Forms:
+    """Hashes of the normal forms of texts, by those of the texts themselves."""
+
+    def __init__(self) -> None:
+        self._table = _Table(_MOST_FORMS)
+        self._held = np.zeros((2**12, 3), np.uint64)
+        self._next = 1  # number 0 is none
+
+    def of(self, texts: pa.LargeStringArray, make: Callable[[pa.LargeStringArray], Keys]) -> Keys:
+        """See `KnownTexts.hashes`."""
+        keys = text_digests(texts)
+        noted = Noted(keys, np.zeros(len(keys), np.uint64), self._table.tokens_of(keys))
+        made = make(texts if noted.new.all() else texts.filter(pa.array(noted.new)))
+        after = self._next + len(made)
+        while after > len(self._held):
+            self._held = np.concatenate([self._held, np.zeros_like(self._held)])
+        self._held[self._next : after] = made
+        numbers = noted.lengths(np.arange(self._next, after))
+        if not self._table.full:
+            self._table.add(keys[noted.new], numbers[noted.new])
+            self._next = after
+        return self._held[numbers]
+
+
+class _Table:
+    """Tokens of texts by key, in sorted pieces, each at most half as long as the one before."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = MOST_KNOWN if most is None else most
+        self._pieces: list[tuple[Keys, Ints]] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more is remembered."""
+        return sum(len(tokens) for _, tokens in self._pieces) >= self._most
+
+    def add(self, keys: Keys, tokens: Ints) -> None:
+        """Remember texts: (texts, 2), and (texts,)."""
+        fit = (tokens > 0) & (tokens < _MOST_TOKENS)  # else nothing is noted
+        if self.full or not fit.any():
+            return
+        keys, tokens = keys[fit], tokens[fit]
+        while self._pieces and len(self._pieces[-1][1]) < 2 * len(tokens):
+            more_keys, more = self._pieces.pop()
+            keys, tokens = np.concatenate([more_keys, keys]), np.concatenate([more, tokens])
+        order = np.argsort(keys[:, 0])
+        self._pieces.append((keys[order], tokens[order]))
+
+    def tokens_of(self, keys: Keys) -> Ints:
+        """Of each text that is here, else -1: (texts,)."""
+        found = np.full(len(keys), -1, np.int64)
+        order = np.argsort(keys[:, 0])  # what is looked for in order is found near by
+        wanted = keys[order]
+        for own, tokens in self._pieces:
+            at = np.minimum(np.searchsorted(own[:, 0], wanted[:, 0]), len(tokens) - 1)
+            same = (own[at] == wanted).all(axis=1)
+            found[order[same]] = tokens[at[same]]
+        return found

@@ -1,0 +1,197 @@
+"""What the two phases tell each other: the record of a part's spills, and what phase two merges.
+
+Below `shuffle/` of the output, until the dataset is published:
+
+    00007.json           the record of part 7; when it is there, phase one of the part is done
+    00007-002.spill      its third spill: documents sorted by key; without a shuffle its only one,
+                         in the order of the source
+    00007-000.digests    where copies are looked for: sorted hashes of its documents
+    copies-00000.spill   what phase two leaves out as copies, of one range of hashes
+    index.npz            of the spills, made when phase one of all parts is done
+"""
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+
+from streaming_ext.base.errors import CorruptDatasetError
+from streaming_ext.format.layout import SHUFFLE_FOLDER
+from streaming_ext.format.manifest import KeptDigests, ShuffleSummary
+from streaming_ext.format.record import PartCounts, SourceIdentity
+from streaming_ext.format.schema import Count, FileRecord, Sealed, content_hash, from_json
+from streaming_ext.store import Storage
+from streaming_ext.text.parts.part import Part
+from tasks.core.reading.dataset_files import read_all
+from tasks.core.shuffle.spills import Spill, SpillIndex
+
+INDEX_PATH = f"{SHUFFLE_FOLDER}/index.npz"
+
+
+def spill_record_path(part: int) -> str:
+    """Where the record of a part's spills lies."""
+    return f"{SHUFFLE_FOLDER}/{part:05}.json"
+
+
+class SpillRecord(PartCounts, Sealed):
+    """What became of a part's source files in phase one, and its spills.
+
+    Attributes:
+        splits: counts alone; nothing is packed yet.
+        documents: of each piece.
+        whole_version: what pins all of the first file, where the part holds the first piece of it.
+        spills: of documents, each of those that follow those of the one before.
+        digests: spills of their hashes, where copies are looked for.
+    """
+
+    format: Literal[1] = 1
+    documents: tuple[Count, ...]
+    whole_version: str | None = None
+    spills: tuple[Spill, ...]
+    digests: tuple[Spill, ...] = ()
+
+    def files(self) -> list[FileRecord]:
+        """Every file of this part but the record itself."""
+        return [spill.file for spill in self.spills] + self.digest_files
+
+    @property
+    def digest_files(self) -> list[FileRecord]:
+        """Those of them that hold hashes."""
+        return [spill.file for spill in self.digests]
+
+
+def spill_record_of(data: bytes, *, where: str) -> SpillRecord:
+    """The record that a file holds.
+
+    Raises:
+        CorruptDatasetError: it is damaged; `where` names the file.
+    """
+    return from_json(SpillRecord, data, where=where)
+
+
+def read_spill_records(
+    storage: Storage, parts: Iterable[int] | None = None
+) -> dict[int, SpillRecord]:
+    """The records of spills on the output, by part.
+
+    Args:
+        storage: the dataset's.
+        parts: those to look at; all unless given.
+
+    Raises:
+        CorruptDatasetError: a record is damaged.
+    """
+    paths = [path for path in storage.list(SHUFFLE_FOLDER) if path.endswith(".json")]
+    if parts is not None:
+        paths = sorted({*paths} & {spill_record_path(part) for part in parts})
+    return read_all(storage, paths, spill_record_of)
+
+
+def source_numbers(parts: Sequence[Part]) -> list[list[int]]:
+    """The number of the source of each piece, a list a part; a file that was cut is one source.
+
+    a.parquet [0-5] [5-9], b.parquet, c.parquet    are the sources 0, 0, 1, 2
+    """
+    found: list[list[int]] = []
+    number, last = -1, ("", -1)
+    for part in parts:
+        numbers = []
+        for piece in part.pieces:
+            begin, end = piece.span or (0, piece.source.size)
+            number += not (begin and last == (piece.source.url, begin))
+            last = (piece.source.url, end)
+            numbers.append(number)
+        found.append(numbers)
+    return found
+
+
+def first_sources(
+    parts: Sequence[Part], first_part: int = 0, first_source: int = 0
+) -> tuple[int, ...]:
+    """The number of the source of each part's first piece.
+
+    Args:
+        parts: all of them.
+        first_part: the first one that is made of sources; earlier ones are on the output already.
+        first_source: number of its first source.
+    """
+    found = source_numbers(parts[first_part:])
+    return (0,) * first_part + tuple(first_source + numbers[0] for numbers in found)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """What all parts of phase two are merged from.
+
+    Attributes:
+        summary: of the sources, for the manifest; None without a shuffle.
+        index: of the spills; None where only publishing is left.
+        digests: hashes of what stays, where copies are left out.
+    """
+
+    summary: ShuffleSummary | None = None
+    index: FileRecord | None = None
+    digests: KeptDigests | None = None
+
+    @property
+    def source(self) -> SourceIdentity | None:
+        """What the record of a part says that it was made of, with a shuffle: all sources."""
+        return None if self.summary is None else identity_of_table(self.summary.sources)
+
+
+def identity_of_table(table: FileRecord) -> SourceIdentity:
+    """The table of sources as the source of a part."""
+    return SourceIdentity(url=table.path, size=table.size, version=f"xxh128:{table.xxh128}")
+
+
+@dataclass(frozen=True, slots=True)
+class MergeIndex:
+    """What each part of phase two reads: documents sorted by key, and copies to leave out.
+
+    Attributes:
+        documents: spills of a shuffle; none without one.
+        copies: spills of copies, of a block for each part of phase two.
+    """
+
+    documents: SpillIndex
+    copies: SpillIndex
+
+    def put(self, storage: Storage) -> FileRecord:
+        """Write it for all workers."""
+        file = io.BytesIO()
+        np.savez(
+            file,
+            **{f"documents_{name}": array for name, array in vars(self.documents).items()},
+            **{f"copies_{name}": array for name, array in vars(self.copies).items()},
+        )
+        storage.put(INDEX_PATH, file.getvalue())
+        return FileRecord.of(INDEX_PATH, file.getvalue())
+
+    @classmethod
+    def read(cls, storage: Storage, file: FileRecord) -> Self:
+        """What `put` wrote.
+
+        Raises:
+            CorruptDatasetError: something else lies there.
+        """
+        data = storage.read(file.path)
+        if content_hash(data) != file.xxh128:
+            raise CorruptDatasetError(
+                f"{storage}/{file.path} is not what this run put there: something wrote over it. "
+                "Run the same command again."
+            )
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return cls(
+                *(
+                    SpillIndex(
+                        **{
+                            name.removeprefix(kind): array
+                            for name, array in arrays.items()
+                            if name.startswith(kind)
+                        }
+                    )
+                    for kind in ("documents_", "copies_")
+                )
+            )

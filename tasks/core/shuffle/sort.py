@@ -1,0 +1,305 @@
+"""Phase one: the documents of a part into spills on scratch, in bounded memory."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.format.layout import SPLITS, Split
+from streaming_ext.format.provenance import KEPT_PREFIX
+from streaming_ext.format.record import SplitPart
+from streaming_ext.format.shuffled import KEY_BITS, Keys, document_keys
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import LocalStorage
+from streaming_ext.text.documents.text_array import text_buffers
+from streaming_ext.text.memory import within_memory
+from streaming_ext.writing.part_documents import PartDocuments
+from streaming_ext.writing.tokenize import Tokens
+from tasks.core.shuffle.spills import (
+    Spill,
+    SpillIndex,
+    SpillWriter,
+    as_one,
+    block_bits,
+    digests_path,
+    sorted_blocks,
+    spill_path,
+)
+
+SPILL_BYTES: Final = 192 * 2**20  # of a sorted spill; putting it in order takes as much again
+MOST_DIGEST_BYTES: Final = 2**26  # of a spill of hashes
+MERGED_BYTES: Final = 2**26  # of the spills of a part that become one, at a time
+
+# `group` and `row` name a document as lists do: its source and row there, or without a shuffle its
+# part and row there. Phase two adds the rows of the source that an earlier part has.
+DIGESTS: Final = pa.schema(
+    [
+        ("high", pa.uint64()),  # halves of the hash
+        ("low", pa.uint64()),
+        ("group", pa.int32()),
+        ("row", pa.int64()),
+        ("key", pa.uint64()),  # of the shuffle; without one, what `KnownTexts` notes
+    ]
+)
+_DOCUMENTS: Final = pa.schema(
+    [
+        ("key", pa.uint64()),  # of the shuffle; 0 without one
+        ("group", pa.int32()),
+        ("row", pa.int64()),
+        ("place", pa.int64()),  # names it in its source
+        ("tokens", pa.uint32()),  # without its end-of-text id
+        ("text_bytes", pa.uint32()),
+        ("in_holdout", pa.bool_()),
+        ("ids", pa.large_binary()),  # with its end-of-text id; null where it is known to be a copy
+    ]
+)
+
+
+def documents_schema(kept: Sequence[str]) -> pa.Schema:
+    """Columns of the documents in a spill, with those that are kept of the sources."""
+    return pa.schema([*_DOCUMENTS, *((f"{KEPT_PREFIX}{name}", pa.null()) for name in kept)])
+
+
+def documents_batch(
+    stream: npt.NDArray[Any],
+    *,
+    keys: Keys,
+    groups: Ints,
+    rows: Ints,
+    places: Ints,
+    tokens: Ints,
+    text_bytes: Ints,
+    in_holdout: npt.NDArray[np.bool_],
+    left_out: npt.NDArray[np.bool_],
+    kept: dict[str, pa.Array],
+) -> pa.RecordBatch:
+    """Documents as spills hold them; all arrays but the first: (documents,).
+
+    Args:
+        stream: their ids, an end-of-text id behind each; none of those that are left out.
+        left_out: which are known to be copies.
+        kept: the values of each kept column.
+        keys, groups, rows, places, tokens, text_bytes, in_holdout: see the schema above.
+    """
+    sizes = np.where(left_out, 0, (tokens + 1) * stream.itemsize)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    here = pa.py_buffer(np.packbits(~left_out, bitorder="little"))
+    buffers = [here, pa.py_buffer(offsets), pa.py_buffer(stream)]
+    ids = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(rows), buffers)
+    columns = (keys, groups, rows, places, tokens, text_bytes, in_holdout)
+    kinds = zip(columns, _DOCUMENTS.types[:-1], strict=True)
+    arrays = [pa.array(column).cast(kind) for column, kind in kinds]
+    return pa.record_batch([*arrays, ids, *kept.values()], names=documents_schema([*kept]).names)
+
+
+def ids_of(ids: pa.LargeBinaryArray, dtype: str) -> npt.NDArray[Any]:
+    """The ids of some documents one behind another: (tokens,)."""
+    _, offsets, data = ids.buffers()
+    edges = np.frombuffer(offsets, np.int64)[ids.offset : ids.offset + len(ids) + 1]
+    first, last = int(edges[0]), int(edges[-1])
+    return np.frombuffer(data or b"", np.uint8)[first:last].view(dtype)
+
+
+class SortedSpills:
+    """Spills of one part, each sorted by the first column of its documents.
+
+    Attributes:
+        spills: that were written, each of documents that follow those of the one before.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        path_of: Callable[[int], str],
+        schema: pa.Schema,
+        *,
+        most: int | None = None,
+    ) -> None:
+        """Begin with no spill.
+
+        Args:
+            folder: on scratch.
+            path_of: names a spill by its number.
+            schema: of the documents.
+            most: bytes of a spill; a batch that has more is a spill of its own.
+        """
+        self._folder, self._path_of, self._schema = folder, path_of, schema
+        self._most = within_memory(most or SPILL_BYTES)
+        self._batches: list[pa.RecordBatch] = []
+        self._held = 0
+        self.spills: list[Spill] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append documents in the order of the sources."""
+        if self._held and self._held + batch.nbytes > self._most:
+            self._flush()
+        self._batches.append(batch)
+        self._held += batch.nbytes
+
+    def finish(self, *, as_one_spill: bool = False) -> tuple[Spill, ...]:
+        """Write the last spill; returns all of them, or the only one that they are merged into."""
+        if self._held:
+            self._flush()
+        if as_one_spill and len(self.spills) > 1:
+            self._merge()
+        return tuple(self.spills)
+
+    def _flush(self) -> None:
+        documents = as_one(self._batches, self._schema)
+        self._batches, self._held = [], 0
+        self._write(
+            self._path_of(len(self.spills)),
+            sorted_blocks(documents, block_bits(documents.nbytes)),
+        )
+
+    def _write(self, path: str, blocks: Iterator[pa.RecordBatch]) -> None:
+        file, writer = self._folder / path, SpillWriter(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as out:
+            writer.add(out, blocks)
+        self.spills.append(writer.spill)
+
+    def _merge(self) -> None:
+        """Put one spill in the place of all.
+
+        Each part of phase two reads a range of each spill. Where that is a request to a store, a
+        part of 10 GiB that becomes one spill, not sixty, asks for a sixtieth of them.
+        """
+        size = sum(spill.file.size for spill in self.spills)
+        bits, index = block_bits(size), SpillIndex.of(self.spills)
+        at_once, shift = max(1, MERGED_BYTES * 2**bits // size), KEY_BITS - bits
+        scratch = LocalStorage(self._folder)
+
+        def blocks() -> Iterator[pa.RecordBatch]:
+            for first in range(0, 2**bits, at_once):
+                last = min(first + at_once, 2**bits)
+                found = index.read(scratch, first << shift, last << shift, self._schema)
+                yield from sorted_blocks(found, bits, first, last)
+
+        self._write(self._path_of(len(self.spills)), blocks())
+        *merged, _ = self.spills
+        for spill in merged:
+            (self._folder / spill.file.path).unlink()
+        self.spills = self.spills[-1:]
+
+
+class SpillInOrder:
+    """The only spill of a part that is not shuffled: a block for each batch of documents."""
+
+    def __init__(self, folder: Path, path: str) -> None:
+        """Begin without a document."""
+        self._file, self._writer = folder / path, SpillWriter(path)
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.touch(exist_ok=False)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append documents in the order of the source."""
+        with self._file.open("ab") as out:
+            self._writer.add(out, [batch])
+
+    def finish(self, *, as_one_spill: bool = True) -> tuple[Spill, ...]:
+        """The spill."""
+        return (self._writer.spill,)
+
+
+class Spilled:
+    """Documents in spills for phase two, with hashes of their texts where copies are looked for.
+
+    Attributes:
+        spills: of the documents.
+        digests: of the hashes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        part: int,
+        spec: DatasetSpec,
+        documents: PartDocuments,
+        *,
+        first_source: int = 0,
+        one_spill: bool = False,
+    ) -> None:
+        """Begin with no spill.
+
+        Args:
+            folder: an empty one on scratch.
+            part: number of the part.
+            spec: of the dataset.
+            documents: of the part, as they are read.
+            first_source: number of the source of its first piece; those of further pieces follow.
+            one_spill: in the end all sorted spills are merged into one.
+        """
+        self._part, self._spec, self._documents = part, spec, documents
+        self._first_source, self._one_spill = first_source, one_spill
+        schema = documents_schema(spec.keep_columns)
+        self._writer = (
+            SpillInOrder(folder, spill_path(part, 0))
+            if spec.shuffle is None
+            else SortedSpills(folder, partial(spill_path, part), schema)
+        )
+        self._digests = SortedSpills(
+            folder, partial(digests_path, part), DIGESTS, most=MOST_DIGEST_BYTES
+        )
+        self._of_pieces = np.zeros(documents.num_pieces, np.int64)
+        self._counts = np.zeros((2, 2), np.int64)  # documents and tokens of each split
+        self.spills: tuple[Spill, ...] = ()
+        self.digests: tuple[Spill, ...] = ()
+
+    @property
+    def documents(self) -> tuple[int, ...]:
+        """Documents of each piece."""
+        return tuple(self._of_pieces.tolist())
+
+    def add(self, tokens: Tokens) -> None:
+        """Append documents."""
+        batch, kept = tokens.batch, tokens.kept
+        rows, places = batch.rows[kept], batch.named_by[kept]
+        if not len(rows):
+            return
+        pieces, own_rows = self._documents.origins(rows)
+        self._of_pieces += np.bincount(pieces, minlength=len(self._of_pieces))
+        for split in range(2):
+            lengths = tokens.lengths[tokens.in_holdout == bool(split)]
+            self._counts[split] += len(lengths), len(lengths) + lengths.sum()
+        keys, groups = np.zeros(len(rows), np.uint64), np.full(len(rows), self._part)
+        if self._spec.shuffle is not None:
+            groups, rows = pieces + self._first_source, own_rows
+            keys = document_keys(self._spec.shuffle_seed, groups, places)
+        none = np.zeros(len(rows), np.bool_)
+        self._writer.add(
+            documents_batch(
+                tokens.stream,
+                keys=keys,
+                groups=groups,
+                rows=rows,
+                places=places,
+                tokens=tokens.lengths,
+                text_bytes=np.diff(text_buffers(batch.texts)[1])[kept],
+                in_holdout=tokens.in_holdout,
+                left_out=none if tokens.left_out is None else tokens.left_out,
+                kept=dict(zip(self._spec.keep_columns, tokens.values, strict=True)),
+            )
+        )
+        if tokens.digests is not None:
+            noted = keys if tokens.notes is None else tokens.notes[kept]
+            high, low = tokens.digests[kept].T
+            columns = zip((high, low, groups, rows, noted), DIGESTS.types, strict=True)
+            arrays = [pa.array(column).cast(kind) for column, kind in columns]
+            self._digests.add(pa.record_batch(arrays, schema=DIGESTS))
+
+    def finish(self) -> dict[Split, SplitPart]:
+        """Write the last spills, and say what each split holds; nothing is packed."""
+        self.digests = self._digests.finish()
+        self.spills = self._writer.finish(as_one_spill=self._one_spill)
+        counts = dict(zip(SPLITS, self._counts.tolist(), strict=True))
+        return {
+            split: SplitPart(documents=documents, tokens=tokens, padding=0, shards=())
+            for split, (documents, tokens) in counts.items()
+            if split in self._spec.splits
+        }

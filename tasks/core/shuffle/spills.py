@@ -1,0 +1,292 @@
+"""Spills: temporary files of documents on the output, written by phase one and read by phase two.
+
+A spill is a file of blocks, each an Arrow stream of one batch of documents. Of a sorted spill the
+first column is the key, and block b of 2^k holds the documents whose keys begin with the bits of b;
+without a shuffle a block is a batch of the source. Where a block lies, how many documents it has
+and its hash stand in the record of the part and in the index of all spills: a range of keys is one
+read of each.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import IO, Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import CorruptDatasetError, StorageError
+from streaming_ext.format.layout import SHUFFLE_FOLDER
+from streaming_ext.format.provenance import KEPT_PREFIX
+from streaming_ext.format.schema import Count, FileRecord, Value, content_hash
+from streaming_ext.format.shuffled import KEY_BITS, Keys, ascending
+from streaming_ext.store import Storage
+from streaming_ext.text.documents.kept_values import joined
+
+BLOCK_BYTES: Final = 2**17  # about, of a sorted spill; a reader takes whole blocks
+MOST_BLOCKS: Final = 2**16  # of a sorted spill: the index of all spills is in memory
+_TAKEN_BYTES: Final = 2**24  # of documents that are put in order at a time
+_READS_AT_ONCE: Final = 16  # of object storage
+
+
+def spill_path(part: int, number: int) -> str:
+    """Where a spill of a part lies."""
+    return f"{SHUFFLE_FOLDER}/{part:05}-{number:03}.spill"
+
+
+def digests_path(part: int, number: int) -> str:
+    """Where a spill of the hashes of a part lies."""
+    return f"{SHUFFLE_FOLDER}/{part:05}-{number:03}.digests"
+
+
+class Spill(Value):
+    """What the record of a part says of a spill.
+
+    Attributes:
+        file: its hash is that of `digests`.
+        offsets: byte that each block begins with, then the size: (blocks + 1,).
+        counts: documents of each block; one without any takes no byte: (blocks,).
+        digests: XXH3-64 of each block, (blocks,).
+    """
+
+    file: FileRecord
+    offsets: tuple[Count, ...]
+    counts: tuple[Count, ...]
+    digests: tuple[Count, ...]
+
+
+class SpillWriter:
+    """Writes the blocks of a spill, and remembers where they lie."""
+
+    def __init__(self, path: str) -> None:
+        """Begin without a block; `path` is its place below the root of the output."""
+        self._path = path
+        self._offsets, self._counts, self._digests = [0], list[int](), list[int]()
+
+    def add(self, out: IO[bytes], blocks: Iterable[pa.RecordBatch]) -> None:
+        """Append blocks to the file."""
+        for block in blocks:
+            data = memoryview(b"")
+            if block.num_rows:
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, block.schema) as stream:
+                    stream.write_batch(block)
+                data = memoryview(sink.getvalue())
+            out.write(data)
+            self._offsets.append(self._offsets[-1] + len(data))
+            self._counts.append(block.num_rows)
+            self._digests.append(xxhash.xxh3_64_intdigest(data))
+
+    @property
+    def spill(self) -> Spill:
+        """What was written."""
+        digest = content_hash(np.array(self._digests, "<u8").tobytes())
+        return Spill(
+            file=FileRecord(path=self._path, size=self._offsets[-1], xxh128=digest),
+            offsets=tuple(self._offsets),
+            counts=tuple(self._counts),
+            digests=tuple(self._digests),
+        )
+
+
+def block_bits(size: int) -> int:
+    """How many bits of a key name the block of a sorted spill of so many bytes."""
+    return min(MOST_BLOCKS.bit_length() - 1, max(0, (size // BLOCK_BYTES).bit_length()))
+
+
+def sorted_blocks(
+    documents: pa.RecordBatch, bits: int, first: int = 0, last: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The blocks [first, last) of 2^bits; documents of one key stay in their order.
+
+    Args:
+        documents: all those of the blocks; the first column is the key.
+        bits: of a key, that name its block.
+        first, last: all blocks unless given.
+    """
+    keys = documents.column(0).to_numpy()
+    order = ascending(keys)
+    last = 2**bits if last is None else last
+    starts = np.array([block << (KEY_BITS - bits) for block in range(first, last)], np.uint64)
+    # edges: (blocks + 1,), the first document of each block
+    edges = np.append(np.searchsorted(keys[order], starts), len(order))
+    sizes = edges * (documents.nbytes / max(len(order), 1))
+    for begin, end in stretches(sizes, _TAKEN_BYTES):
+        taken = documents.take(pa.array(order[edges[begin] : edges[end]]))
+        for here, after in pairwise((edges[begin : end + 1] - edges[begin]).tolist()):
+            yield taken.slice(here, after - here)
+
+
+def stretches(edges: npt.NDArray[Any], most: int) -> Iterator[tuple[int, int]]:
+    """Cut consecutive things into stretches of at most so many bytes; a larger one is alone.
+
+    Args:
+        edges: byte that each begins with, then the end: (things + 1,).
+        most: bytes.
+    """
+    first = 0
+    while first < len(edges) - 1:
+        beyond = int(np.searchsorted(edges, edges[first] + most, side="right"))
+        last = max(beyond - 1, first + 1)
+        yield first, last
+        first = last
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Blocks:
+    """Consecutive blocks of a spill; see `Spill`.
+
+    Attributes:
+        before: rows that are added to those of its documents.
+    """
+
+    path: str
+    offsets: Ints
+    counts: Ints
+    digests: Keys
+    before: int
+
+    def read(self, storage: Storage) -> list[pa.RecordBatch]:
+        """The blocks that hold documents.
+
+        Raises:
+            StorageError: they cannot be read.
+            CorruptDatasetError: a block is damaged.
+        """
+        first, last = int(self.offsets[0]), int(self.offsets[-1])
+        try:
+            data = memoryview(storage.read_range(self.path, first, last))
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"{storage}/{self.path} is gone: something removed it during the run. Run the same "
+                "command again."
+            ) from error
+        found = []
+        for number in np.flatnonzero(self.counts).tolist():
+            begin, end = (self.offsets[number : number + 2] - first).tolist()
+            block = data[begin:end]
+            if xxhash.xxh3_64_intdigest(block) != self.digests[number]:
+                raise CorruptDatasetError(
+                    f"{storage}/{self.path} is damaged between the bytes {first + begin} and "
+                    f"{first + end}. Remove the folder shuffle of the output and run the same "
+                    "command again."
+                )
+            found.append(pa.ipc.open_stream(block).read_next_batch())
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpillIndex:
+    """Where the blocks of all spills lie; spills are in the order of the sources.
+
+    Attributes:
+        paths: of each spill, (spills,).
+        before: rows that are added to those of its documents, (spills,).
+        firsts: first block of each spill, then their number: (spills + 1,).
+        counts, digests: see `Spill`, (blocks,).
+        offsets: the same; one more a spill: (blocks + spills,).
+    """
+
+    paths: npt.NDArray[np.str_]
+    before: Ints
+    firsts: Ints
+    counts: Ints
+    digests: Keys
+    offsets: Ints
+
+    @classmethod
+    def of(cls, spills: Sequence[Spill], before: Sequence[int] = ()) -> Self:
+        """The index of some spills; none has rows `before` it unless they are given."""
+        return cls(
+            paths=np.array([spill.file.path for spill in spills], np.str_),
+            before=np.array(before or [0] * len(spills), np.int64),
+            firsts=np.cumsum([0, *(len(spill.counts) for spill in spills)]),
+            counts=np.array([count for spill in spills for count in spill.counts], np.int64),
+            digests=np.array([digest for spill in spills for digest in spill.digests], np.uint64),
+            offsets=np.array([offset for spill in spills for offset in spill.offsets], np.int64),
+        )
+
+    def blocks(self, spill: int, first: int, last: int) -> Blocks:
+        """The blocks [first, last) of a spill."""
+        begin = int(self.firsts[spill])
+        return Blocks(
+            path=str(self.paths[spill]),
+            offsets=self.offsets[begin + spill + first : begin + spill + last + 1],
+            counts=self.counts[begin + first : begin + last],
+            digests=self.digests[begin + first : begin + last],
+            before=int(self.before[spill]),
+        )
+
+    def of_keys(self, start: int, end: int) -> list[Blocks]:
+        """Of each sorted spill the blocks that hold the keys [start, end)."""
+        found = []
+        for spill, count in enumerate(np.diff(self.firsts).tolist()):
+            shift = KEY_BITS - (count.bit_length() - 1)
+            found.append(self.blocks(spill, start >> shift, ((end - 1) >> shift) + 1))
+        return found
+
+    def size(self, start: int, end: int) -> int:
+        """About how many bytes hold the keys [start, end), which are spread evenly."""
+        size = 0.0
+        for blocks, count in zip(self.of_keys(start, end), np.diff(self.firsts), strict=True):
+            width = (len(blocks.counts) << KEY_BITS) // int(count)
+            size += int(blocks.offsets[-1] - blocks.offsets[0]) * ((end - start) / width)
+        return int(size)
+
+    def read(self, storage: Storage, start: int, end: int, schema: pa.Schema) -> pa.RecordBatch:
+        """All documents whose keys are in [start, end), by spill and not sorted among spills.
+
+        Args:
+            storage: that holds the spills.
+            start, end: see above.
+            schema: of the documents, but for the types of kept columns.
+
+        Raises:
+            StorageError: a spill cannot be read.
+            CorruptDatasetError: a spill is damaged.
+        """
+        wanted = [blocks for blocks in self.of_keys(start, end) if blocks.counts.any()]
+        found, counts = [], []
+        for batches in read_all(storage, wanted):
+            first = int(np.searchsorted(batches[0].column(0).to_numpy(), np.uint64(start)))
+            batches[0] = batches[0].slice(first)
+            keys = batches[-1].column(0).to_numpy()
+            last = int(np.searchsorted(keys, np.uint64(end - 1), side="right"))
+            batches[-1] = batches[-1].slice(0, last)
+            found += batches
+            counts.append(sum(batch.num_rows for batch in batches))
+        documents = as_one(found, schema)
+        if any(blocks.before for blocks in wanted):
+            before = np.repeat([blocks.before for blocks in wanted], counts)
+            rows = pa.array(documents["row"].to_numpy() + before)
+            documents = documents.set_column(schema.get_field_index("row"), "row", rows)
+        return documents
+
+
+def read_all(storage: Storage, wanted: Sequence[Blocks]) -> Iterator[list[pa.RecordBatch]]:
+    """The blocks of several spills, read from object storage some at a time.
+
+    Raises:
+        StorageError, CorruptDatasetError: see `Blocks.read`.
+    """
+    if not storage.remote:
+        yield from (blocks.read(storage) for blocks in wanted)
+        return
+    with ThreadPoolExecutor(_READS_AT_ONCE) as threads:
+        yield from threads.map(lambda blocks: blocks.read(storage), wanted)
+
+
+def as_one(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Batches of documents one behind another; kept columns may have other types in each."""
+    columns = []
+    for number, field in enumerate(schema):
+        arrays = [batch.column(number) for batch in batches] or [pa.array([], field.type)]
+        if field.name.startswith(KEPT_PREFIX):
+            columns.append(joined(field.name.removeprefix(KEPT_PREFIX), arrays))
+        else:
+            columns.append(pa.concat_arrays(arrays))
+    return pa.record_batch(columns, names=schema.names)

@@ -1,1 +1,0 @@
-"""Some documents of a published dataset as a dataset of their own, ids and origins kept."""

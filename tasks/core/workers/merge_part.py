@@ -1,0 +1,213 @@
+"""Phase two: the documents of a part out of spills, but for copies, packed on scratch."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_ext.base.arrays import Ints
+from streaming_ext.base.errors import CorruptDatasetError, DatasetError
+from streaming_ext.format.layout import SPLITS
+from streaming_ext.format.provenance import KEPT_PREFIX
+from streaming_ext.format.record import PartCounts, SourceIdentity
+from streaming_ext.format.schema import FileRecord
+from streaming_ext.format.shuffled import ascending, key_range
+from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.store import Storage
+from streaming_ext.text.memory import within_memory
+from streaming_ext.text.parts.part import Part
+from streaming_ext.writing.part_files import Origins, PartFiles
+from streaming_ext.writing.split_writer import Memories
+from streaming_ext.writing.tokenize import emptied
+from tasks.core.shuffle.copies import CopiesLeftOut
+from tasks.core.shuffle.records import (
+    MergeIndex,
+    SpillRecord,
+    spill_record_of,
+    spill_record_path,
+)
+from tasks.core.shuffle.sort import documents_schema, ids_of
+from tasks.core.shuffle.spills import SpillIndex, spill_path, stretches
+from tasks.core.workers.jobs import TokenizedPart
+from tasks.core.workers.messages import Job, JobProgress, Kept, Report
+
+MOST_STEP_BYTES: Final = 256 * 2**20  # of spills that are merged at a time
+_LEAST_STEP_BYTES: Final = 2**25  # the same, of few spills on a disk
+_READ_BYTES: Final = 2**20  # of a spill on a disk at a time, about: a block has an eighth
+_TAKEN_BYTES: Final = 2**22  # of documents that are packed at a time: what a core keeps near itself
+_IN_ORDER_BYTES: Final = 2**23  # of the blocks of a part that are read at a time
+# How far it is, some documents, and which of them come next, in their order.
+Steps = Iterator[tuple[float, pa.RecordBatch, Ints]]
+
+
+class MergeJob(Job[TokenizedPart]):
+    """Make a part of phase two out of spills, into packed shards on scratch.
+
+    Attributes:
+        part: its number, and what stands for its pieces.
+        parts: how many there are.
+        first: number of the first of them.
+        scratch: folder that the result goes to, replaced if it exists.
+        output: that holds the spills.
+        source: what the part's record says that it was made of, where there is a shuffle.
+        index: see `MergeIndex`.
+    """
+
+    RESULT = TokenizedPart
+
+    part: Part
+    parts: int
+    first: int = 0
+    scratch: str
+    output: str
+    spec: DatasetSpec
+    source: SourceIdentity | None = None
+    index: FileRecord
+
+    def do(self, kept: Kept, report: Report) -> TokenizedPart:
+        """See `merge_part`."""
+        output = kept.storage(self.output)
+        index = kept.last(MergeIndex.read, output, self.index)
+        return merge_part(self, output, index, report, kept.memories).brief()
+
+
+def merge_part(
+    job: MergeJob,
+    storage: Storage,
+    index: MergeIndex,
+    report: Callable[[JobProgress], None] = lambda progress: None,
+    memories: Memories | None = None,
+) -> TokenizedPart:
+    """Pack the documents of a part, but for copies, into `job.scratch`.
+
+    Memory does not depend on the size of the dataset, but for its index.
+
+    Args:
+        job: which part, and where to.
+        storage: that holds the spills.
+        index: of them.
+        report: called with how far it is.
+        memories: for raw shards.
+
+    Raises:
+        StorageError: a spill cannot be read.
+        CorruptDatasetError: a spill is damaged.
+        ScratchError: scratch is full or not writable.
+    """
+    began = time.monotonic()
+    pa.default_memory_pool().release_unused()  # what tokenizing had
+    number, folder = job.part.number, Path(job.scratch)
+    copies = CopiesLeftOut(storage, index.copies, number - job.first, job.spec)
+    record = None if job.spec.shuffle else _record(storage, number)
+    steps = _sorted(job, storage, index) if record is None else _in_order(storage, record)
+    text_bytes = tokens = documents = 0
+    with emptied(folder):
+        files = PartFiles(folder, number, job.spec, {} if memories is None else memories)
+        for fraction, found, order in steps:
+            names = (found[name].to_numpy()[order] for name in ("group", "row", "tokens"))
+            order = order[copies.stay(*names)]  # noqa: PLW2901
+            _add(files, found, order, job.spec, where=f"{storage}/{spill_path(number, 0)}")
+            documents += len(order)
+            text_bytes += int(found["text_bytes"].to_numpy()[order].sum())
+            tokens += len(order) + int(found["tokens"].to_numpy()[order].sum())
+            report(JobProgress(fraction=fraction, text_bytes=text_bytes, tokens=tokens))
+            del found  # before the next is read: it may be large
+        splits = files.finish()
+        copies.finish(folder, number)
+    if (packed := sum(split.documents for split in splits.values())) != documents:
+        raise RuntimeError(f"part {number}: {packed} documents packed of {documents}")
+    counts: dict[str, Any] = {
+        "part": number,
+        "source": job.source,
+        "rows": documents + copies.documents,
+        "null_documents": 0,
+        "empty_documents": 0,
+        "dropped_documents": dict.fromkeys(job.spec.filters.given(), 0),
+    }
+    if record is not None:
+        counts = {name: getattr(record, name) for name in PartCounts.model_fields.keys() - {"spec"}}
+    counts |= {"text_bytes": text_bytes, "splits": splits}
+    result = TokenizedPart(
+        **counts,
+        duplicate_documents=copies.documents,
+        duplicate_tokens=copies.tokens,
+        audited_documents=0,
+        engine="none",
+        seconds=time.monotonic() - began,
+        ended=time.time(),
+    )
+    result.save(folder)
+    return result
+
+
+def _sorted(job: MergeJob, storage: Storage, index: MergeIndex) -> Steps:
+    """The documents of a range of keys, by key; equal keys stand in the order of the sources."""
+    start, end = key_range(job.part.number - job.first, job.parts)
+    most = MOST_STEP_BYTES
+    if not storage.remote:
+        most = min(most, max(_LEAST_STEP_BYTES, _READ_BYTES * len(index.documents.paths)))
+    count = max(1, -(-index.documents.size(start, end) // within_memory(most)))
+    edges = [start + (end - start) * step // count for step in range(count + 1)]
+    schema = documents_schema(job.spec.keep_columns)
+    for step in range(count):
+        found = index.documents.read(storage, edges[step], edges[step + 1], schema)
+        order = ascending(found["key"].to_numpy())
+        tokens = found["tokens"].to_numpy()[order].astype(np.int64)
+        edges_of_ids = np.append(0, np.cumsum(tokens + 1)) * np.dtype(job.spec.dtype).itemsize
+        for first, last in stretches(edges_of_ids, _TAKEN_BYTES):
+            yield (step + last / len(order)) / count, found, order[first:last]
+
+
+def _in_order(storage: Storage, record: SpillRecord) -> Steps:
+    """The documents of a part as phase one read them."""
+    index = SpillIndex.of(record.spills)
+    for first, last in stretches(index.offsets, _IN_ORDER_BYTES):
+        for documents in index.blocks(0, first, last).read(storage):
+            fraction = int(index.offsets[last]) / int(index.offsets[-1])
+            yield fraction, documents, np.arange(len(documents))
+
+
+def _add(
+    files: PartFiles, documents: pa.RecordBatch, order: Ints, spec: DatasetSpec, *, where: str
+) -> None:
+    """Pack and list some documents in an order.
+
+    Raises:
+        CorruptDatasetError: one was known to be a copy, and stays.
+    """
+    if not len(order):
+        return
+    if documents["ids"].null_count and documents["ids"].take(pa.array(order)).null_count:
+        raise CorruptDatasetError(
+            f"{where}: a document was a copy of a text that no other part holds any more: a source "
+            "changed during the run. Remove the folder shuffle of the output and run the same "
+            "command again."
+        )
+    groups, rows, places, tokens = (
+        documents[name].to_numpy()[order].astype(np.int64)
+        for name in ("group", "row", "place", "tokens")
+    )
+    in_holdout = documents["in_holdout"].to_numpy(zero_copy_only=False)[order]
+    for number, split in enumerate(SPLITS):
+        own = in_holdout == bool(number)
+        if own.any():
+            ids = documents["ids"].take(pa.array(order[own]))
+            files.pack(split, ids_of(ids, spec.dtype), rows[own], tokens[own])
+    origins = None if spec.shuffle is None else Origins(groups, places)
+    chosen = pa.array(order)
+    values = [documents[f"{KEPT_PREFIX}{name}"].take(chosen) for name in spec.keep_columns]
+    files.list(rows, tokens, in_holdout, origins, values)
+
+
+def _record(storage: Storage, part: int) -> SpillRecord:
+    path = spill_record_path(part)
+    try:
+        return spill_record_of(storage.read(path), where=f"{storage}/{path}")
+    except FileNotFoundError as error:
+        raise DatasetError(
+            f"{storage}/{path} is gone: something removed it during the run. Run the same command "
+            "again."
+        ) from error

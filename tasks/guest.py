@@ -1,0 +1,206 @@
+"""A guest: one attempt at a partition of a run that another host plans and publishes."""
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from streaming_ext.base.errors import (
+    ConfigMismatchError,
+    NotADatasetError,
+    ScratchError,
+    ShardmillError,
+    StoppedError,
+    StorageError,
+)
+from streaming_ext.format.schema import from_json
+from streaming_ext.store import Storage
+from streaming_ext.store.scratch import own_folder
+from tasks.core.build.run import Run, worker_pools
+from tasks.core.cluster.shared_plan import SharedPlan, partition_plan, read_plan
+from tasks.core.cluster.signs import (
+    BEAT_SECONDS,
+    FileInHand,
+    Heartbeat,
+    ParentSign,
+    PartitionSign,
+    Pulse,
+    parent_path,
+    partition_path,
+)
+from tasks.core.config import ShardConfig
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.report import FailedFile, PartTimes
+from tasks.core.shard.plan import scratch_base
+from tasks.core.workers.messages import Failure
+from tasks.core.workers.tokenize_part import PrepareJob
+
+
+class CannotTakePartError(ShardmillError):
+    """This host cannot work for a run, and says why; another one may."""
+
+
+UNFIT = (StorageError, NotADatasetError, ConfigMismatchError)  # what cannot begin meets these
+
+
+@contextmanager
+def refusing(*kinds: type[ShardmillError]) -> Iterator[None]:
+    """Take errors of these kinds in the block for a fault of this host, not of the run.
+
+    Raises:
+        CannotTakePartError: in place of such an error; it names the host.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise CannotTakePartError(f"host {platform.node()}: {error}") from error
+
+
+class Guest:
+    """An attempt at a partition on this host.
+
+    Args:
+        storage: of the dataset.
+        run: name of the parent run.
+        partition: number of the partition.
+        attempt: how often the partition was sent.
+        workers: in place of what the configuration says.
+    """
+
+    def __init__(
+        self, storage: Storage, run: str, partition: int, attempt: int, workers: int | None = None
+    ) -> None:
+        self._storage, self._run = storage, run
+        self._partition, self._attempt, self._workers = partition, attempt, workers
+        self._progress = RunProgress()
+        self._parent = os.getppid()
+        self._pulse = Pulse()  # of the parent run
+        self._heartbeat = Heartbeat(storage, partition_path(run, partition, attempt), self._sign)
+        self._stopped: str | None = None  # why, where it was
+        self._ended = self._given_up = False
+        self._fault: Failure | None = None
+
+    @contextmanager
+    def working(self) -> Iterator[Run]:
+        """All that the work takes, until the block ends; meanwhile the guest gives signs of life.
+
+        Parts that are recorded already are left out.
+
+        Raises:
+            StoppedError: the parent run is over, or counts on this guest no more.
+            CannotTakePartError: this host does not reach the output, has no room or other packages.
+            TokenizerError: the output does not hold what it should.
+        """
+        with refusing(*UNFIT):
+            shared = read_plan(self._storage, self._run)
+            if (reason := self._reason_to_stop()) is not None:
+                raise StoppedError(reason)
+            self._heartbeat.beat()
+        with self._heartbeat:
+            try:
+                with self._means(shared) as run:
+                    yield run
+                self._ended = True
+            except CannotTakePartError:  # this one is reported through the flow run alone
+                raise
+            except BaseException as error:
+                if isinstance(error, ShardmillError) and self._stopped is not None:
+                    self._given_up = True
+                    raise StoppedError(self._stopped) from error
+                if isinstance(error, ShardmillError) and not error.transient:
+                    message = f"{error} (on host {platform.node()})"
+                    self._fault = Failure(error=type(error).__name__, message=message)
+                    self._ended = True
+                self._given_up = not self._ended
+                raise
+            finally:
+                if self._ended or self._given_up:
+                    self._heartbeat.beat_if_possible()
+
+    @contextmanager
+    def _means(self, shared: SharedPlan) -> Iterator[Run]:
+        config = ShardConfig.model_validate(shared.config)
+        if self._workers is not None:
+            config = config.model_copy(update={"workers": self._workers})
+        name = f"{self._run}-{self._partition:05}-{self._attempt}"
+        with ExitStack() as stack:
+            with refusing(*UNFIT):
+                folder = own_folder(scratch_base(config, self._storage), name)
+                parts = shared.partitions[self._partition]
+                scratch = stack.enter_context(folder)
+                plan = partition_plan(shared, config, self._storage, parts, scratch)
+            pool, movers = stack.enter_context(worker_pools(plan))
+            run = Run(plan, self._storage, pool, self._progress, movers)
+            stack.enter_context(self._watching_parent(run))
+            pool.run_in_each(PrepareJob.of(plan.tokenizer_folder, config.engine))
+            with refusing(ScratchError):  # another host may have room
+                yield run
+
+    @contextmanager
+    def _watching_parent(self, run: Run) -> Iterator[None]:
+        """Stop the work when the parent run is over or counts on this guest no more."""
+        ended = threading.Event()
+
+        def watch() -> None:
+            try:
+                while self._stopped is None and not ended.wait(BEAT_SECONDS):
+                    self._stopped = self._reason_to_stop()
+            finally:
+                if not ended.is_set():  # nobody works unwatched
+                    self._stopped = self._stopped or "the watch over the parent run failed"
+                    run.pool.stop()
+                    run.movers.stop()
+
+        thread = threading.Thread(target=watch, name="shardmill-parent-watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(BEAT_SECONDS)
+
+    def _reason_to_stop(self) -> str | None:
+        if os.getppid() != self._parent:
+            return "the worker that started this process is gone"
+        path, began = parent_path(self._run), time.monotonic()
+        try:
+            content = self._storage.read(path)
+        except FileNotFoundError:
+            return "the parent run is over"
+        except StorageError:
+            self._pulse.listen_anew()
+            return None  # nothing is known; the work itself meets what is wrong with the storage
+        if time.monotonic() - began > BEAT_SECONDS:
+            self._pulse.listen_anew()  # what kept this waiting keeps the parent from giving signs
+        sign = from_json(ParentSign, content, where=f"{self._storage}/{path}")
+        silent = self._pulse.hear(sign.beat)
+        if sign.stopped:
+            return "the parent run was stopped"
+        if (attempt := sign.attempts[self._partition]) != self._attempt:
+            return f"the parent run counts on attempt {attempt}"
+        gone = f"the parent run is gone: no sign of life for {silent:.0f} s"
+        return gone if silent > self._pulse.limit else None
+
+    def _sign(self, beat: int) -> PartitionSign:
+        in_hand, results = self._progress.files()
+        return PartitionSign(
+            beat=beat,
+            host=platform.node(),
+            in_hand=tuple(
+                FileInHand(
+                    part=file.part,
+                    step=file.step,
+                    source_bytes=file.source_bytes,
+                    text_bytes=file.text_bytes,
+                    tokens=file.tokens,
+                )
+                for file in in_hand
+            ),
+            done=tuple(result for result in results if isinstance(result, PartTimes)),
+            failed=tuple(result for result in results if isinstance(result, FailedFile)),
+            ended=self._ended,
+            stopped=self._given_up,
+            fault=self._fault,
+        )

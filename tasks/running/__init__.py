@@ -1,1 +1,0 @@
-"""What the Prefect tasks of a run share: its means, its worker pools, how it retries."""

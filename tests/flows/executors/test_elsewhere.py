@@ -1,0 +1,155 @@
+"""When an attempt at a partition counts as lost, when another one is worth it, what people see."""
+
+import pytest
+from prefect.states import Crashed, Failed, Pending, Running, Scheduled
+
+from flows.executors.elsewhere import (
+    ATTEMPTS_WITHOUT_GAIN,
+    REFUSED,
+    START_SECONDS,
+    Partition,
+    phase,
+)
+from flows.making import require_absolute
+from streaming_ext.base.errors import UsageError
+from streaming_ext.text.parts.part import Part
+from streaming_ext.text.sources import SourceFile
+from tasks.core.cluster.signs import SILENCE_VARIABLE, FileInHand, PartitionSign, silent_seconds
+from tasks.core.config import ShardConfig
+from tasks.core.reporting.progress import RunProgress
+from tasks.core.reporting.report import FailedFile, PartTimes
+
+BAD = FailedFile(part=4, source="b", step="tokenize", reason="damaged")
+
+
+def times(part: int) -> PartTimes:
+    return PartTimes(
+        part=part,
+        source="a",
+        text_bytes=1,
+        tokens=1,
+        shard_bytes=1,
+        tokenize_seconds=1.0,
+        write_seconds=1.0,
+    )
+
+
+def hear(partition: Partition, sign: PartitionSign, now: float) -> list[PartTimes | FailedFile]:
+    return list(partition.hear(sign, now))
+
+
+def begun() -> Partition:
+    partition = Partition(0, [3, 4, 5])
+    partition.begin_attempt(0.0)
+    return partition
+
+
+def test_each_result_is_told_once() -> None:
+    partition = begun()
+    first = PartitionSign(beat=1, host="h", done=(times(3),))
+    assert hear(partition, first, 1.0) == [times(3)]
+    assert hear(partition, first, 2.0) == []
+    second = PartitionSign(beat=2, host="h", done=(times(3),), failed=(BAD,))
+    assert hear(partition, second, 3.0) == [BAD]
+    assert partition.left == [5]
+
+
+def test_people_see_what_a_host_has_in_hand_until_it_is_lost() -> None:
+    partition, progress = begun(), RunProgress()
+    sources = [
+        Part.whole(number, SourceFile(url=f"/{name}", size=10))
+        for number, name in enumerate("abcdef")
+    ]
+    working = FileInHand(part=3, step="tokenize", source_bytes=4.0, text_bytes=8, tokens=2)
+    hear(partition, PartitionSign(beat=1, host="h", in_hand=(working,)), 1.0)
+    partition.show(sources, progress)
+    (shown,), _ = progress.files()
+    assert (shown.source, shown.step, shown.host, shown.tokens) == ("/d", "tokenize", "h", 2)
+    assert shown.source_bytes == 4.0
+    partition.begin_attempt(2.0)
+    partition.show(sources, progress)
+    assert progress.files()[0] == []
+    assert progress.snapshot().tokens == 0
+
+
+def test_waiting_for_a_worker_is_no_loss() -> None:
+    partition = begun()
+    for now in (0.0, 1e6):
+        assert partition.why_lost(Scheduled(), now) is None
+        assert partition.why_lost(None, now) is None  # the server is away
+    taken = 1e6
+    assert partition.why_lost(Pending(), taken + START_SECONDS) is None
+    assert "nothing began" in str(partition.why_lost(Pending(), taken + START_SECONDS + 1))
+
+
+@pytest.mark.parametrize("said", [None, "7.5"])
+def test_silence_is_a_loss_whatever_the_server_says(
+    said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if said is not None:
+        monkeypatch.setenv(SILENCE_VARIABLE, said)
+    limit = 20.0 if said is None else float(said)
+    for state in (Running(), None):
+        partition = begun()
+        hear(partition, PartitionSign(beat=1, host="h7"), 10.0)
+        assert partition.why_lost(state, 10.0 + limit) is None
+        assert "from host h7" in str(partition.why_lost(state, 11.0 + limit))
+        hear(partition, PartitionSign(beat=2, host="h7"), 11.0 + limit)
+        assert partition.why_lost(state, 12.0 + limit) is None
+
+
+@pytest.mark.parametrize("said", ["5", "nan", "soon", "-20"])
+def test_how_long_silence_may_last_is_a_number_of_beats(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SILENCE_VARIABLE, said)
+    with pytest.raises(UsageError, match=f"{SILENCE_VARIABLE} is '{said}', expected"):
+        silent_seconds()
+
+
+def test_what_ended_or_was_stopped_is_lost_at_once() -> None:
+    partition = begun()
+    assert "Crashed: no memory" in str(partition.why_lost(Crashed(message="no memory"), 1.0))
+    hear(partition, PartitionSign(beat=1, host="h", stopped=True), 1.0)
+    assert "stopped on host h" in str(partition.why_lost(Running(), 1.0))
+
+
+def test_attempts_are_bounded_while_nothing_gets_done() -> None:
+    partition = begun()
+    for _ in range(ATTEMPTS_WITHOUT_GAIN - 1):
+        assert partition.may_be_sent_again()
+        partition.begin_attempt(0.0)
+    hear(partition, PartitionSign(beat=1, host="h", done=(times(3),)), 1.0)
+    for _ in range(ATTEMPTS_WITHOUT_GAIN):  # a file was done: the count begins anew
+        assert partition.may_be_sent_again()
+        partition.begin_attempt(0.0)
+    assert not partition.may_be_sent_again()
+
+
+def test_a_host_that_refuses_is_named_and_costs_no_attempt() -> None:
+    partition = begun()
+    for _ in range(2 * ATTEMPTS_WITHOUT_GAIN):
+        refused = Failed(name=REFUSED, message="host h7: no such folder")
+        assert "host h7: no such folder" in str(partition.why_lost(refused, 1.0))
+        assert partition.refused == "host h7: no such folder"
+        assert partition.may_be_sent_again()
+        partition.begin_attempt(0.0)
+        assert partition.refused is None
+
+
+def test_a_worker_s_run_needs_an_output_that_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ShardConfig(sources=("a",), output="out", tokenizer="gpt2")
+    require_absolute(config)  # a run at home
+    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "some deployment")
+    with pytest.raises(UsageError, match="removed when the run ends"):
+        require_absolute(config)
+    for output in ("/out", "~/out", "s3://bucket/out"):
+        require_absolute(config.model_copy(update={"output": output}))
+
+
+def test_a_run_waits_for_a_worker_only_until_one_has_worked() -> None:
+    partitions = [Partition(number, [number]) for number in range(4)]
+    assert phase(partitions, "the work pool a", []) == "waiting for a worker of the work pool a"
+    assert phase(partitions, "Dask", ["host a: full"]).endswith("; refused by host a: full")
+    partitions[0].ended = partitions[1].ended = True
+    assert phase(partitions, "Dask", []) == "sharding; 2 of 4 partitions wait for a host"

@@ -1,0 +1,243 @@
+"""An index is believed only as far as it can be checked."""
+
+import copy as copying
+import json
+import shutil
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, UsageError
+from streaming_ext.format.index import read_index
+from streaming_ext.format.mds_index import read_table
+from streaming_ext.store.remote import Remote
+from tests.streaming_ext.build import Built
+
+
+@pytest.fixture(scope="session")
+def index(packed: Built) -> dict[str, Any]:
+    return json.loads((packed.root / "train/index.json").read_text())
+
+
+def parse(index: dict[str, Any]) -> Any:
+    return read_table(json.dumps(index).encode(), where="test/index.json")
+
+
+def test_a_published_split(packed: Built) -> None:
+    found = read_index(Remote(url=str(packed.root)), "train")
+    assert int(found.samples.sum()) == 585
+    assert found.token_starts[-1] == 4680
+    assert found.dtype == "uint16"
+    assert found.eot_id == 99
+    assert found.unknown == ()
+    assert found.codecs == ["zstd"] * len(found.names)
+
+
+class FlippedOnce(Remote):
+    """The first answer of each file has a bit flipped."""
+
+    def read(self, name: str, *, limit: int, seconds: float | None = None) -> bytes:
+        data = super().read(name, limit=limit, seconds=seconds)
+        seen = self.__dict__.setdefault("seen", [])
+        seen.append(name)
+        return data if seen.count(name) > 1 else data[:-5] + bytes([data[-5] ^ 64]) + data[-4:]
+
+
+def test_what_came_damaged_is_fetched_once_more(packed: Built) -> None:
+    remote = FlippedOnce(url=str(packed.root))
+    assert int(read_index(remote, "train").samples.sum()) == 585
+    assert remote.__dict__["seen"].count("train/index.json") == 2
+
+
+def test_units_are_shards_where_no_sequence_crosses(packed: Built) -> None:
+    found = read_index(Remote(url=str(packed.root)), "train")
+    assert found.bounds(8).tolist() == [0, *np.cumsum(found.samples).tolist()]
+    assert len(found.bounds(4)) == len(found.names) + 1
+
+
+@pytest.mark.parametrize("length", [3, 7, 16, 48, 1000, 4680])
+def test_units_are_runs_where_sequences_cross(packed: Built, length: int) -> None:
+    found = read_index(Remote(url=str(packed.root)), "train")
+    bounds = found.bounds(length)
+    assert bounds[0] == 0
+    assert bounds[-1] == 4680 // length
+    assert (np.diff(bounds) >= 0).all()
+    for unit, first in enumerate(bounds[:-1]):
+        if bounds[unit + 1] > first:  # the unit's first sequence starts in the unit
+            assert first * length >= found.token_starts[unit * 8]
+            assert (first - 1) * length < found.token_starts[unit * 8]
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (["raw_data", "basename"], "../../evil.mds"),
+        (["raw_data", "basename"], "/etc/passwd"),
+        (["raw_data", "basename"], "00000/../../x.mds"),
+        (["raw_data", "basename"], "00000//x.mds"),
+        (["raw_data", "basename"], "."),
+        (["raw_data", "basename"], "a\\b"),
+        (["raw_data", "basename"], "a\u0000b"),
+        (["raw_data", "basename"], 5),
+        (["zip_data", "basename"], "../x.zstd"),
+        (["raw_data", "bytes"], -1),
+        (["raw_data", "bytes"], 2**32),
+        (["raw_data", "bytes"], 1.5),
+        (["raw_data", "bytes"], True),
+        (["raw_data", "bytes"], 70),
+        (["samples"], 0),
+        (["samples"], 2**31),
+        (["zip_data", "bytes"], 0),
+        (["column_encodings"], ["pkl"]),
+        (["column_encodings"], ["ndarray:uint16:9"]),
+        (["column_encodings"], ["ndarray:object:8"]),
+        (["column_encodings"], ["ndarray:uint16"]),
+        (["column_encodings"], ["str"]),
+        (["column_encodings"], []),
+        (["column_names"], ["text"]),
+        (["column_names"], ["tokens", "more"]),
+        (["compression"], "lzma"),
+        (["compression"], None),
+        (["format"], "json"),
+        (["raw_data", "hashes", "xxh128"], "zz"),
+        (["raw_data"], None),
+    ],
+)
+def test_an_entry_that_lies_is_refused(index, where, value) -> None:
+    lying = copying.deepcopy(index)
+    target = lying["shards"][1]
+    for key in where[:-1]:
+        target = target[key]
+    target[where[-1]] = value
+    with pytest.raises(CorruptDatasetError, match="test/index.json"):
+        parse(lying)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"{}", b'{"shards": 3}', b'{"shards": [3]}', b"\xff"]
+)
+def test_what_is_no_index_is_refused(data) -> None:
+    with pytest.raises(CorruptDatasetError, match="x.json"):
+        read_table(data, where="x.json")
+
+
+def test_two_shards_of_one_name_are_refused(index) -> None:
+    double = {"version": 2, "shards": [index["shards"][0]] * 2}
+    with pytest.raises(CorruptDatasetError, match="same name"):
+        parse(double)
+
+
+def test_a_set_without_shards_is_no_dataset() -> None:
+    with pytest.raises(NotADatasetError):
+        parse({"version": 2, "shards": []})
+
+
+class TestManifest:
+    def test_sizes_that_do_not_fit_the_samples_are_refused(self, packed, copy) -> None:
+        from streaming_ext.format.manifest import Manifest
+        from streaming_ext.format.schema import FileRecord, from_json, to_json
+
+        root = copy(packed)
+        index = json.loads((root / "train/index.json").read_text())
+        index["shards"][1]["samples"] -= 1
+        index["shards"][2]["samples"] += 1
+        data = json.dumps(index).encode()
+        (root / "train/index.json").write_bytes(data)
+        manifest = from_json(Manifest, (root / "manifest.json").read_bytes(), where="m")
+        record = FileRecord.of("train/index.json", data)
+        summary = manifest.splits["train"].model_copy(update={"index": record})
+        splits = manifest.splits | {"train": summary}
+        (root / "manifest.json").write_bytes(
+            to_json(manifest.model_copy(update={"splits": splits}))
+        )
+        with pytest.raises(CorruptDatasetError, match="samples make"):
+            read_index(Remote(url=str(root)), "train")
+
+    def test_without_one_there_is_no_dataset(self, packed, copy) -> None:
+        root = copy(packed)
+        (root / "manifest.json").unlink()
+        with pytest.raises(NotADatasetError, match="manifest"):
+            read_index(Remote(url=str(root)), "train")
+
+    def test_nothing_there(self, tmp_path) -> None:
+        with pytest.raises(NotADatasetError, match="wait until the run"):
+            read_index(Remote(url=str(tmp_path / "none")), "train")
+
+    def test_another_index_is_refused(self, packed, copy) -> None:
+        root = copy(packed)
+        path = root / "train/index.json"
+        path.write_bytes(path.read_bytes().replace(b'"samples": 4', b'"samples": 3', 1))
+        with pytest.raises(CorruptDatasetError, match="not the index that the manifest describes"):
+            read_index(Remote(url=str(root)), "train")
+
+    def test_a_path_that_leads_out_is_refused(self, packed, copy) -> None:
+        root = copy(packed)
+        path = root / "manifest.json"
+        path.write_text(path.read_text().replace("train/index.json", "../train/index.json"))
+        with pytest.raises(CorruptDatasetError, match=r"manifest\.json"):
+            read_index(Remote(url=str(root)), "train")
+
+    @pytest.mark.parametrize("split", ["validation", "..", "../train", "/tmp"])  # noqa: S108
+    def test_splits_that_are_not_there(self, packed, split) -> None:
+        with pytest.raises((NotADatasetError, UsageError), match="split"):
+            read_index(Remote(url=str(packed.root)), split)
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    """A compressed shard that would unpack to far more than the index says."""
+    import zstd
+
+    from streaming_ext.format.schema import content_hash
+    from streaming_ext.reading.cache import ShardCache
+
+    bomb = zstd.compress(bytes(2**28), 3)
+    entry = {
+        "column_encodings": ["ndarray:uint16:8"], "column_names": ["tokens"], "column_sizes": [16],
+        "compression": "zstd", "format": "mds", "hashes": ["xxh128"], "samples": 4,
+        "size_limit": 1000, "version": 2,
+        "raw_data": {"basename": "s.mds", "bytes": 300, "hashes": {}},
+        "zip_data": {"basename": "s.mds.zstd", "bytes": len(bomb),
+                     "hashes": {"xxh128": content_hash(bomb)}},
+    }  # fmt: skip
+    (tmp_path / "s.mds.zstd").write_bytes(bomb)
+    (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": [entry]}))
+    source = Remote(url=str(tmp_path))
+    cache = ShardCache(read_index(source, None), source, local=tmp_path / "cache", limit=None)
+    tracemalloc.start()
+    with pytest.raises(CorruptDatasetError, match=r"s\.mds\.zstd"):
+        cache.fetch(0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**24
+    assert not list((tmp_path / "cache").rglob("*.mds"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("eot_id", 98, "tokenizer.eot_id: the record has 99, the manifest 98"),
+        ("vocab_size", 101, "tokenizer.vocab_size: the record has 100, the manifest 101"),
+    ],
+)
+def test_a_manifest_that_was_changed_is_an_error(
+    packed: Built, tmp_path: Path, field: str, value: int, told: str
+) -> None:
+    root = Path(shutil.copytree(packed.root, tmp_path / "changed"))
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest["spec"]["tokenizer"][field] = value
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CorruptDatasetError, match=told):
+        read_index(Remote(url=str(root)), "train")
+    (root / "parts/00000.json").unlink()  # a copy without records has nothing to compare with
+    assert read_index(Remote(url=str(root)), "train").names
+
+
+def test_a_record_that_was_changed_is_an_error(packed: Built, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(packed.root, tmp_path / "changed"))
+    record = root / "parts/00000.json"
+    record.write_bytes(record.read_bytes().replace(b'"eot_id": 99', b'"eot_id": 98'))
+    with pytest.raises(CorruptDatasetError, match="not the record that the manifest lists"):
+        read_index(Remote(url=str(root)), "train")

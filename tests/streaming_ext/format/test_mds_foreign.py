@@ -1,0 +1,228 @@
+"""Plain MDS sets that other tools wrote, beside what stock StreamingDataset reads of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError, SourceError, UsageError
+from streaming_ext.format.spec import IdOptions, IdType, ReadOptions
+from streaming_ext.text.formats import format_of
+from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
+from streaming_ext.training.stock import streaming
+
+LENGTH, COUNT = 8, 50
+BYTES = {"tokens": "bytes"}
+MIXED = {"attention_mask": "ndarray:uint8", "id": "int", "text": "str", "tokens": "ndarray:int32"}
+
+
+def samples_of(columns: dict[str, str], dtype: str, count: int = COUNT) -> list[dict[str, Any]]:
+    """What llm-foundry's converters and others write."""
+    rng = np.random.default_rng(0)
+    samples = []
+    for number in range(count):
+        ids = rng.integers(0, 60_000, LENGTH).astype(dtype)
+        whole = {
+            "attention_mask": np.ones(LENGTH, np.uint8), "id": number, "text": "x" * (number % 7),
+            "tokens": ids.tobytes() if columns["tokens"] == "bytes" else ids,
+        }  # fmt: skip
+        samples.append({name: whole[name] for name in columns})
+    return samples
+
+
+def write(
+    root: Path, columns: dict[str, str], samples: list[dict[str, Any]], **settings: Any
+) -> Path:
+    usual = {"size_limit": 1000, "hashes": ["xxh128"]}
+    with streaming.MDSWriter(out=str(root), columns=columns, **(usual | settings)) as writer:
+        for sample in samples:
+            writer.write(sample)
+    return root
+
+
+def ours(root: Path, **settings: Any) -> list[list[int]]:
+    usual = {"split": None, "batch_size": 5, "dp_rank": 0, "dp_world_size": 1}
+    dataset = StreamingTokenDataset(local=root, **(usual | settings))
+    return [row for batch in StreamingTokenLoader(dataset) for row in batch["tokens"].tolist()]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # stock's files
+@pytest.mark.parametrize("compression", [None, "zstd:3"])
+@pytest.mark.parametrize(
+    ("columns", "dtype", "named"),
+    [
+        (BYTES, "int64", "int64"),
+        (BYTES, "uint16", "uint16"),
+        ({"tokens": "ndarray:int32"}, "int32", None),
+        ({"tokens": "ndarray"}, "uint16", None),
+        ({"tokens": f"ndarray:int64:{LENGTH}"}, "int64", None),
+        (MIXED, "int32", None),
+        (MIXED | {"tokens": "bytes"}, "int64", "int64"),
+        (MIXED | {"tokens": f"ndarray:uint32:{LENGTH}"}, "uint32", None),
+    ],
+)
+def test_the_samples_are_those_that_stock_reads(
+    tmp_path, columns, dtype, named, compression
+) -> None:
+    root = write(tmp_path / "set", columns, samples_of(columns, dtype), compression=compression)
+    assert len(list(root.glob("shard.*"))) > 1
+    assert ours(root, token_dtype=named) == ours(root, token_dtype=named, sequence_length=LENGTH)
+    flat = np.array(ours(root, token_dtype=named)).reshape(-1)
+    longer = np.array(ours(root, token_dtype=named, sequence_length=20)).reshape(-1)
+    assert (longer == flat[: len(longer)]).all()
+    stock = streaming.StreamingDataset(
+        remote=str(root), local=str(tmp_path / "stock"), batch_size=1
+    )
+    expected = [
+        np.frombuffer(stock[number]["tokens"], dtype).tolist()
+        if columns["tokens"] == "bytes"
+        else stock[number]["tokens"].tolist()
+        for number in range(COUNT)
+    ]
+    assert flat.reshape(COUNT, LENGTH).tolist() == expected
+
+
+def test_what_is_unknown_is_said(tmp_path) -> None:
+    root = write(tmp_path / "set", BYTES, samples_of(BYTES, "int64"))
+    dataset = StreamingTokenDataset(local=root, split=None, token_dtype="int64", dp_rank=0,
+                                    dp_world_size=1, batch_size=1)  # fmt: skip
+    said = " ".join(dataset.unknown)
+    for part in ("end-of-text id", "one length", "type of an id, taken as int64", "hash"):
+        assert part in said
+
+
+def test_masks_of_a_set_whose_end_the_user_names(tmp_path) -> None:
+    samples = [{"tokens": np.array([1, 2, 9, 3, 4, 5, 6, 9], np.int64).tobytes()}] * 5
+    root = write(tmp_path / "set", BYTES, samples)
+    dataset = StreamingTokenDataset(local=root, split=None, token_dtype="int64", dp_rank=0,
+                                    dp_world_size=1, batch_size=2, eot_id=9,
+                                    extras=["position_ids", "cu_seqlens"])  # fmt: skip
+    batch = next(iter(StreamingTokenLoader(dataset)))
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4]] * 2
+    assert batch["cu_seqlens"].tolist() == [0, 3, 8, 11, 16]
+
+
+def test_an_end_of_text_that_cannot_be_is_refused(tmp_path, open_raw) -> None:
+    samples = [{"tokens": np.array([1, 2, 9, 3], np.uint16).tobytes()}] * 5
+    root = write(tmp_path / "set", BYTES, samples)
+    with pytest.raises(UsageError, match="`eot_id` is 70000, and the ids .* uint16, 0 to 65,535"):
+        ours(root, token_dtype="uint16", eot_id=70_000)
+    with pytest.raises(UsageError, match="`eot_id` is -1"):
+        ours(root, token_dtype="uint16", eot_id=-1)
+    with pytest.raises(UsageError, match="`eot_id` is 5, and the dataset says that 99 ends"):
+        open_raw(eot_id=5)
+    assert open_raw(eot_id=99).eot_id == 99
+
+
+def test_bytes_without_a_type_are_refused(tmp_path) -> None:
+    root = write(tmp_path / "set", BYTES, samples_of(BYTES, "int64"))
+    with pytest.raises(UsageError, match="Pass it as token_dtype= .*--dtype.*: int64"):
+        ours(root)
+    with pytest.raises(UsageError, match="may be uint16"):
+        ours(root, token_dtype="float32")
+
+
+@pytest.mark.parametrize(("true", "named"), [("int64", "int32"), ("int64", "uint16")])
+def test_bytes_with_too_narrow_a_type_are_refused(tmp_path, true, named) -> None:
+    root = write(tmp_path / "set", BYTES, samples_of(BYTES, true), compression="zstd:3")
+    with pytest.raises(UsageError, match=r"shard.*64 bits and not .*Pass int64 as token_dtype="):
+        ours(root, token_dtype=named)
+
+
+def test_a_type_that_the_set_contradicts_is_refused(tmp_path) -> None:
+    columns = {"tokens": "ndarray:int32"}
+    root = write(tmp_path / "set", columns, samples_of(columns, "int32"))
+    with pytest.raises(UsageError, match="says int32"):
+        ours(root, token_dtype="int64")
+
+
+@pytest.mark.parametrize("at", [3, COUNT - 2])
+@pytest.mark.parametrize("columns", [BYTES, MIXED, {"tokens": "ndarray"}])
+def test_samples_that_vary_are_refused_by_shard_and_sample(tmp_path, columns, at) -> None:
+    samples = samples_of(columns, "int32")
+    samples[at]["tokens"] = samples[at]["tokens"][:-4]
+    root = write(tmp_path / "set", columns, samples)
+    with pytest.raises(
+        CorruptDatasetError, match=r"shard\.0000\d\.mds.*sample \d+ (holds|differs)"
+    ):
+        ours(root, token_dtype="int32" if columns is BYTES else None)
+
+
+def test_a_shard_of_another_length_is_refused(tmp_path) -> None:
+    samples = samples_of(BYTES, "int64")
+    shards = []
+    shorter = [{"tokens": sample["tokens"][:-8]} for sample in samples]
+    for name, chosen in (("a", samples), ("b", shorter)):
+        root = write(tmp_path / name, BYTES, chosen, size_limit=1 << 20)
+        (entry,) = json.loads((root / "index.json").read_text())["shards"]
+        entry["raw_data"]["basename"] = f"{name}.mds"
+        (tmp_path / f"{name}.mds").write_bytes((root / "shard.00000.mds").read_bytes())
+        shards.append(entry)
+    (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+    with pytest.raises(CorruptDatasetError, match=r"b\.mds.*8 int64 ids"):
+        ours(tmp_path, token_dtype="int64")
+
+
+@pytest.mark.parametrize("columns", [{"text": "str"}, {"tokens": "str"}, {"tokens": "pkl"}])
+def test_sets_without_token_ids_are_refused(tmp_path, columns) -> None:
+    (name,) = columns
+    root = write(tmp_path / "set", columns, [{name: "text"}] * 3)
+    with pytest.raises((CorruptDatasetError, NotADatasetError), match="tokens|encoding"):
+        ours(root)
+
+
+@pytest.mark.parametrize("place", [0, 5, 9, 80, 204, 206])
+def test_a_shard_that_lies_is_refused(tmp_path, place) -> None:
+    """A count, an offset, a sample's own size: each is checked before ids are taken."""
+    root = write(tmp_path / "set", BYTES, samples_of(BYTES, "int64"), size_limit=1 << 20, hashes=[])
+    (path,) = root.glob("shard.*")
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(CorruptDatasetError, match=r"shard\.00000\.mds"):
+        ours(root, token_dtype="int64")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "compression", "dtype"),
+    [("ndarray:int64", None, None), ("ndarray:uint16:8", "zstd", None), ("bytes", "gz", "int64")],
+)
+def test_documents_of_such_a_set_can_be_imported(
+    tmp_path: Path, encoding: str, compression: str | None, dtype: IdType | None
+) -> None:
+    """They go on from shard to shard; the last one, which has no end, is a document too."""
+    ids = [token for length in range(1, 40) for token in [*([length] * length), 99]]
+    ids = ids[: len(ids) // 8 * 8]
+    with streaming.MDSWriter(
+        out=str(tmp_path), columns={"tokens": encoding}, compression=compression, size_limit=600
+    ) as writer:
+        for at in range(0, len(ids), 8):
+            row = np.array(ids[at : at + 8], "u2" if "uint16" in encoding else "i8")
+            writer.write({"tokens": row.tobytes() if encoding == "bytes" else row})
+    chosen = ReadOptions(ids=IdOptions(set_format="mds", eot_id=99, vocab_size=100, dtype=dtype))
+    files = sorted(tmp_path.glob("*.mds*"))
+    assert len(files) > 3
+    found = [
+        document.tolist()
+        for file in files
+        for batch in format_of(str(file), chosen).read(file, chosen)
+        for encoded in [IdsAsTheyAre().encode(batch.texts)]
+        for document in np.split(encoded.ids, encoded.offsets[1:-1])
+    ]
+    assert found == _runs(ids, 99)
+    files[1].write_bytes(files[1].read_bytes()[:-1])
+    with pytest.raises(SourceError, match="which its index describes. It is cut short"):
+        list(format_of(str(files[1]), chosen).read(files[1], chosen))
+
+
+def _runs(ids: list[int], end: int) -> list[list[int]]:
+    runs: list[list[int]] = [[]]
+    for token in ids:
+        if token == end:
+            runs.append([])
+        else:
+            runs[-1].append(token)
+    return [run for run in runs if run]

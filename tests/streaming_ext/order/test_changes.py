@@ -1,0 +1,284 @@
+"""Changes that a state may be loaded with: when a place is kept, and when a new epoch begins."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+
+Open = Callable[..., StreamingTokenDataset]
+Sequences = list[tuple[int, int]]
+
+
+def taken(loader: StreamingTokenLoader, steps: int | None = None) -> Sequences:
+    """Stream and number of each sequence of some steps, or of all that are left of the epoch."""
+    found: Sequences = []
+    for number, batch in enumerate(loader, start=1):
+        pairs = zip(batch["stream_ids"].tolist(), batch["sequence_ids"].tolist(), strict=True)
+        found += pairs
+        if number == steps:
+            break
+    return found
+
+
+def saved(loader: StreamingTokenLoader) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(json.dumps(loader.state_dict()))
+    return state
+
+
+@pytest.fixture
+def opened(open_raw: Open) -> Callable[..., StreamingTokenLoader]:
+    def make(**changes: Any) -> StreamingTokenLoader:
+        usual = {"extras": ["sequence_ids", "stream_ids"]}
+        return StreamingTokenLoader(open_raw(**(usual | changes)))
+
+    return make
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "excluded.parquet"
+    pq.write_table(pa.table({"source": ["mem://source-1.parquet"], "row": [1]}), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    root = tmp_path_factory.mktemp("other") / "dataset"
+    return build(root, numbered_parts(some_documents(300, seed=1)), compression="none")
+
+
+def test_another_size_of_an_epoch_is_no_other_data(opened, other) -> None:
+    loader = opened(epoch_size=200)
+    seen = taken(loader, 10)
+    for size in (200, 300):
+        with pytest.raises(ConfigMismatchError, match="streams: the state has"):
+            opened(local=other.root, epoch_size=size).load_state_dict(
+                saved(loader), allow_changes=["epoch_size"]
+            )
+    changed = opened(epoch_size=300)
+    changed.load_state_dict(saved(loader), allow_changes=["epoch_size"])
+    rest = taken(changed)
+    assert len({*seen, *rest}) == len(seen) + len(rest) == 340
+    replaced = opened(local=other.root, epoch_size=300)
+    replaced.load_state_dict(saved(loader), allow_changes=["epoch_size", "streams"])
+    assert saved(replaced)["streams"][0]["before"] == 0
+
+
+@pytest.mark.parametrize("named", [("exclude",), ("exclude", "epoch_size", "streams")])
+def test_another_table_of_exclusions_begins_a_new_epoch(opened, table, named) -> None:
+    loader = opened(epoch_size=200)
+    taken(loader, 10)
+    changed = opened(epoch_size=200, exclude=table)
+    changed.load_state_dict(saved(loader), allow_changes=named)
+    state = saved(changed)
+    assert (state["epoch"], state["sample_in_epoch"]) == (1, 0)
+    assert state["streams"][0]["before"] == 40
+    assert changed.tokens_seen == loader.tokens_seen
+
+
+@pytest.mark.parametrize(("change", "named"), [
+    ({"packing": "best_fit"}, ["packing"]),
+    ({"packing": "best_fit", "document_multiple": 2}, ["packing", "document_multiple"]),
+])  # fmt: skip
+def test_other_packing_begins_a_new_epoch(opened, change, named) -> None:
+    loader = opened(epoch_size=200)
+    taken(loader, 10)
+    changed = opened(epoch_size=200, **change)
+    changed.load_state_dict(saved(loader), allow_changes=named)
+    assert (changed.epoch, changed.step) == (1, 0)
+
+
+def test_rows_of_another_length_count_as_many_tokens(opened) -> None:
+    loader = opened(epoch_size=200, sequence_length=8)
+    taken(loader)
+    taken(loader, 10)
+    longer = opened(epoch_size=200, sequence_length=16)
+    longer.load_state_dict(saved(loader), allow_changes=["sequence_length"])
+    assert (longer.epoch, longer.step) == (2, 0)
+    assert longer.tokens_seen == loader.tokens_seen == 240 * 8
+    assert longer.achieved()[0].tokens == 240 * 8
+    taken(longer, 5)
+    shorter = opened(epoch_size=200, sequence_length=4)
+    shorter.load_state_dict(saved(longer), allow_changes=["sequence_length"])
+    assert shorter.tokens_seen == longer.tokens_seen == (240 + 40) * 8
+    assert shorter.achieved()[0].sequences == (240 + 40) * 2
+
+
+def two(raw: Built, other: Built) -> list[TokenStream]:
+    return [TokenStream(local=built.root, choose=240) for built in (raw, other)]
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    (("stratified", 8), ("stratified", 12)),
+    (("per_stream", 8), ("per_stream", 24)),
+    (("random", 8), ("stratified", 8)),
+    (("per_stream", 8), ("random", 8)),
+    (("device_per_stream", 8), ("device_per_stream", 4)),
+])  # fmt: skip
+def test_steps_dealt_out_otherwise_begin_a_new_epoch(opened, raw, other, old, new) -> None:
+    """Each stream goes on from its own count: nothing of a pass comes twice, nothing is missed."""
+    streams = {"local": None, "streams": two(raw, other)}
+    loader = opened(**streams, batching_method=old[0], batch_size=old[1])
+    seen = taken(loader, 24)
+    changed = opened(**streams, batching_method=new[0], batch_size=new[1])
+    state = saved(loader)
+    changed.load_state_dict(state, allow_changes=["batching_method", "global_batch"])
+    after = saved(changed)
+    assert after["epoch"] == 1
+    assert [each["before"] for each in after["streams"]] == [
+        sum(stream == number for stream, _ in seen) for number in range(2)
+    ]
+    rest = taken(changed)
+    assert len({*seen, *rest}) == len(seen) + len(rest) == 24 * 8 + 480
+
+
+def test_a_mixture_with_steps_of_another_size_keeps_its_place(opened, raw, other) -> None:
+    streams = {"local": None, "streams": two(raw, other)}
+    loader = opened(**streams, batch_size=8)
+    seen = taken(loader, 9)
+    changed = opened(**streams, batch_size=12)
+    changed.load_state_dict(saved(loader), allow_changes=["global_batch"])
+    assert changed.epoch == 0
+    rest = taken(changed)
+    assert len({*seen, *rest}) == len(seen) + len(rest) == 480
+
+
+def test_a_finished_run_can_be_looked_at(opened, raw, other) -> None:
+    """Its limits leave nothing for another epoch, but what came can still be told."""
+
+    def loader() -> StreamingTokenLoader:
+        streams = [TokenStream(local=built.root, proportion=1, max_repeats=0.1)
+                   for built in (raw, other)]  # fmt: skip
+        return opened(local=None, streams=streams, epoch_size=96)
+
+    finished = loader()
+    taken(finished)
+    again = loader()
+    again.load_state_dict(saved(finished))
+    told = [(share.sequences, share.tokens) for share in again.achieved()]
+    assert told == [(share.sequences, share.tokens) for share in finished.achieved()]
+    assert again.tokens_seen == finished.tokens_seen == 96 * 8
+    state = saved(again)
+    assert [each["drawn"] for each in state["streams"]] == [48, 48]
+    with pytest.raises(UsageError, match="has reached `max_repeats`"):
+        next(iter(again))
+
+
+def test_two_streams_of_one_dataset_have_a_count_each(opened, raw) -> None:
+    def streams(*shares: float) -> dict[str, Any]:
+        return {"local": None, "domain_by": "folder", "streams": [
+            TokenStream(local=raw.root, proportion=share) for share in shares
+        ]}  # fmt: skip
+
+    loader = opened(**streams(0.8, 0.2), epoch_size=400)
+    taken(loader, 60)
+    told = [stream["drawn"] for stream in saved(loader)["streams"]]
+    assert told[0] > 2 * told[1]
+    again = opened(**streams(0.8, 0.2), epoch_size=400)
+    again.load_state_dict(saved(loader))
+    assert again.achieved() == loader.achieved()
+    changed = opened(**streams(0.8, 0.2), epoch_size=800)
+    changed.load_state_dict(saved(loader), allow_changes=["epoch_size"])
+    assert [stream["before"] for stream in saved(changed)["streams"]] == told
+    fewer = opened(**streams(1), epoch_size=400)
+    fewer.load_state_dict(saved(loader), allow_changes=["streams"])
+    assert [stream["before"] for stream in saved(fewer)["streams"]] == told[:1]
+
+
+def steps_of(loader: StreamingTokenLoader, steps: int | None = None) -> list[set[int]]:
+    """The numbers of the sequences of each step."""
+    found = []
+    for number, batch in enumerate(loader, start=1):
+        found.append(set(batch["sequence_ids"].tolist()))
+        if number == steps:
+            break
+    return found
+
+
+@pytest.mark.parametrize(("old", "new", "named"), [
+    ({"batch_size": 8}, {"global_batch": 12}, ["global_batch"]),
+    ({"batch_size": 8}, {"global_batch": "0:8 100:16"}, ["global_batch"]),
+    ({"global_batch": "0:8 200:16"}, {"global_batch": 4}, ["global_batch"]),
+    ({"batch_size": 8},
+     {"global_batch": 16, "sequence_length": "0:4 1000:8"}, ["global_batch", "sequence_length"]),
+])  # fmt: skip
+def test_steps_of_another_size_keep_what_came(opened, old, new, named) -> None:
+    """Numbers of steps, trace, trace_document and plan are of what was delivered in this epoch."""
+    loader = opened(**({"batch_size": None} | old), epoch_size=400)
+    steps = [*steps_of(loader), *steps_of(loader, 4)]
+    for sizes in (new, {"global_batch": 24, "sequence_length": new.get("sequence_length", 8)}):
+        state = saved(loader)
+        done = loader.step
+        loader = opened(**sizes, batch_size=None, epoch_size=400)
+        loader.load_state_dict(state, allow_changes=named)
+        assert loader.step == done
+        steps += steps_of(loader, 3)
+        state = saved(loader)
+        loader.load_state_dict(state)
+        assert saved(loader) == state
+    came = steps[-loader.step :]
+    plan = loader.plan()
+    left = steps_of(loader)
+    assert len(loader) == loader.step == plan.steps == len(came + left)
+    for number, delivered in enumerate(came + left):
+        traces = loader.trace(number)
+        assert {trace.sequence for trace in traces} == delivered
+        stage = next(each for each in plan.stages if number < each.step + each.steps)
+        assert stage.global_batch == len(delivered)
+        for span in traces[0].spans[:1]:
+            visits = loader.trace_document(span.source, span.row)
+            assert (number, traces[0].sequence) in [(each.step, each.sequence) for each in visits]
+    assert sum(stage.tokens for stage in plan.stages) == plan.stages[-1].stop_token - 400 * 8
+    taken(loader, 1)
+    assert loader.step == 1
+    assert "past" not in saved(loader)
+
+
+def test_a_schedule_that_grows_behind_a_place_changes_nothing_before_it(opened) -> None:
+    loader = opened(batch_size=8, epoch_size=400)
+    taken(loader, 3)
+    longer = opened(batch_size=None, global_batch="0:8 10K:16", epoch_size=400)
+    longer.load_state_dict(saved(loader), allow_changes=["global_batch"])
+    assert "past" not in saved(longer)
+    assert [trace.sequence for trace in longer.trace(1)] == [
+        trace.sequence for trace in loader.trace(1)
+    ]
+
+
+@pytest.mark.parametrize(("name", "old", "new"), [
+    ("shuffle_seed", 9176, 1),
+    ("shuffle_block_size", 50, 51),
+    ("num_canonical_nodes", 8, 4),
+    ("shuffle", True, False),
+])  # fmt: skip
+def test_another_order_waits_for_the_next_epoch(opened, name, old, new) -> None:
+    """It may be allowed, but never in the middle of an epoch: one line names both values."""
+    loader = opened(epoch_size=400, num_canonical_nodes=8)
+    taken(loader, 3)
+    changed = opened(epoch_size=400, **({"num_canonical_nodes": 8} | {name: new}))
+    said = f"^{name}: the state has {old}, this loader {new}: it cannot change in the middle"
+    with pytest.raises(ConfigMismatchError, match=said):
+        changed.load_state_dict(saved(loader), allow_changes=[name])
+    taken(loader)
+    changed.load_state_dict(saved(loader), allow_changes=[name])
+    assert (changed.epoch, changed.step) == (1, 0)
+
+
+def test_a_changed_epoch_is_told_to_the_workers_of_a_plain_loader(open_raw) -> None:
+    loader = StreamingTokenLoader(open_raw(batch_size=8))
+    taken_steps = iter(loader)
+    next(taken_steps)
+    dataset = open_raw(batch_size=12)
+    dataset.load_state_dict(saved(loader), allow_changes=["global_batch"])
+    assert dataset.state_dict()["past"] == {
+        "global_batch": "0:8", "sequence_length": "0:8", "until": 8
+    }  # fmt: skip
+    assert StreamingTokenLoader(dataset).step == 1

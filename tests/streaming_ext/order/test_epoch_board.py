@@ -1,0 +1,70 @@
+"""What a dataset and its copies in the workers of a plain DataLoader tell each other."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+from torch.utils.data import _utils as loader_internals
+
+from streaming_ext.training.position import EpochBoard
+
+BASE_SEED = 2**40 + 7
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What `get_worker_info` tells in a worker."""
+
+    id: int
+    seed: int
+    num_workers: int = 2
+
+
+@contextmanager
+def inside(worker: int, seed: int = BASE_SEED) -> Iterator[None]:
+    """As if in a worker of an iteration, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loader_internals.worker, "_worker_info", Worker(worker, seed + worker))
+        yield
+
+
+def place(epoch: int) -> bytes:
+    return f"place {epoch}".encode()
+
+
+def test_workers_that_are_told_where_they_begin_count_alike() -> None:
+    """In whatever order they come, and whether or not another one has gone on by then."""
+    board = EpochBoard(place(0))
+    with inside(1):
+        board.begin_at(place(5))
+    with inside(0):
+        board.begin_at(place(5))
+        assert board.begin() == 1
+    with inside(1):
+        assert board.begin() == 1
+    assert board.base() == place(5)
+    assert board.iterations() == 2
+
+
+def test_workers_of_the_next_iteration_go_on() -> None:
+    board = EpochBoard(place(0))
+    for worker in (0, 1):
+        with inside(worker):
+            board.begin_at(place(5))
+    for worker in (1, 0):
+        with inside(worker, BASE_SEED + 100):
+            assert board.upcoming() == 1
+            assert board.begin() == 1
+
+
+def test_notes_of_before_do_not_count() -> None:
+    board = EpochBoard(place(0))
+    for epoch in range(5000):  # more than there are numbers of generations
+        board.set(place(epoch))
+        assert board.iterations() == 0
+        if epoch % 1000 == 0:
+            for worker, number in ((0, 0), (1, 0), (1, 1), (0, 1)):
+                with inside(worker):
+                    assert board.begin() == number
+            assert board.iterations() == 2

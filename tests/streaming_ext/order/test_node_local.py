@@ -1,0 +1,386 @@
+"""Each node with its own share: real gloo processes, every sequence once, one clear refusal."""
+
+import json
+import multiprocessing
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.base.errors import ConfigMismatchError, ShardmillError, UsageError
+from streaming_ext.format.layout import MANIFEST
+from streaming_ext.format.manifest import NodeShare
+from streaming_ext.format.schema import to_json
+from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
+
+LENGTH = 8
+BATCH = 2
+SOURCES = "0" * 32
+SETTINGS: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "shuffle_block_size": 20,
+                            "extras": ["sequence_ids", "targets"]}  # fmt: skip
+
+
+def as_share(built: Built, rank: int, nodes: int, *, sources: str = SOURCES) -> Built:
+    """The same dataset, as one share of several."""
+    share = NodeShare(rank=rank, nodes=nodes, sources=sources)
+    manifest = built.manifest.model_copy(update={"share": share})
+    (built.root / MANIFEST).write_bytes(to_json(manifest))
+    return Built(root=built.root, streams=built.streams, manifest=manifest)
+
+
+def make_shares(folder: Path, documents: Sequence[int], **options: Any) -> list[Built]:
+    """Shares of different sizes; each node's folder stands alone."""
+    return [
+        as_share(
+            build(folder / f"node{rank}" / "data",
+                  numbered_parts(some_documents(count, seed=rank)), **options),
+            rank, len(documents),
+        )
+        for rank, count in enumerate(documents)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[Built]:
+    return make_shares(tmp_path_factory.mktemp("two"), [60, 50])
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> list[Built]:
+    return make_shares(tmp_path_factory.mktemp("three"), [40, 55, 20])
+
+
+Task = Callable[[int, Path], Any]
+
+
+def _process(task: Task, rank: int, size: int, folder: Path, store: Path, answers: Any) -> None:
+    import torch
+    from torch import distributed
+
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=size
+    )
+    try:
+        answers.put((rank, task(rank, folder)))
+    except ShardmillError as error:
+        answers.put((rank, error))
+    finally:
+        distributed.destroy_process_group()
+
+
+def on_ranks(folders: Sequence[Path], task: Task, tmp_path: Path) -> list[Any]:
+    """What `task` gives on each rank, or the error that it raised; rank r is told folder r only."""
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    store = tmp_path / f"store{len(list(tmp_path.glob('store*')))}"
+    processes = [
+        context.Process(target=_process, args=(task, rank, len(folders), folder, store, answers))
+        for rank, folder in enumerate(folders)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        found = dict(answers.get(timeout=240) for _ in processes)
+    finally:
+        for process in processes:
+            process.join(240)
+            process.kill()
+    return [found[rank] for rank in range(len(folders))]
+
+
+def ranks_of(shares: Sequence[Built], each: int) -> list[Path]:
+    """The folder of each rank, node by node."""
+    return [share.root for share in shares for _ in range(each)]
+
+
+def epoch(loader: StreamingTokenLoader) -> list[tuple[list[int], list[list[int]], list[bool]]]:
+    """The steps that are left of an epoch: sequences, tokens, and which rows count."""
+    return [
+        (
+            batch["sequence_ids"].tolist(),
+            batch["tokens"].tolist(),
+            batch["real"].tolist() if "real" in batch else [True] * BATCH,
+        )
+        for batch in loader
+    ]
+
+
+def counted(loader: StreamingTokenLoader) -> tuple[list[int], list[int], float]:
+    """Another epoch: rows of each step that count, tokens seen by then, and passes at its end."""
+    rows, tokens = [], []
+    for batch in loader:
+        rows.append(int(batch["real"].sum()) if "real" in batch else BATCH)
+        tokens.append(loader.tokens_seen)
+    (share,) = loader.achieved()
+    assert share.tokens == tokens[-1]
+    return rows, tokens, share.passes
+
+
+def open_loader(root: Path, **changes: Any) -> StreamingTokenLoader:
+    return StreamingTokenLoader(StreamingTokenDataset(local=root, **(SETTINGS | changes)))
+
+
+def read_all(rank: int, root: Path, **changes: Any) -> Any:
+    loader = open_loader(root, **changes)
+    first = epoch(loader)
+    dataset = loader.dataset
+    group = dataset.node_group
+    assert group is not None
+    left = len(first) * dataset.plan.steps.global_batch.largest
+    return {
+        "epochs": [first, epoch(loader)],
+        "counted": counted(loader),
+        "node": group.node,
+        "sequences": group.sequences,
+        "left_out": sum(max(0, count - left) for count in group.sequences),
+    }
+
+
+def seen(answers: Sequence[Any], shares: Sequence[Built], number: int) -> list[tuple[int, int]]:
+    """(node, sequence) of every row that counts in an epoch; its tokens are those of the share."""
+    found = []
+    for answer in answers:
+        stream = shares[answer["node"]].streams["train"]
+        for ids, tokens, real in answer["epochs"][number]:
+            for sequence, row, counts in zip(ids, tokens, real, strict=True):
+                if counts:
+                    expected = stream[sequence * LENGTH : (sequence + 1) * LENGTH]
+                    assert row == expected.tolist()
+                    found.append((answer["node"], sequence))
+                else:
+                    assert sequence == -1
+    return found
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_every_sequence_once_over_the_nodes(
+    nodes: int, drop_last: bool, two: list[Built], three: list[Built], tmp_path: Path
+) -> None:
+    shares = two if nodes == 2 else three
+    answers = on_ranks(
+        ranks_of(shares, 2), lambda rank, root: read_all(rank, root, drop_last=drop_last), tmp_path
+    )
+    sizes = [len(share.streams["train"]) // LENGTH for share in shares]
+    assert len(set(sizes)) == nodes  # shares that differ
+    everything = {(node, n) for node, size in enumerate(sizes) for n in range(size)}
+    assert all(answer["sequences"] == tuple(sizes) for answer in answers)
+    steps = {len(epoch) for answer in answers for epoch in answer["epochs"]}
+    assert len(steps) == 1  # the same number everywhere, or training would hang
+    for number in (0, 1):
+        found = seen(answers, shares, number)
+        assert len(found) == len(set(found))
+        left_out = everything - set(found)
+        assert len(left_out) == answers[0]["left_out"]
+        if drop_last:
+            assert len(left_out) < 2 * BATCH * nodes
+        else:
+            assert left_out == set()
+    by_step = np.sum([answer["counted"][0] for answer in answers], axis=0)
+    before = 2 * (sum(sizes) - answers[0]["left_out"])
+    for answer in answers:  # every rank tells of all, the fillers not counted
+        _, tokens, passes = answer["counted"]
+        assert tokens == ((before + np.cumsum(by_step)) * LENGTH).tolist()
+        assert passes == pytest.approx(3 * (1 - answer["left_out"] / sum(sizes)))
+    assert answers[0]["epochs"][0] != answers[0]["epochs"][1]  # a new order each epoch
+    assert [answer["node"] for answer in answers] == [node for node in range(nodes) for _ in "ab"]
+
+
+def test_resume_in_the_middle_on_the_same_nodes(two: list[Built], tmp_path: Path) -> None:
+    """Saved by rank 0 alone, as training does, and loaded by all; also among the fillers."""
+
+    def train(rank: int, root: Path) -> Any:
+        loader = open_loader(root, drop_last=False)
+        states, steps = [], []
+        for batch in loader:
+            steps.append(batch["sequence_ids"].tolist())
+            states.append(json.loads(json.dumps(loader.state_dict())))
+        return steps, states
+
+    first = on_ranks(ranks_of(two, 2), train, tmp_path)
+    states = first[0][1]
+    assert all(other == states for _, other in first)  # the same on every node
+    places = [1, len(states) // 2, len(states) - 2]
+
+    def go_on(rank: int, root: Path) -> Any:
+        rest = []
+        for place in places:
+            loader = open_loader(root, drop_last=False)
+            loader.load_state_dict(states[place])
+            rest.append([ids for ids, _, _ in epoch(loader)])
+        return rest
+
+    for (steps, _), rest in zip(first, on_ranks(ranks_of(two, 2), go_on, tmp_path), strict=True):
+        for place, after in zip(places, rest, strict=True):
+            assert len(after) > 0
+            assert after == steps[place + 1 :]
+
+
+def test_resume_on_other_nodes_is_refused_on_other_ranks_a_node_not(
+    two: list[Built], three: list[Built], tmp_path: Path
+) -> None:
+    def state(rank: int, root: Path) -> Any:
+        loader = open_loader(root)
+        next(iter(loader))
+        return loader.state_dict()
+
+    saved = on_ranks(ranks_of(two, 2), state, tmp_path)[0]
+
+    def load(rank: int, root: Path) -> Any:
+        open_loader(root).load_state_dict(saved)
+
+    for error in on_ranks(ranks_of(three, 2), load, tmp_path):
+        assert isinstance(error, ConfigMismatchError)
+        assert "nodes: the state has 2, this loader 3" in str(error)
+
+    def one_rank_a_node(rank: int, root: Path) -> Any:
+        loader = open_loader(root, batch_size=2 * BATCH)
+        loader.load_state_dict(saved)
+        return [sorted(batch["sequence_ids"].tolist()) for batch in loader]
+
+    def two_ranks_a_node(rank: int, root: Path) -> Any:
+        loader = open_loader(root)
+        loader.load_state_dict(saved)
+        return [batch["sequence_ids"].tolist() for batch in loader]
+
+    wide = on_ranks(ranks_of(two, 1), one_rank_a_node, tmp_path)
+    narrow = on_ranks(ranks_of(two, 2), two_ranks_a_node, tmp_path)
+    for node in range(2):
+        together = [sorted(a + b) for a, b in
+                    zip(narrow[2 * node], narrow[2 * node + 1], strict=True)]  # fmt: skip
+        assert together == wide[node]
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("missing", "Of 3 shares 1 is missing; there are 0 (rank 0), 2 (rank 2)"),
+        ("twice", "Of 2 shares 1 is missing"),
+        ("uneven", "share 0: 4, share 1: 2. Is one share on two nodes?"),
+        ("other sources", "rank 2 and rank 0 do not fit together: made from other lists"),
+        ("other tokenizer", "do not fit together: made with another tokenizer.fingerprint"),
+        ("other count", "shares of 2 and of 3 nodes"),
+        ("other seed", "shuffle_seed=9176 and 7"),
+        ("other content", "both hold share 0, with different content"),
+        ("no share", "rank 2 reads a dataset that is no share of several"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_everywhere(
+    what: str, said: str, two: list[Built], three: list[Built], tmp_path: Path
+) -> None:
+    folders = ranks_of(two, 2)
+    other = tmp_path / "other"
+    documents = numbered_parts(some_documents(50, seed=1))
+    if what == "missing":
+        folders = ranks_of([three[0], three[2]], 2)
+    elif what == "twice":
+        folders = [two[0].root] * 4
+    elif what == "uneven":
+        folders = [two[0].root] * 4 + [two[1].root] * 2
+    elif what == "other sources":
+        as_share(build(other, documents), 1, 2, sources="1" * 32)
+    elif what == "other tokenizer":
+        as_share(build(other, documents, fingerprint="f1"), 1, 2)
+    elif what == "other count":
+        as_share(build(other, documents), 1, 3)
+    elif what == "other content":
+        as_share(build(other, documents), 0, 2)
+    elif what == "no share":
+        build(other, documents)
+    if other.exists():
+        folders = [*folders[:2], other, other]
+
+    def open_it(rank: int, root: Path) -> Any:
+        seed = {"shuffle_seed": 7} if what == "other seed" and rank > 1 else {}
+        open_loader(root, node_local=True, **seed)
+
+    for error in on_ranks(folders, open_it, tmp_path):
+        assert isinstance(error, ShardmillError), what
+        assert said in str(error)
+
+
+class TestWithoutAGroup:
+    """Ranks from arguments, and a folder with everybody's manifest."""
+
+    @pytest.fixture
+    def manifests(self, three: list[Built], tmp_path: Path) -> Path:
+        folder = tmp_path / "manifests"
+        for number, share in enumerate(three):
+            (folder / f"host{number}").mkdir(parents=True)
+            shutil.copy(share.root / MANIFEST, folder / f"host{number}")
+        return folder
+
+    def loader(self, three: list[Built], manifests: Path, rank: int) -> StreamingTokenLoader:
+        return open_loader(three[rank // 2].root, node_local=manifests, dp_rank=rank,
+                           dp_world_size=6)  # fmt: skip
+
+    def test_every_sequence_once(self, three: list[Built], manifests: Path) -> None:
+        found, steps = [], set()
+        for rank in range(6):
+            loader = self.loader(three, manifests, rank)
+            ids = [ids for ids, _, _ in epoch(loader)]
+            steps.add(len(ids))
+            found += [(rank // 2, n) for step in ids for n in step if n >= 0]
+        assert len(steps) == 1
+        assert len(found) == len(set(found))
+        sizes = [len(share.streams["train"]) // LENGTH for share in three]
+        assert sum(sizes) - 12 < len(found) <= sum(sizes)
+
+    def test_targets_of_fillers_count_for_nothing(
+        self, three: list[Built], manifests: Path
+    ) -> None:
+        fillers = 0
+        for batch in self.loader(three, manifests, 4):  # of the smallest share
+            filler = ~np.asarray(batch["real"])
+            fillers += int(filler.sum())
+            assert (np.asarray(batch["targets"])[filler] == -100).all()
+        assert fillers > 0
+
+    def test_what_is_missing_or_twice(self, three: list[Built], manifests: Path) -> None:
+        shutil.copytree(manifests / "host1", manifests / "again")
+        with pytest.raises(ConfigMismatchError, match=r"Share 1 is there twice: .*again.*host1"):
+            self.loader(three, manifests, 0)
+        shutil.rmtree(manifests / "again")
+        shutil.rmtree(manifests / "host1")
+        with pytest.raises(ConfigMismatchError, match="1 is missing"):
+            self.loader(three, manifests, 0)
+        shutil.rmtree(manifests / "host0")
+        shutil.rmtree(manifests / "host2")
+        with pytest.raises(UsageError, match="holds no manifest"):
+            self.loader(three, manifests, 0)
+
+    def test_ranks_must_stand_where_their_share_is(
+        self, three: list[Built], manifests: Path
+    ) -> None:
+        with pytest.raises(UsageError, match="Rank 2 of 6 is on node 1 of 3, but .* share 0"):
+            open_loader(three[0].root, node_local=manifests, dp_rank=2, dp_world_size=6)
+        with pytest.raises(UsageError, match="4 ranks cannot be spread evenly over 3 nodes"):
+            open_loader(three[0].root, node_local=manifests, dp_rank=0, dp_world_size=4)
+
+
+def test_a_share_is_never_taken_for_the_whole(two: list[Built]) -> None:
+    ranks = {"dp_rank": 0, "dp_world_size": 1}
+    with pytest.raises(UsageError, match="one share of several"):
+        open_loader(two[0].root, **ranks)
+    alone = open_loader(two[0].root, node_local=False, **ranks)
+    assert alone.dataset.node_group is None
+    assert len(epoch(alone)) > 0
+
+
+def test_one_pass_an_epoch_of_one_dataset(two: list[Built]) -> None:
+    with pytest.raises(UsageError, match="epoch_size"):
+        open_loader(two[0].root, epoch_size=100, dp_rank=0, dp_world_size=1)
+    with pytest.raises(UsageError, match="domain_by= counts what all ranks get"):
+        open_loader(two[0].root, domain_by="folder", dp_rank=0, dp_world_size=1)
+
+
+def test_manifests_without_a_share_are_as_they_were(raw: Built) -> None:
+    assert b"share" not in to_json(raw.manifest)
+    assert raw.manifest.share is None
+    with pytest.raises(ValueError, match="share 2 of 2"):
+        NodeShare(rank=2, nodes=2, sources=SOURCES)

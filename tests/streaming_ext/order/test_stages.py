@@ -1,0 +1,220 @@
+"""Steps that change size: where they do, on any number of ranks, and resumed at each of them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming_ext.base.errors import UsageError
+from streaming_ext.order.epoch_plan import Cursor, EpochPlan
+from streaming_ext.order.order import OrderSpec
+from streaming_ext.order.ranks import DataRank
+from streaming_ext.order.schedule import Schedule
+from streaming_ext.order.settings import OrderSettings
+from streaming_ext.order.steps import StepSizes
+from streaming_ext.training.resume import Resume
+
+LONGEST = 12
+Tokens = set[tuple[int, int]]  # stream and token
+
+
+def sizes_of(global_batch: str, length: str) -> StepSizes:
+    return StepSizes(Schedule.whole(global_batch, name="global_batch"),
+                     Schedule.whole(length, name="sequence_length"))  # fmt: skip
+
+
+def plan_of(sizes: StepSizes, *, rank: int = 0, ranks: int = 1, rows: int = 200, lanes: int = 3,
+            epoch_size: int = 150, streams: int = 1) -> EpochPlan:  # fmt: skip
+    bounds = np.array([0, rows // 3, rows])
+    return EpochPlan(
+        OrderSpec(shuffle=True, seed=3, lanes=lanes, window=17), bounds=[bounds] * streams,
+        choose=[epoch_size // streams] * streams, steps=sizes,
+        rank=DataRank(rank=rank, size=ranks), drop_last=True,
+    )  # fmt: skip
+
+
+def tokens_of(plan: EpochPlan, cursor: Cursor, step: int) -> list[tuple[int, int]]:
+    """Stream and token of all that a step holds over all ranks."""
+    length = plan.stage_of(cursor, step).length
+    return [
+        (stream, token)
+        for stream, sequence in zip(*map(np.ndarray.tolist, plan.whole_step(cursor, step)),
+                                    strict=True)
+        for token in range(sequence * length, (sequence + 1) * length)
+    ]  # fmt: skip
+
+
+@st.composite
+def schedules(draw) -> StepSizes:
+    """Batches that 6 ranks divide, lengths that divide the longest, changes at any token."""
+
+    def written(values: list[int]) -> str:
+        starts = [0, *sorted(draw(st.sets(st.integers(1, 1500), min_size=len(values) - 1,
+                                          max_size=len(values) - 1)))]  # fmt: skip
+        return " ".join(f"{start}:{value}" for start, value in zip(starts, values, strict=True))
+
+    lengths = [*draw(st.lists(st.sampled_from([1, 2, 3, 4, 6, 12]), max_size=3)), LONGEST]
+    least = math.lcm(*(LONGEST // length for length in lengths), 6)
+    batches = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    return sizes_of(written([least * batch for batch in batches]), written(lengths))
+
+
+@settings(max_examples=30, deadline=None)
+@given(schedules(), st.integers(0, 2))
+def test_each_step_has_the_size_of_the_tokens_behind_it(sizes, epoch) -> None:
+    plan = plan_of(sizes)
+    cursor = plan.start(epoch)
+    expected, place = [], 0
+    while True:  # one step after another, as a trainer counts
+        batch, length = sizes.at(cursor.tokens + place * LONGEST)
+        if place + batch * length // LONGEST > plan.epoch_size:
+            break
+        expected.append((place, batch, length))
+        place += batch * length // LONGEST
+    stages = plan.stages(cursor)
+    assert expected == [
+        (stage.place_of(step), stage.batch_size, stage.length)
+        for stage in stages for step in range(stage.first, stage.stop)
+    ]  # fmt: skip
+    assert [stage.first for stage in stages[1:]] == [stage.stop for stage in stages[:-1]]
+    assert plan.steps_left(cursor) == len(expected)
+    for step, (place, _, _) in enumerate(expected):
+        here = plan.after(cursor, step)
+        assert here.place == place
+        assert plan.steps_done(here) == step
+        assert plan.tokens_seen(here) == cursor.tokens + place * LONGEST
+
+
+@settings(max_examples=8, deadline=None)
+@given(schedules(), st.sampled_from([1, 3, 8]), st.integers(1, 2))
+def test_no_token_comes_twice_and_none_is_lost(sizes, lanes, streams) -> None:
+    plan = plan_of(sizes, lanes=lanes, streams=streams)
+    whole = plan_of(sizes_of("6", str(LONGEST)), lanes=lanes, streams=streams)
+    cursor = plan.start(0)
+    found = [token for step in range(plan.steps_left(cursor))
+             for token in tokens_of(plan, cursor, step)]  # fmt: skip
+    assert found
+    assert len(found) == len(set(found))
+    end = plan.stages(cursor)[-1].end
+    expected: Tokens = set()  # of the same places in steps of one size
+    for step in range(-(-end // 6)):
+        rows = np.arange(step * 6, min(end, step * 6 + 6))
+        layout = whole.whole_step(cursor, step)
+        places = whole.stage_of(cursor, 0).places(np.array([step]), shift=0)[0]
+        for place, stream, row in zip(places.tolist(), *map(np.ndarray.tolist, layout),
+                                      strict=True):  # fmt: skip
+            if place in rows:
+                expected |= {(stream, token) for token in range(row * 12, row * 12 + 12)}
+    assert set(found) == expected
+
+
+@settings(max_examples=8, deadline=None)
+@given(schedules(), st.sampled_from([1, 3, 8]))
+def test_all_ranks_together_read_the_planned_step(sizes, lanes) -> None:
+    alone = plan_of(sizes, lanes=lanes)
+    cursor = alone.start(1)
+    steps = range(alone.steps_left(cursor))
+    assert steps
+    for ranks in (1, 2, 3, 6):
+        plans = [plan_of(sizes, rank=rank, ranks=ranks, lanes=lanes) for rank in range(ranks)]
+        for step in steps:
+            read = [plan.sequences(cursor, np.array([step])) for plan in plans]
+            streams, sequences = alone.whole_step(cursor, step)
+            assert np.concatenate([each[0][0] for each in read]).tolist() == streams.tolist()
+            assert np.concatenate([each[1][0] for each in read]).tolist() == sequences.tolist()
+            assert len({each[1].shape for each in read}) == 1
+
+
+@settings(max_examples=8, deadline=None)
+@given(schedules(), st.integers(0, 1))
+def test_a_state_of_any_step_goes_on_on_any_number_of_ranks(sizes, epoch) -> None:
+    alone = plan_of(sizes)
+    begin = alone.start(epoch)
+    expected = [alone.whole_step(begin, step)[1].tolist()
+                for step in range(alone.steps_left(begin))]  # fmt: skip
+    after = alone.next_epoch(begin)
+    following = alone.whole_step(after, 0)[1].tolist()
+    for step in range(len(expected) + 1):
+        state = resume_of(alone, sizes).state_of(alone.after(begin, step)).to_dict()
+        other = plan_of(sizes, rank=step % 3, ranks=3)
+        cursor = resume_of(other, sizes).cursor_of(state, allow_changes=())
+        # The next two steps: the state of each step tells of those behind it.
+        left = other.steps_left(cursor)
+        found = [other.whole_step(cursor, number)[1].tolist() for number in range(min(left, 2))]
+        if step < len(expected):
+            assert (left, found) == (len(expected) - step, expected[step : step + 2])
+        else:
+            assert cursor == after
+            assert found[0] == following
+
+
+def resume_of(plan: EpochPlan, sizes: StepSizes) -> Resume:
+    settings = {"sequence_length": str(sizes.length), "num_canonical_nodes": 3}
+    return Resume(plan=plan, settings=settings, fingerprints=("a",))
+
+
+@settings(max_examples=8, deadline=None)
+@given(schedules(), st.sampled_from([1, 2, 3]))
+def test_the_order_backwards(sizes, ranks) -> None:
+    plan = plan_of(sizes, ranks=ranks, rows=60, epoch_size=100, lanes=2)
+    cursor = plan.start(1)
+    expected: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for step in range(plan.steps_left(cursor)):
+        stage = plan.stage_of(cursor, step)
+        for place, sequence in enumerate(plan.whole_step(cursor, step)[1].tolist()):
+            where = (step, place // stage.batch_size)
+            expected.setdefault((sequence, stage.length), []).append(where)
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for row in range(60):
+        for visit in plan.visits(replace(cursor, place=7), 0, np.array([row])):
+            found.setdefault((visit.sequence, visit.length), []).append((visit.step, visit.rank))
+    assert found == expected
+
+
+@pytest.mark.parametrize(("batch", "length", "why"), [
+    ("6", "0:5 100:12", "`sequence_length` is 5 from token 0 on, which does not divide"),
+    ("0:6 50:7", "0:4 100:12", "`global_batch` is 7 from token 50 on, at `sequence_length` 4"),
+])  # fmt: skip
+def test_what_does_not_fit_together(batch, length, why) -> None:
+    with pytest.raises(UsageError, match=why):
+        sizes_of(batch, length)
+
+
+def order_settings(**changes) -> OrderSettings:
+    return OrderSettings(**{"shuffle": True, "shuffle_block_size": 10, **changes})
+
+
+@pytest.mark.parametrize(("changes", "ranks", "why"), [
+    ({"global_batch": "0:4 10B:6"}, 4, "`global_batch` is 6 from token 10,000,000,000 on, which 4"),
+    ({"global_batch": 6}, 4, "`global_batch` is 6 from token 0 on, which 4 data-parallel ranks"),
+    ({"global_batch": 6, "batch_size": 2}, 1, "not both"),
+    ({"global_batch": "0:4 9:6", "split": "holdout"}, 1, "an evaluation .* in steps of one size"),
+    ({"global_batch": "0:4 9:6", "batching_method": "per_stream"}, 1, "per_stream"),
+    ({"sequence_length": "0:4 9:8", "batch_size": 2, "packing": "best_fit"}, 1, "would cut them"),
+])  # fmt: skip
+def test_what_does_not_go_with_a_schedule(changes, ranks, why) -> None:
+    with pytest.raises(UsageError, match=why):
+        order_settings(**changes).steps(own_length=8, num_ranks=ranks)
+
+
+@pytest.mark.parametrize(("changes", "why"), [
+    ({"shuffle_seed": 2**63}, "`shuffle_seed` must be a whole number up to 9,223,372,036,854,775,"),
+    ({"shuffle_seed": 1.5}, "`shuffle_seed` must be a whole number .*, got 1.5"),
+    ({"shuffle_seed": -1}, "`shuffle_seed` must be at least 0, got -1"),
+    ({"num_canonical_nodes": 2.0}, "`num_canonical_nodes` must be a whole number up to 65,536"),
+    ({"num_canonical_nodes": 2**40}, "`num_canonical_nodes` must be a whole number up to 65,536"),
+    ({"shuffle_block_size": 2**70}, "`shuffle_block_size` must be a whole number"),
+])  # fmt: skip
+def test_numbers_that_no_order_has(changes, why) -> None:
+    with pytest.raises(UsageError, match=why):
+        order_settings(**changes)
+    order_settings(shuffle_seed=2**63 - 1, num_canonical_nodes=np.int64(2))
+
+
+def test_a_batch_of_all_ranks_is_one_of_each() -> None:
+    of_all = order_settings(global_batch=24).steps(own_length=8, num_ranks=4)
+    assert of_all == order_settings(batch_size=6).steps(own_length=8, num_ranks=4)
+    assert (of_all.at(0), of_all.change) == ((24, 8), False)

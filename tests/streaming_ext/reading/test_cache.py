@@ -1,0 +1,267 @@
+"""The cache: what a limit does to it, and several jobs that share a machine."""
+
+import contextlib
+import fcntl
+import itertools
+import multiprocessing
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.base.errors import StorageError, UsageError
+from streaming_ext.reading import cache as cache_module
+from tests.streaming_ext.build import Built
+from tests.streaming_ext.processes import in_processes
+
+USER = 54_321  # a number that no user has
+
+
+def tokens(loader: StreamingTokenLoader, *, epochs: int) -> list[Any]:
+    return [batch["tokens"].tolist() for _ in range(epochs) for batch in loader]
+
+
+def bytes_below(folder: Path, *, aside: bool = False) -> int:
+    """Of shards: whole ones, those being written, and if wanted those aside that are still read."""
+    held = 0
+    for path in [*folder.rglob("*.mds*"), *(folder.rglob("*.evicted") if aside else ())]:
+        try:
+            held += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return held
+
+
+@contextlib.contextmanager
+def watched(folder: Path, *, aside: bool = False) -> Iterator[Any]:
+    """The most bytes of shards below a folder at any time of the block, and how often it looked.
+
+    Looks from another process, under the lock that writers hold: else files come and go meanwhile.
+    """
+    context = multiprocessing.get_context("fork")
+    seen = context.Array("q", 2)
+
+    def watch() -> None:
+        descriptor = None
+        while True:
+            time.sleep(0.001)
+            if descriptor is None:
+                for lock in folder.glob("*/.lock"):
+                    descriptor = os.open(lock, os.O_RDWR)
+                continue
+            fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, cache_module._ROOM)
+            seen[0] = max(seen[0], bytes_below(folder, aside=aside))
+            seen[1] += 1
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, cache_module._ROOM)
+
+    process = context.Process(target=watch)
+    process.start()
+    try:
+        yield seen
+    finally:
+        process.kill()
+        process.join()
+
+
+def owners_below(folder: Path) -> set[int]:
+    """Users who own anything there; others may come and go meanwhile."""
+    owners = set()
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            owners.add(path.stat().st_uid)
+    return owners
+
+
+def read_as(rank: int, remote: Path, caches: Path, start: Any) -> list[Any]:
+    """Three epochs as a user of its own, where this one may change users; else as this one."""
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(USER + rank)
+        os.setuid(USER + rank)
+    dataset = StreamingTokenDataset(
+        remote=str(remote), local=caches / str(os.getuid()) / str(rank), batch_size=4,
+        shuffle=True, shuffle_block_size=50, dp_rank=0, dp_world_size=1,
+    )  # fmt: skip
+    loader = StreamingTokenLoader(dataset, num_workers=2)
+    start.wait(240)
+    found = tokens(loader, epochs=3)
+    plain = DataLoader(dataset, batch_size=4, num_workers=2)
+    return found + [batch["tokens"].tolist() for batch in plain]
+
+
+def test_jobs_of_two_users_do_not_meet(
+    packed: Built,
+    open_raw: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """At once, in one temporary folder, of one dataset; and nothing of them is left."""
+    start = multiprocessing.get_context("fork").Barrier(2)
+    above = tmp_path_factory.getbasetemp().parents
+    open_to_all = next(folder for folder in above if folder.stat().st_mode & 0o007 == 0o007)
+    with tempfile.TemporaryDirectory(dir=open_to_all) as name:
+        everyone = Path(name)
+        for folder in (everyone, everyone / "tmp", everyone / "caches"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o1777)
+        shutil.copytree(packed.root, everyone / "data", ignore=shutil.ignore_patterns(".unpacked"))
+        monkeypatch.setattr(tempfile, "tempdir", str(everyone / "tmp"))
+        one, other = in_processes(2, read_as, everyone / "data", everyone / "caches", start)
+        assert not {USER, USER + 1} & owners_below(Path("/dev/shm"))  # noqa: S108
+        assert not list((everyone / "tmp").iterdir())
+        assert len(owners_below(everyone / "caches") - {0}) == (2 if os.getuid() == 0 else 1)
+    expected = tokens(StreamingTokenLoader(open_raw()), epochs=3)
+    assert one[: len(expected)] == other[: len(expected)] == expected
+    assert one == other
+
+
+class TestLimit:
+    @pytest.mark.parametrize(("place", "workers"), [("remote", 2), ("unpacked", 0)])
+    def test_two_epochs_stay_below_it(
+        self, packed: Built, copy: Any, open_raw: Any, tmp_path: Path, place: str, workers: int
+    ) -> None:
+        """In the order of an unlimited run, and without touching the dataset."""
+        expected = tokens(StreamingTokenLoader(open_raw()), epochs=2)
+        root = copy(packed)
+        before = {path: path.stat().st_mtime_ns for path in root.rglob("*.*")}
+        if place == "remote":
+            settings, cache = {"remote": str(root), "local": tmp_path / "cache"}, tmp_path / "cache"
+        else:
+            settings, cache = {"local": root}, root / ".unpacked"
+        limit = 8 * int(open_raw(**settings).reader.raw_sizes.max())
+        dataset = open_raw(**settings, cache_limit=limit)
+        with watched(cache) as held:
+            loader = StreamingTokenLoader(dataset, num_workers=workers)
+            assert tokens(loader, epochs=2) == expected
+        peak, looks = held
+        assert looks > 20
+        assert limit // 2 < peak <= limit
+        assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    @pytest.mark.parametrize("packing", [None, "best_fit"])
+    def test_masks_of_a_worker_s_block_hold_no_more_than_a_step(
+        self, packed: Built, open_raw: Any, tmp_path: Path, packing: str | None
+    ) -> None:
+        """A worker makes many steps at once: their shards must not be there all together."""
+        settings = {"extras": ["targets", "position_ids", "cu_seqlens", "sequence_ids"],
+                    "packing": packing, "sequence_length": 20, "batch_size": 2,
+                    "num_canonical_nodes": 2, "predownload": 1}  # fmt: skip
+        limit = 12 * int(open_raw().reader.raw_sizes.max())
+        limited = open_raw(**settings, remote=str(packed.root), local=tmp_path, cache_limit=limit)
+
+        def made(dataset: StreamingTokenDataset) -> list[dict[str, Any]]:
+            reader = dataset.batch_reader
+            raw = reader.batches(dataset.start_cursor(), [range(64), range(64, 80)], gathered=None)
+            return [batch for each in raw for batch in reader.split(each, rows=2)]
+
+        with watched(tmp_path, aside=True) as held:
+            found = made(limited)
+        assert held[0] <= limit
+        expected = made(open_raw(**settings, local=packed.root))
+        assert len(found) == len(expected) == 80
+        for one, other in zip(found, expected, strict=True):
+            assert one.keys() == other.keys()
+            assert all((one[name] == other[name]).all() for name in one)
+
+    def test_one_that_is_too_small_is_refused(
+        self, packed: Built, open_raw: Any, tmp_path: Path
+    ) -> None:
+        settings = {"remote": str(packed.root), "local": tmp_path}
+        largest = int(open_raw(**settings).reader.raw_sizes.max())
+        with pytest.raises(UsageError, match=rf"`cache_limit` leaves .* shard has {largest}\."):
+            open_raw(**settings, cache_limit=4 * largest - 1)
+        assert not list(tmp_path.iterdir())
+
+    def test_what_is_still_mapped_counts(self, packed: Built, tmp_path: Path) -> None:
+        """A file that is gone from its folder takes its disk until nobody maps it."""
+        small = StreamingTokenDataset(
+            remote=str(packed.root), local=tmp_path, cache_limit=6 * 500, batch_size=1,
+            dp_rank=0, dp_world_size=1, extras=["targets"],
+        )  # fmt: skip
+        most = 0
+        for batch in itertools.islice(StreamingTokenLoader(small), 60):
+            assert batch["tokens"].shape == (1, 8)
+            mapped = {
+                line.split(maxsplit=5)[5]: 500
+                for line in Path("/proc/self/maps").read_text().splitlines()
+                if str(tmp_path) in line and line.endswith("(deleted)")
+            }
+            most = max(most, bytes_below(tmp_path) + sum(mapped.values()))
+        largest = int(small.reader.raw_sizes.max())
+        assert largest <= 500
+        assert 3 * largest < most <= 6 * 500
+
+    def test_what_another_process_reads_is_moved_aside_and_counts(
+        self, packed: Built, tmp_path: Path
+    ) -> None:
+        def open_small() -> StreamingTokenDataset:
+            return StreamingTokenDataset(remote=str(packed.root), local=tmp_path, cache_limit=3000,
+                                         batch_size=1, dp_rank=0, dp_world_size=1)  # fmt: skip
+
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Event(), context.Event()
+
+        def hold() -> None:
+            held = open_small().reader.shards.views(range(4))
+            theirs.set()
+            ours.wait(30)
+            del held
+
+        process = context.Process(target=hold)
+        process.start()
+        try:
+            assert theirs.wait(30)
+            dataset = open_small()
+            for shard in range(4, 30):
+                dataset.reader.shards.views([shard])
+                assert bytes_below(tmp_path) <= 3000
+            aside = list(tmp_path.rglob("*.evicted"))
+            assert all(path.stat().st_size for path in aside)
+        finally:
+            ours.set()
+            process.join()
+        dataset.reader.shards.views([31])
+        assert not list(tmp_path.rglob("*.evicted"))
+
+
+def test_two_datasets_of_one_process_share_a_cache(
+    packed: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """POSIX locks do not keep them apart: each took the other's file for one that was left over."""
+    write = Path.write_bytes
+
+    def write_late(path: Path, data: bytes) -> int:
+        count = write(path, data)
+        time.sleep(0.02)
+        return count
+
+    monkeypatch.setattr(Path, "write_bytes", write_late)
+    settings = {"remote": str(packed.root), "local": tmp_path, "batch_size": 4, "dp_rank": 0,
+                "dp_world_size": 1}  # fmt: skip
+    caches = [StreamingTokenDataset(**settings).reader.caches[0] for _ in range(2)]
+    with ThreadPoolExecutor(4) as threads:
+        for shard in range(10):
+            for done in [threads.submit(cache.fetch, shard) for cache in caches * 2]:
+                done.result()
+            assert caches[0].path(shard).exists()
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_damaged_copy_that_cannot_be_removed_is_an_error(
+    packed: Built, open_raw: Any, tmp_path: Path
+) -> None:
+    settings = {"remote": str(packed.root), "local": tmp_path}
+    shard = open_raw(**settings).reader.caches[0].path(0)
+    shard.mkdir(parents=True)
+    with pytest.raises(StorageError, match=f"damaged copy of shard .* Remove {shard}, or give"):
+        open_raw(**settings).get_item(0)
+    shard.rmdir()
+    assert len(open_raw(**settings).get_item(0)["tokens"]) == 8

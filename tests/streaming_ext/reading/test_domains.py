@@ -1,0 +1,304 @@
+"""Of which domain each token is, and what came of each: against what `trace` tells of every row."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
+from streaming_ext.base.errors import ConfigMismatchError, UsageError
+from streaming_ext.training.trace import SequenceTrace
+from tasks.core.synthetic import make_documents
+from tests.streaming_ext.build import build as build_by_hand
+from tests.tasks.core.build_dataset import build_from
+from tests.tasks.core.moving.moved import merged
+
+LENGTH = 48
+LANGUAGES = ["en", "de", None, "fr"]
+
+
+def language(row: int) -> str | None:
+    return LANGUAGES[row * 7 % 11 % 4]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sources")
+    for number, name in enumerate(("web/a", "web/b", "code/a", "code/b")):
+        path = folder / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        texts = [text[: 30 + 61 * (row % 9)]
+                 for row, text in enumerate(make_documents(40, seed=number))]  # fmt: skip
+        kept = {"language": [language(row) for row in range(40)], "year": [2020 + number] * 40}
+        pq.write_table(pa.table({"text": texts, **kept}), path)
+    return folder
+
+
+MADE: dict[str, dict[str, Any]] = {
+    "in order": {},
+    "small files together": {"min_part_size": "1MiB"},
+    "shuffled": {"shuffle": "documents"},
+}
+
+
+@pytest.fixture(scope="module")
+def made(
+    sources: Path, vocabulary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    folder = tmp_path_factory.mktemp("datasets")
+
+    def make(how: str) -> Path:
+        root = folder / how.replace(" ", "-")
+        if not root.exists():
+            build_from(sources, root, tokenizer=str(vocabulary), keep_columns="language,year",
+                       **MADE[how])  # fmt: skip
+        return root
+
+    return make
+
+
+def load(root: Path, *, workers: int = 0, **changes: Any) -> StreamingTokenLoader:
+    settings = {"local": root, "batch_size": 4, "sequence_length": LENGTH, "shuffle": True,
+                "num_canonical_nodes": 2, "dp_rank": 0, "dp_world_size": 1,
+                "extras": ["domain_ids"]} | changes  # fmt: skip
+    return StreamingTokenLoader(StreamingTokenDataset(**settings), num_workers=workers)
+
+
+def name_of(by: str, source: str, row: int) -> str:
+    path = Path(source)
+    if by == "folder":
+        return str(path.parent)
+    if by == "column:year":
+        return str(2020 + ["web/a", "web/b", "code/a", "code/b"].index(
+            f"{path.parent.name}/{path.stem}"))  # fmt: skip
+    return language(row) or "(nothing)"
+
+
+def expected(loader: StreamingTokenLoader, traces: list[SequenceTrace], by: str) -> np.ndarray:
+    found = np.full((len(traces), LENGTH), -1)
+    for row, trace in enumerate(traces):
+        for span in trace.spans:
+            number = loader.dataset.domains.index(name_of(by, span.source, span.row))
+            found[row, span.place : span.place + span.tokens] = number
+    return found
+
+
+def tallied(ids: np.ndarray, names: tuple[str, ...]) -> dict[str, int]:
+    counts = np.bincount(ids[ids >= 0], minlength=len(names))
+    return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
+
+
+@pytest.mark.parametrize("packing", [None, "best_fit"])
+@pytest.mark.parametrize(
+    ("how", "by"),
+    [("in order", "folder"), ("in order", "column:language"), ("small files together", "folder"),
+     ("shuffled", "folder"), ("shuffled", "column:year")],
+)  # fmt: skip
+def test_each_token_is_of_the_domain_of_its_document(
+    made: Callable[[str], Path], how: str, by: str, packing: str | None
+) -> None:
+    loader = load(made(how), domain_by=by, packing=packing)
+    seen: dict[str, int] = {}
+    padding = 0
+    for step, batch in enumerate(loader):
+        ids = batch["domain_ids"].numpy()
+        assert ids.dtype == np.int32
+        assert (ids == expected(loader, loader.trace(step), by)).all()
+        padding += int((ids < 0).sum())
+        for name, count in tallied(ids, loader.dataset.domains).items():
+            seen[name] = seen.get(name, 0) + count
+    assert len(seen) > 1
+    assert padding
+    left_out = loader.dataset.plan.epoch_size % 4
+    (told,) = loader.achieved()
+    if not left_out:
+        assert told.tokens_by_domain == seen
+    assert 0 <= sum(told.tokens_by_domain.values()) - sum(seen.values()) <= left_out * LENGTH
+    assert list(told.tokens_by_domain) == sorted(seen)
+
+
+def test_workers_and_context_parallel_ranks_get_the_same(made: Callable[[str], Path]) -> None:
+    plain = [batch["domain_ids"].numpy()
+             for batch in load(made("in order"), domain_by="folder")]  # fmt: skip
+    there = load(made("in order"), domain_by="folder", workers=2)
+    for batch, whole in zip(there, plain, strict=True):
+        assert (batch["domain_ids"].numpy() == whole).all()
+    halves = [
+        load(made("in order"), domain_by="folder", cp_rank=rank, cp_size=2, cp_layout="contiguous")
+        for rank in range(2)
+    ]
+    for one, other, whole in zip(*halves, plain, strict=True):
+        assert (np.hstack([one["domain_ids"], other["domain_ids"]]) == whole).all()
+
+
+def test_counts_survive_resumes_on_other_ranks_and_ends_of_epochs(
+    made: Callable[[str], Path],
+) -> None:
+    """After every few steps another number of ranks goes on, from what went through JSON."""
+    by = "column:language"
+    seen: dict[str, int] = {}
+    state: dict[str, Any] | None = None
+    epochs = set()
+    for ranks in (1, 2, 4, 1, 2, 1):
+        loaders = [
+            load(made("in order"), domain_by=by, batch_size=4 // ranks, dp_rank=rank,
+                 dp_world_size=ranks)
+            for rank in range(ranks)
+        ]  # fmt: skip
+        for loader in loaders:
+            if state is not None:
+                loader.load_state_dict(json.loads(json.dumps(state)))
+        steps = 0
+        while steps < 40:
+            at_once: tuple[dict[str, Any], ...]
+            for at_once in zip(*loaders, strict=True):
+                for batch in at_once:
+                    ids = batch["domain_ids"].numpy()
+                    for name, count in tallied(ids, loaders[0].dataset.domains).items():
+                        seen[name] = seen.get(name, 0) + count
+                steps += 1
+                if steps == 40:
+                    break
+        told = [loader.achieved()[0].tokens_by_domain for loader in loaders]
+        assert all(each == told[0] for each in told)
+        epochs.add(loaders[0].epoch)
+        more = sum(told[0].values()) - sum(seen.values())
+        left_out = loaders[0].dataset.plan.epoch_size % 4
+        assert 0 <= more <= loaders[0].epoch * left_out * LENGTH
+        assert left_out or told[0] == seen
+        state = loaders[-1].state_dict()
+    assert len(epochs) > 1
+
+
+def test_what_an_epoch_left_out_counts_behind_a_resume_too(made: Callable[[str], Path]) -> None:
+    """From a state that was saved behind its last step, by the loader or by its dataset."""
+
+    def opened() -> StreamingTokenLoader:
+        return load(made("in order"), domain_by="folder", batch_size=32)
+
+    loader, resumed, by_dataset = opened(), opened(), opened().dataset
+    assert loader.dataset.plan.epoch_size % 32
+    list(loader)
+    state = json.loads(json.dumps(loader.state_dict()))
+    list(loader)
+    resumed.load_state_dict(state)
+    by_dataset.load_state_dict(state)
+    for again in (resumed, StreamingTokenLoader(by_dataset)):
+        list(again)
+        assert again.achieved() == loader.achieved()
+        assert again.state_dict() == loader.state_dict()
+
+
+def test_skipped_steps_count(made: Callable[[str], Path]) -> None:
+    loader, other = (load(made("in order"), domain_by="folder") for _ in range(2))
+    loader.skip(11)
+    iterator = iter(other)
+    for _ in range(11):
+        next(iterator)
+    assert loader.achieved() == other.achieved()
+    assert sum(loader.achieved()[0].tokens_by_domain.values()) > 0
+
+
+def test_several_streams(made: Callable[[str], Path]) -> None:
+    streams = [TokenStream(local=made("in order"), proportion=3),
+               TokenStream(local=made("shuffled"), proportion=1)]  # fmt: skip
+    loader = load(Path(), local=None, streams=streams, domain_by="folder", epoch_size=200,
+                  extras=["domain_ids", "stream_ids"])  # fmt: skip
+    seen: list[dict[str, int]] = [{}, {}]
+    for step, batch in enumerate(loader):
+        ids, of = batch["domain_ids"].numpy(), batch["stream_ids"].numpy()
+        assert (ids == expected(loader, loader.trace(step), "folder")).all()
+        for stream in range(2):
+            for name, count in tallied(ids[of == stream], loader.dataset.domains).items():
+                seen[stream][name] = seen[stream].get(name, 0) + count
+    assert [share.tokens_by_domain for share in loader.achieved()] == seen
+    state = loader.state_dict()
+    again = load(Path(), local=None, streams=streams, domain_by="folder", epoch_size=200)
+    again.dataset.load_state_dict(state)
+    of_dataset = StreamingTokenLoader(again.dataset)  # made behind the state's loading
+    assert of_dataset.achieved() == loader.achieved()
+
+
+def test_an_evaluation_counts_what_it_held(made: Callable[[str], Path]) -> None:
+    loader = load(made("in order"), domain_by="folder", split="holdout", shuffle=False)
+    for _ in range(2):
+        seen = np.concatenate([batch["domain_ids"].numpy() for batch in loader])
+        (told,) = loader.achieved()
+        assert told.tokens_by_domain == tallied(seen, loader.dataset.domains)
+
+
+def test_an_epoch_that_begins_anew_is_counted_once(made: Callable[[str], Path]) -> None:
+    """Broken off behind a whole epoch, and behind a state of its middle."""
+    loader = load(made("in order"), domain_by="folder", drop_last=False)
+    whole = np.concatenate([batch["domain_ids"].numpy() for batch in loader])
+    for steps in (5, 3):
+        started = [b["domain_ids"].numpy() for _, b in zip(range(steps), loader, strict=False)]
+        (told,) = loader.achieved()
+        seen = np.concatenate([whole, *started])
+        assert told.tokens_by_domain == tallied(seen, loader.dataset.domains)
+        assert sum(told.tokens_by_domain.values()) <= loader.tokens_seen
+        state = loader.state_dict()
+        loader = load(made("in order"), domain_by="folder", drop_last=False)
+        loader.load_state_dict(state)
+        next(iter(loader))
+
+
+def test_what_is_no_domain(
+    made: Callable[[str], Path], sources: Path, vocabulary: Path, tmp_path: Path
+) -> None:
+    root = made("in order")
+    with pytest.raises(UsageError, match="`domain_by` must be 'folder' or 'column:NAME'"):
+        load(root, domain_by="language")
+    with pytest.raises(UsageError, match=r"did not keep the column 'url'; it kept language, year"):
+        load(root, domain_by="column:url")
+    by_hand = build_by_hand(tmp_path / "by-hand", [[("train", range(1, 90))]])
+    (by_hand.root / "manifest.json").unlink()
+    with pytest.raises(UsageError, match="domain_by= needs the lists of documents"):
+        load(by_hand.root / "train", domain_by="folder", split=None, sequence_length=8)
+
+
+def test_states_without_domains(made: Callable[[str], Path]) -> None:
+    plain, counted = load(made("in order"), extras=[]), load(made("in order"), domain_by="folder")
+    iterator = iter(plain)
+    for _ in range(5):
+        next(iterator)
+    state = plain.state_dict()
+    assert not {"domains", "domain_by"} & ({*state} | {*state["order"]})
+    with pytest.raises(ConfigMismatchError, match="domain_by: the state has None"):
+        counted.load_state_dict(state)
+    counted.load_state_dict(state, allow_changes=["domain_by"])
+    assert counted.achieved()[0].tokens_by_domain == {}
+    next(iter(counted))
+    assert 0 < sum(counted.achieved()[0].tokens_by_domain.values()) <= 4 * LENGTH
+    assert plain.achieved()[0].tokens_by_domain == {}
+
+
+def test_a_damaged_map_is_made_again(made: Callable[[str], Path]) -> None:
+    root = made("small files together")
+    before = load(root, domain_by="column:year")
+    (path,) = [file for file in root.rglob("*.map") if file.is_file()
+               and before.dataset.token_domains._maps[0].path == file]  # fmt: skip
+    whole = path.read_bytes()
+    path.unlink()
+    path.write_bytes(whole[:40] + b"x" + whole[41:])
+    again = load(root, domain_by="column:year")
+    assert path.read_bytes() == whole
+    assert again.dataset.domains == before.dataset.domains == ("2020", "2021", "2022", "2023")
+    assert re.search(r"train-\w+\.domains-1-\w+\.map$", path.name)
+
+
+def test_a_merged_dataset(made: Callable[[str], Path], tmp_path: Path) -> None:
+    merged([made("in order"), made("small files together")], tmp_path / "both", repeats=True)
+    for by in ("folder", "column:language"):
+        loader = load(tmp_path / "both", domain_by=by)
+        assert len(loader) > 20
+        for step, batch in enumerate(loader):
+            if step % 5 == 0:
+                want = expected(loader, loader.trace(step), by)
+                assert (batch["domain_ids"].numpy() == want).all()

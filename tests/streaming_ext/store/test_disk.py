@@ -1,0 +1,450 @@
+"""Files appear whole or not at all, below the root only, and for one run at a time."""
+
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.base.errors import StorageError, UsageError
+from streaming_ext.store import LocalStorage, holding, open_storage
+from tests.full_disk import full_disk
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from streaming_ext.store import LocalStorage
+with LocalStorage(Path(sys.argv[1])).exclusive():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+PUT_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from streaming_ext.store import LocalStorage
+def dies(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr({"fsync": os, "replace": Path}[sys.argv[2]], sys.argv[2], dies)
+storage = LocalStorage(Path(sys.argv[1]))
+storage.put("train/new.mds", b"n" * 100_000)
+"""
+
+
+@pytest.mark.parametrize("refusal", [errno.EXDEV, errno.EPERM, errno.ENOTSUP])
+def test_a_file_is_copied_where_it_cannot_have_a_second_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
+    def refuse(_: Path, target: Path) -> None:
+        raise OSError(refusal, os.strerror(refusal), str(target))
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    storage = LocalStorage(tmp_path / "out")
+    storage.create()
+    (tmp_path / "file").write_bytes(b"whole")
+    storage.put_file("train/x", tmp_path / "file")
+    assert storage.read("train/x") == b"whole"
+    assert (tmp_path / "out/train/x").stat().st_nlink == 1
+    assert storage.leftovers() == []
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_only_what_is_to_last_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: bool
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def telling(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", telling)
+    storage = LocalStorage(tmp_path / "out")
+    storage.create()
+    (tmp_path / "file").write_bytes(b"whole")
+    synced.clear()
+    storage.put_file("shuffle/x", tmp_path / "file", lasting=lasting)
+    assert storage.read("shuffle/x") == b"whole"
+    assert storage.leftovers() == []
+    folders = [path for path in synced if path.endswith("/shuffle")]
+    assert (len(synced), len(folders)) == ((2, 1) if lasting else (0, 0))
+
+
+def _without_rights_over_modes(work: Callable[[], None]) -> None:
+    """Run work in a thread for which the modes of files count, also where it is root's."""
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def run() -> None:
+        assert libc.capget(header, sets) == 0
+        sets[0] &= ~(1 << 1)  # CAP_DAC_OVERRIDE, of what is in effect for this thread
+        assert libc.capset(header, sets) == 0
+        work()
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(run).result()
+
+
+def test_a_file_that_may_only_be_read_is_given_a_second_name(tmp_path: Path) -> None:
+    theirs, ours = LocalStorage(tmp_path / "theirs"), LocalStorage(tmp_path / "ours")
+    for each in (theirs, ours):
+        each.create()
+    theirs.put("train/x", b"whole")
+    (theirs.root / "train/x").chmod(0o444)
+
+    def adopt() -> None:
+        with pytest.raises(PermissionError):
+            (theirs.root / "train/x").open("r+b")
+        assert ours.adopt(theirs, "train/x", "train/y", 5)
+
+    _without_rights_over_modes(adopt)
+    assert ours.read("train/y") == b"whole"
+    assert (ours.root / "train/y").stat().st_nlink == 2
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    made = LocalStorage(tmp_path / "out")
+    made.create()
+    return made
+
+
+class TestPut:
+    def test_and_read(self, storage: LocalStorage) -> None:
+        storage.put("train/00000/shard.00000.mds", b"one")
+        storage.put("manifest.json", b"")
+        assert storage.read("train/00000/shard.00000.mds") == b"one"
+        assert storage.read("manifest.json") == b""
+        storage.put("manifest.json", b"two")
+        assert storage.read("manifest.json") == b"two"
+        assert not list((storage.root / ".incoming").iterdir())
+
+    def test_a_reader_never_sees_a_part(self, storage: LocalStorage) -> None:
+        contents = [bytes([number]) * 300_000 for number in range(40)]
+        storage.put("x", contents[0])
+        seen: list[bytes] = []
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.is_set():
+                seen.append(storage.read("x"))
+
+        reader = threading.Thread(target=look)
+        reader.start()
+        try:
+            for content in contents:
+                storage.put("x", content)
+        finally:
+            ended.set()
+            reader.join()
+        assert set(seen) <= set(contents)
+        assert len(set(seen)) > 1  # it did look meanwhile
+
+    @pytest.mark.parametrize("moment", ["fsync", "replace"])
+    def test_killed_in_the_middle(self, storage: LocalStorage, moment: str) -> None:
+        storage.put("train/old.mds", b"old")
+        command = [sys.executable, "-c", PUT_AND_DIE, str(storage.root), moment]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert storage.list() == {"train/old.mds": 3}
+        assert len(list((storage.root / ".incoming").iterdir())) == 1
+        storage.remove_incoming()
+        assert not list((storage.root / ".incoming").iterdir())
+        assert storage.list() == {"train/old.mds": 3}
+
+    def test_into_a_root_that_was_removed(self, storage: LocalStorage) -> None:
+        storage.put("train/x", b"x")
+        shutil.rmtree(storage.root)
+        with pytest.raises(StorageError, match=r"Cannot write train/y to .*out: no such file"):
+            storage.put("train/y", b"y")
+        assert not storage.root.exists()
+
+    def test_into_a_root_that_is_removed_meanwhile(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "fsync", lambda _: shutil.rmtree(storage.root))
+        with pytest.raises(StorageError, match="Cannot write train/00000/x"):
+            storage.put("train/00000/x", b"x")
+        assert not storage.root.exists()
+
+    def test_where_a_file_stands_in_the_way(self, storage: LocalStorage) -> None:
+        storage.put("train", b"a file")
+        with pytest.raises(StorageError, match="Cannot write train/x"):
+            storage.put("train/x", b"x")
+        storage.put("documents/x", b"x")
+        with pytest.raises(StorageError, match="Cannot write documents to"):
+            storage.put("documents", b"x")
+        assert storage.list() == {"documents/x": 1, "train": 6}
+
+    def test_a_failed_put_leaves_nothing_and_the_old_file(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage.put("x", b"old")
+
+        def full(descriptor: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(StorageError, match="no space left on device") as caught:
+            storage.put("x", b"new")
+        assert caught.value.fatal
+        assert not caught.value.transient
+        assert storage.read("x") == b"old"
+        assert not list((storage.root / ".incoming").iterdir())
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "train/../../x", "train/..", ".."])
+def test_paths_that_leave_the_root_are_refused(storage: LocalStorage, path: str) -> None:
+    outside = storage.root.parent / "x"
+    outside.write_bytes(b"kept")
+    for use in (
+        lambda: storage.put(path, b""),
+        lambda: storage.read(path),
+        lambda: storage.remove(path),
+        lambda: storage.list(path),
+    ):
+        with pytest.raises(StorageError, match="leads out of"):
+            use()
+    assert outside.read_bytes() == b"kept"
+
+
+class TestReadListRemove:
+    def test_read_what_is_not_there(self, storage: LocalStorage) -> None:
+        with pytest.raises(FileNotFoundError):
+            storage.read("missing")
+        with pytest.raises(FileNotFoundError):
+            storage.read("no/such/folder/x")
+
+    def test_read_what_is_no_file(self, storage: LocalStorage) -> None:
+        storage.put("train/x", b"")
+        with pytest.raises(StorageError, match="Cannot read train in .*: is a directory"):
+            storage.read("train")
+
+    def test_list(self, storage: LocalStorage) -> None:
+        for path in ("train/b", "train/a/c", "train/a/b", "z", "train/a.b"):
+            storage.put(path, path.encode())
+        (storage.root / ".incoming/leftover").write_bytes(b"x")
+        assert list(storage.list().items()) == [
+            ("train/a.b", 9), ("train/a/b", 9), ("train/a/c", 9), ("train/b", 7), ("z", 1),
+        ]  # fmt: skip
+        assert list(storage.list("train/a")) == ["train/a/b", "train/a/c"]
+        assert storage.list("holdout") == {}
+
+    def test_remove(self, storage: LocalStorage) -> None:
+        for path in ("train/a/b", "train/a/c", "x"):
+            storage.put(path, b"")
+        storage.remove("train/a/b")
+        assert list(storage.list()) == ["train/a/c", "x"]
+        storage.remove("train/a/c")
+        assert list(storage.list()) == ["x"]
+        assert not (storage.root / "train/a").exists()
+        storage.remove("x")
+        storage.remove("x")  # gone is gone
+        assert storage.list() == {}
+        assert storage.root.exists()
+
+    def test_what_cannot_be_listed_or_removed(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage.put("train/x", b"1")
+        with pytest.raises(StorageError, match="Cannot remove train of"):
+            storage.remove("train")
+        (storage.root / "loop").symlink_to("nowhere")
+        assert storage.list() == {"train/x": 1}
+
+        def refuse(path: str) -> None:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+        monkeypatch.setattr(os, "scandir", refuse)
+        with pytest.raises(StorageError, match=r"Cannot list .*permission denied"):
+            storage.list()
+        with pytest.raises(StorageError, match=r"Cannot list .*incoming: permission denied"):
+            monkeypatch.setattr(Path, "iterdir", lambda path: refuse(str(path)))
+            storage.leftovers()
+
+    def test_close_leaves_the_dataset(self, storage: LocalStorage) -> None:
+        storage.put("x", b"")
+        storage.close()
+        assert [path.name for path in storage.root.iterdir()] == ["x"]
+
+
+class TestCreate:
+    def test_deep_and_again(self, tmp_path: Path) -> None:
+        storage = LocalStorage(tmp_path / "a/b/c")
+        storage.create()
+        storage.put("x", b"x")
+        storage.create()
+        assert storage.list() == {"x": 1}
+        assert str(storage) == str(tmp_path / "a/b/c")
+
+    def test_below_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(StorageError, match="Cannot write to .*file/out: not a directory"):
+            LocalStorage(tmp_path / "file/out").create()
+
+    def test_of_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(UsageError, match=r"/file is a file: the output is a folder, s3://"):
+            LocalStorage(tmp_path / "file").create()
+
+
+@contextmanager
+def holder(root: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Another process that holds the dataset."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class TestExclusive:
+    @pytest.fixture(autouse=True)
+    def _short_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(holding, "_LOCK_WAIT_SECONDS", 0.3)
+
+    def test_a_second_holder_is_refused(self, storage: LocalStorage) -> None:
+        with (
+            holder(storage.root),
+            pytest.raises(UsageError, match=f"Another run is writing to {storage.root}"),
+            storage.exclusive(),
+        ):
+            pytest.fail("held twice")
+        with storage.exclusive():  # its end, however it came, frees the dataset
+            pass
+
+    def test_one_that_lives_is_not_waited_for(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(holding, "_LOCK_WAIT_SECONDS", 60.0)
+        with holder(storage.root) as other:
+            began = time.monotonic()
+            with pytest.raises(UsageError, match=f"process {other.pid} on "), storage.exclusive():
+                pytest.fail("held twice")
+            assert time.monotonic() - began < 40
+
+    def test_waits_for_workers_of_one_that_was_killed(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(holding, "_LOCK_WAIT_SECONDS", 60.0)
+        lock = storage.root / "runs/.lock"
+        with holder(storage.root) as other:
+            worker = lock.open("rb")
+        assert other.poll() is not None
+        with worker:
+            fcntl.flock(worker, fcntl.LOCK_EX)
+            began = time.monotonic()
+            threading.Timer(0.3, fcntl.flock, (worker, fcntl.LOCK_UN)).start()
+            told: list[str] = []
+            with storage.exclusive(told.append):
+                assert 0.2 < time.monotonic() - began < 50
+            who = f"another run (process {other.pid} on {platform.node()})"
+            assert set(told) == {f"waiting for {who} to let go of {storage}"}
+
+    def test_another_dataset_is_free(self, storage: LocalStorage, tmp_path: Path) -> None:
+        other = LocalStorage(tmp_path / "other")
+        other.create()
+        with storage.exclusive(), other.exclusive():
+            assert (other.root / "runs/.lock").exists()
+
+    def test_a_process_that_inherits_the_descriptor_holds_it_too(
+        self, storage: LocalStorage
+    ) -> None:
+        with storage.exclusive() as descriptor:
+            command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[descriptor])
+        with child:
+            try:
+                with pytest.raises(UsageError), storage.exclusive():
+                    pytest.fail("the child still holds it")
+            finally:
+                child.kill()
+        with storage.exclusive():
+            pass
+
+    def test_a_process_that_does_not_inherit_it_does_not(self, storage: LocalStorage) -> None:
+        with storage.exclusive():
+            child = subprocess.Popen(
+                [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+            )
+        with child:
+            try:
+                with storage.exclusive():
+                    assert child.poll() is None
+            finally:
+                child.kill()
+
+    @pytest.mark.parametrize("reason", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
+    def test_a_file_system_without_locks(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, reason: int
+    ) -> None:
+        """Lustre without -o flock, some NFS."""
+
+        def refuse(*_: object) -> None:
+            raise OSError(reason, os.strerror(reason))
+
+        monkeypatch.setattr(holding.fcntl, "flock", refuse)
+        with (
+            pytest.raises(StorageError, match="takes no locks.*Mount it with them") as caught,
+            storage.exclusive(),
+        ):
+            pytest.fail("held")
+        assert str(storage.root) in str(caught.value)
+
+    def test_an_error_inside_frees_it(self, storage: LocalStorage) -> None:
+        with pytest.raises(RuntimeError), storage.exclusive():
+            raise RuntimeError
+        with holder(storage.root) as other:
+            assert other.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [("/data/out", "/data/out"), ("file:///data/out", "/data/out"), ("~/out", "/home/me/out")],
+)
+def test_open_storage(url: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert open_storage(url).root == Path(expected)
+
+
+def test_open_storage_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert open_storage("out").root == tmp_path / "out"
+
+
+@pytest.mark.parametrize("url", ["ftp://host/out", "hf://datasets/x"])
+def test_open_storage_of_an_unknown_scheme(url: str) -> None:
+    with pytest.raises(UsageError, match="is not supported as output; expected a folder"):
+        open_storage(url)
+
+
+def test_a_full_disk_below_the_lock_does_not_hide_what_went_wrong(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "out")
+    storage.create()
+    with (
+        full_disk(),
+        pytest.raises(StorageError, match=r"Cannot write train/x to .*: file too large"),
+        storage.exclusive(),
+    ):
+        storage.put("train/x", b"x")
+    with storage.exclusive():
+        storage.put("train/x", b"x")

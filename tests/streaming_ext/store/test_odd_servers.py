@@ -1,0 +1,139 @@
+"""What answers in place of an object store, or asks for patience: told in one line, or heeded."""
+
+import time
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from streaming_ext.base.errors import SourceError, StorageError, TransientStorageError, UsageError
+from streaming_ext.store.client import ObjectClient
+from streaming_ext.store.patience import Retry
+from streaming_ext.text.sources import SourceFile, hub, web
+from tests.servers.scripted import PAGE, Answer, scripted
+
+BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>busy</Message></Error>"
+QUICK = Retry(attempts=3, first_pause=0.02)
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+
+
+def client(url: str | None = None, retry: Retry = QUICK) -> ObjectClient:
+    options = {} if url is None else {"endpoint_url": url}
+    return ObjectClient(scheme="s3", bucket="bucket", retry=retry, timeout=5.0, options=options)
+
+
+REQUESTS: list[Callable[[ObjectClient], object]] = [
+    lambda store: store.look_at("", what="list s3://bucket"),
+    lambda store: store.find("", what="list s3://bucket"),
+]
+
+
+class TestEndpoint:
+    @pytest.mark.parametrize("value", ["localhost:9000", "minio", "s3://bucket", "http://"])
+    @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+    def test_without_a_scheme(self, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+        monkeypatch.setenv(name, value)
+        for request in REQUESTS:
+            with pytest.raises(UsageError, match=f"{name} is '{value}'.*expected http://HOST"):
+                request(client())
+
+    @pytest.mark.parametrize(
+        "answer", [Answer(404, b"Not Found"), Answer(404, PAGE.body, PAGE.headers), PAGE]
+    )
+    def test_of_a_web_server_or_a_captive_portal(self, answer: Answer) -> None:
+        with scripted(lambda *_: answer) as server:
+            for request in REQUESTS:
+                with pytest.raises(StorageError, match="no object store.*AWS_ENDPOINT_URL") as told:
+                    request(client(server.url))
+                assert not told.value.transient
+
+
+def test_what_a_store_never_does_is_not_tried_again() -> None:
+    """It may ask for the size of one piece of an object, which not every store tells."""
+    body = BUSY.replace(b"SlowDown", b"NotImplemented")
+    with scripted(lambda *_: Answer(501, body, {"Content-Type": "text/xml"})) as server:
+        with pytest.raises(StorageError, match="NotImplemented") as told:
+            client(server.url).read("x", what="read it")
+        assert not told.value.transient
+        assert len(server.asked) == 1
+
+
+class TestRetryAfter:
+    @pytest.mark.parametrize("status", [503, 429])
+    def test_is_honoured(self, status: int) -> None:
+        busy = Answer(status, BUSY, {"Retry-After": "1", "Content-Type": "application/xml"})
+        answers = [busy, busy]
+
+        def answer(*_: object) -> Answer:
+            return answers.pop() if answers else Answer(200, b"hello")
+
+        with scripted(answer) as server:
+            began = time.monotonic()
+            assert client(server.url).read("x", what="read it") == b"hello"
+            assert 2 <= time.monotonic() - began < 20
+
+    def test_of_an_hour_is_told(self) -> None:
+        headers = {"Retry-After": "3600", "Content-Type": "application/xml"}
+        with (
+            scripted(lambda *_: Answer(503, BUSY, headers)) as server,
+            pytest.raises(TransientStorageError, match="asks to wait 3600 s"),
+        ):
+            client(server.url).read("x", what="read it")
+
+
+class TestOtherRanges:
+    """A proxy that answers another part of the same length is not believed."""
+
+    DATA = bytes(range(256)) * 16
+
+    def answer(self, _: str, path: str, headers: Mapping[str, str]) -> Answer:
+        size = len(self.DATA)
+        return Answer(
+            206, self.DATA[512:768],
+            {"Content-Range": f"bytes 512-767/{size}", "ETag": '"e"',
+             "Last-Modified": "Sat, 21 Nov 2026 00:00:00 GMT"},
+        )  # fmt: skip
+
+    def test_over_https(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(web, "retry", lambda: QUICK)
+        with scripted(self.answer) as server:
+            url = f"{server.url}/x.parquet"
+            source = SourceFile(url=url, size=len(self.DATA), version='etag:"e"')
+            reader = web.WebReader(
+                source, url, headers={}, explain=lambda response: web.explain_web(url, response)
+            )
+            assert reader.read(512, 768) == self.DATA[512:768]
+            with pytest.raises(TransientStorageError, match="bytes 0-255 of 4096.* 512-767/4096"):
+                reader.read(0, 256)
+
+    def test_of_a_store(self) -> None:
+        with scripted(self.answer) as server:
+            store = client(server.url)
+            assert store.read("x", what="read it", span=(512, 768)) == self.DATA[512:768]
+            with pytest.raises(TransientStorageError, match="asked for the bytes from 0 on"):
+                store.read("x", what="read it", span=(0, 256))
+
+
+class TestCaptivePortal:
+    def test_in_place_of_a_file(self) -> None:
+        with scripted(lambda *_: PAGE) as server:
+            url = f"{server.url}/x.parquet"
+            with pytest.raises(StorageError, match="a web page came.*captive portal"):
+                web.list_url(url)
+            reader = web.WebReader(
+                SourceFile(url=url, size=9, version='etag:"e"'), url, headers={},
+                explain=lambda response: SourceError(url),
+            )  # fmt: skip
+            with pytest.raises(StorageError, match="a web page came"):
+                reader.read(0, 9)
+
+    def test_in_place_of_the_hub(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with scripted(lambda *_: PAGE) as server:
+            monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
+            with pytest.raises(StorageError, match="a web page came.*captive portal"):
+                hub.list_files("hf://datasets/org/name/x.parquet", lambda name: True)

@@ -1,0 +1,152 @@
+"""Reading a published dataset from each kind of store: the same errors and the same patience."""
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import fsspec
+import pytest
+
+from streaming_ext.base.errors import StorageError, TransientStorageError
+from streaming_ext.store.client import ObjectClient
+from streaming_ext.store.patience import Retry
+from streaming_ext.store.process_clients import client_of_process
+from streaming_ext.store.remote import FileMissingError, Remote
+from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
+from tests.servers.scripted import Answer, scripted
+from tests.servers.storage.azurite import make_container
+from tests.servers.storage.swift import OWNER, make_bucket
+
+DATA = bytes(range(256)) * 8192  # 2 MiB: a shard, read in a thread of its own
+
+
+@dataclass(frozen=True)
+class Store:
+    """A bucket behind a proxy, opened with what a user hands over."""
+
+    remote: Remote
+    proxy: FaultProxy
+    bucket: str
+
+
+@pytest.fixture(params=["s3", "gs", "az"])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    scheme = request.param
+    options: dict[str, Any] = {}
+    if scheme == "s3":
+        server = request.getfixturevalue("s3")
+        bucket = make_bucket(server.url)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+            monkeypatch.delenv(name, raising=False)
+        options = {"key": OWNER[0], "secret": OWNER[1]}
+    elif scheme == "gs":
+        server = request.getfixturevalue("gcs")
+        bucket = server.make_bucket()
+    else:
+        server = request.getfixturevalue("azurite")
+        bucket = make_container(server)
+    with fault_proxy(server.port) as proxy:
+        if scheme == "s3":
+            options["endpoint_url"] = proxy.url
+        else:
+            for name, value in server.environment(port=proxy.port).items():
+                monkeypatch.setenv(name, value)
+        client = ObjectClient(scheme=scheme, bucket=bucket, options=options)
+        client.put("a/shard", DATA, what="write it")
+        client.put("a/small", b"small", what="write it")
+        remote = Remote(url=f"{scheme}://{bucket}/a", options=options, timeout=20)
+        yield Store(remote, proxy, bucket)
+
+
+def test_what_is_there_and_what_is_not(store: Store) -> None:
+    assert store.remote.read("shard", limit=len(DATA)) == DATA
+    assert store.remote.read("shard", limit=9) == DATA[:10]
+    assert store.remote.read("small", limit=9) == b"small"
+    with pytest.raises(FileMissingError, match="a/nothing is missing"):
+        store.remote.read("nothing", limit=9)
+    if store.remote.url.startswith("gs:"):
+        return  # Google answers the same for an object that is not there
+    nowhere = f"{store.remote.url.partition('://')[0]}://nonesuch-bucket/a"
+    with pytest.raises(StorageError, match="there is no bucket 'nonesuch-bucket'") as caught:
+        Remote(url=nowhere, options=store.remote.options).read("shard", limit=9)
+    assert not caught.value.transient
+
+
+@pytest.mark.filterwarnings(  # botocore leaves a connection whose answer it cannot read
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed <socket:ResourceWarning"
+)
+@pytest.mark.parametrize("name", ["small", "shard"])
+@pytest.mark.parametrize(
+    "faults", [Faults(answer=(503, "SlowDown")), Faults(cut_down=40), Faults(hang=True)]
+)
+def test_what_passes_is_waited_out(
+    store: Store, faults: Faults, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "1")
+    remote = Remote(url=store.remote.url, options=store.remote.options, timeout=20)
+    size = len(remote.read(name, limit=len(DATA)))
+    store.proxy.inflict(faults)
+    began = time.monotonic()
+    with pytest.raises(TransientStorageError, match=f"a/{name}"):
+        remote.read(name, limit=len(DATA))
+    assert time.monotonic() - began < 40
+    store.proxy.inflict(replace(faults, times=1))
+    assert len(remote.read(name, limit=len(DATA))) == size
+    gc.collect()  # here, not in another test
+
+
+BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>busy</Message></Error>"
+
+
+def test_a_server_that_is_busy_for_longer_than_three_seconds() -> None:
+    """Training gave up after three attempts in 3 s; it goes on for half a minute."""
+    until = time.monotonic() + 4
+
+    def answer(*_: object) -> Answer:
+        busy = time.monotonic() < until
+        return Answer(503, BUSY, {"Content-Type": "text/xml"}) if busy else Answer(200, b"hello")
+
+    with scripted(answer) as server:
+        options = {"endpoint_url": server.url, "key": "k", "secret": "s"}
+        assert Remote(url="s3://bucket", options=options).read("x", limit=9) == b"hello"
+    assert Retry.training(2).seconds == 30
+    assert Retry.training(0) == replace(Retry.training(0), attempts=1, silences=1, seconds=0.0)
+
+
+def test_the_patience_ends_within_the_seconds_of_a_file() -> None:
+    with scripted(lambda *_: Answer(503, BUSY, {"Content-Type": "text/xml"})) as server:
+        options = {"endpoint_url": server.url, "key": "k", "secret": "s"}
+        remote = Remote(url="s3://bucket", options=options, timeout=3)
+        began = time.monotonic()
+        with pytest.raises(TransientStorageError, match="SlowDown"):
+            remote.read("x", limit=9)
+        assert time.monotonic() - began < 25
+
+
+def test_other_schemes_are_opened_as_before() -> None:
+    fsspec.filesystem("memory").pipe_file("/data/x", b"hello")
+    remote = Remote(url="memory://data")
+    assert remote.read("x", limit=9) == b"hello"
+    with pytest.raises(FileMissingError):
+        remote.read("y", limit=9)
+
+
+def test_a_client_each_process_and_each_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def client(make: Callable[[], object] = object) -> object:
+        return client_of_process(("s3", "bucket"), make, {"key": "k"})
+
+    first = client()
+    assert client() is first
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writer, b"new" if client() is not first else b"old")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 3) == b"new"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "another")
+    assert client() is not first
+    os.close(reader)
+    os.close(writer)

@@ -1,0 +1,155 @@
+"""Folders for work in progress: made, taken up and emptied only where they are this user's own."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.base.errors import ScratchError, StorageError, UsageError
+from streaming_ext.store import open_storage
+from streaming_ext.store.scratch import (
+    SCRATCH_MARK,
+    drop_scratch,
+    own_folder,
+    take_scratch,
+    user_scratch,
+)
+from tasks.core.derive.move_config import CopyConfig
+from tasks.core.derive.move_plan import plan_copy
+from tests.tasks.core.exports.exporting import make_dataset, planned
+from tests.tasks.core.running import begun
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / ".out.scratch"
+
+
+def test_it_is_the_users_own(folder: Path) -> None:
+    take_scratch(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [file.name for file in folder.iterdir()] == [SCRATCH_MARK]
+
+
+def test_a_temporary_folder_that_is_not_utf8_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = tmp_path / os.fsdecode(b"a\xff")
+    odd.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(odd))
+    with pytest.raises(UsageError, match=r"a\\+xff' is not UTF-8.* TMPDIR .* --scratch") as raised:
+        user_scratch()
+    str(raised.value).encode()  # can be written
+    assert not list(odd.iterdir())
+
+
+def test_what_a_killed_run_left_is_emptied(folder: Path) -> None:
+    take_scratch(folder)
+    for name in ("00003", "sources", "anything"):
+        (folder / name).mkdir()
+        (folder / name / "file").touch()
+    (folder / "00003/link").symlink_to(folder.parent)
+    (folder / "file").touch()
+    take_scratch(folder, keep=[folder / "sources"])
+    left = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    assert left == {SCRATCH_MARK, "sources", "sources/file"}
+
+
+@pytest.mark.parametrize("name", ["", "00000", "123456", "tokenizer", "sources", "assembly", "x"])
+def test_what_an_older_version_left_is_emptied(folder: Path, name: str) -> None:
+    (folder / name).mkdir(parents=True)
+    if name == "x":  # of a process of another run, which locks it
+        (folder / "x.lock").touch()
+    folder.chmod(0o755)
+    take_scratch(folder)
+    assert [file.name for file in folder.iterdir()] == [SCRATCH_MARK]
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def _link(folder: Path, victim: Path) -> None:
+    folder.symlink_to(victim)
+
+
+def _files(folder: Path, victim: Path) -> None:
+    victim.rename(folder)
+
+
+def _file(folder: Path, victim: Path) -> None:
+    folder.touch()
+
+
+@pytest.mark.parametrize(
+    ("lay", "why"),
+    [(_link, "is a link"), (_files, "holds files .*'mine'"), (_file, "is no folder")],
+)
+def test_what_is_not_of_a_run_stays(
+    folder: Path, lay: Callable[[Path, Path], None], why: str
+) -> None:
+    victim = folder.parent / "victim"
+    (victim / "mine").mkdir(parents=True)
+    (victim / "mine/keep.txt").touch()
+    (victim / "00000").mkdir()
+    lay(folder, victim)
+    before = sorted(folder.parent.rglob("*"))
+    with pytest.raises(ScratchError, match=f"{folder} {why}.*--scratch"):
+        take_scratch(folder)
+    drop_scratch(folder)
+    if lay is not _file:
+        with pytest.raises(StorageError, match=why), own_folder(folder, "guest"):
+            pass
+    assert sorted(folder.parent.rglob("*")) == before
+
+
+def test_a_link_to_a_folder_with_a_mark_stays_too(folder: Path) -> None:
+    other = folder.parent / "other"
+    take_scratch(other)
+    (other / "00000").mkdir()
+    folder.symlink_to(other)
+    with pytest.raises(ScratchError, match="is a link"):
+        take_scratch(folder)
+    assert (other / "00000").is_dir()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give a folder away")
+def test_a_folder_of_another_user_stays(folder: Path) -> None:
+    take_scratch(folder)
+    (folder / "00000").mkdir()
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(ScratchError, match="another user"):
+        take_scratch(folder)
+    drop_scratch(folder)
+    assert (folder / "00000").is_dir()
+
+
+def test_removed_at_the_end(folder: Path) -> None:
+    take_scratch(folder)
+    drop_scratch(folder)
+    drop_scratch(folder)
+    assert not folder.exists()
+
+
+def _copy(dataset: Path, output: Path) -> None:
+    storage = open_storage(str(output))
+    begun(plan_copy(CopyConfig(dataset=str(dataset), output=str(output)), storage), storage)
+
+
+def _export(dataset: Path, output: Path) -> None:
+    planned(dataset, output, "megatron")
+
+
+@pytest.mark.parametrize("make", [_copy, _export])
+def test_no_maker_empties_what_is_not_of_a_run(
+    tmp_path: Path, make: Callable[[Path, Path], None]
+) -> None:
+    dataset = make_dataset(tmp_path).root
+    (tmp_path / "victim/mine").mkdir(parents=True)
+    (tmp_path / ".out.scratch").symlink_to("victim")
+    with pytest.raises(ScratchError, match="is a link"):
+        make(dataset, tmp_path / "out")
+    assert (tmp_path / "victim/mine").is_dir()
+    (tmp_path / ".out.scratch").unlink()
+    (tmp_path / "victim").rename(tmp_path / ".out.scratch")
+    with pytest.raises(ScratchError, match="holds files"):
+        make(dataset, tmp_path / "out")
+    assert (tmp_path / ".out.scratch/mine").is_dir()

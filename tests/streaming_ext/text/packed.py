@@ -1,0 +1,48 @@
+"""Files packed as those who write them do."""
+
+import lzma
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streaming_ext.text.documents.streams import codec_of
+
+
+def pack(data: bytes, path: Path, codec: str) -> None:
+    """Write a file, packed."""
+    if codec == "none":
+        path.write_bytes(data)
+    elif codec == "xz":
+        path.write_bytes(lzma.compress(data, preset=1))
+    else:
+        with pa.CompressedOutputStream(str(path), codec) as stream:
+            stream.write(data)
+
+
+def write_documents(path: Path, documents: Sequence[str | None]) -> None:
+    """A file of texts, in the format and packed as its name says."""
+    write_rows(path, [{"id": row, "text": text} for row, text in enumerate(documents)])
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """The same, of rows with more columns."""
+    from tests.streaming_ext.text.readers import test_contract as contract
+
+    codec = codec_of(path.name)
+    plain = path.name if codec == "none" else path.name.rpartition(".")[0]
+    suffix = Path(plain).suffix
+    if suffix in {".parquet", ".arrow"}:
+        write = contract.parquet if suffix == ".parquet" else contract.arrow_stream
+        write(path, rows)
+        return
+    made = {
+        ".json": contract.json_array,
+        ".cbor": contract.cbor_sequence,
+        ".tar": contract.tar,
+        ".avro": contract.avro("deflate"),
+        ".csv": contract.cells(","),
+        ".tsv": contract.cells("\t"),
+    }
+    pack(made.get(suffix, contract.json_lines)(rows), path, codec)

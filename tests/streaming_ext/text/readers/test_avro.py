@@ -1,0 +1,142 @@
+"""Avro as it may come: cut at its blocks, and nothing in it ends elsewhere than in an error."""
+
+import contextlib
+import io
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+from streaming_ext.base.errors import SourceError, UsageError
+from streaming_ext.format.filters import Filters
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.formats import format_of
+from streaming_ext.text.sources import SourceFile
+from streaming_ext.text.sources.source_bytes import SourceFileBytes
+from tests.streaming_ext.text.readers.test_bad_documents import SKIP, places, read
+
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "Document",
+    "fields": [
+        {"name": "text", "type": ["null", "string"]},
+        {"name": "score", "type": ["null", "double"], "default": None},
+        {"name": "data", "type": ["null", "bytes"], "default": None},
+    ],
+}
+
+
+def avro(rows: list[dict[str, Any]], schema: dict[str, Any] = SCHEMA, codec: str = "null") -> bytes:
+    whole = io.BytesIO()
+    fastavro.writer(whole, schema, rows, codec=codec, sync_interval=200)
+    return whole.getvalue()
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "snappy", "zstandard"])
+def test_codecs_of_blocks(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "x.avro"
+    path.write_bytes(avro([{"text": f"{row} é"} for row in range(50)], codec=codec))
+    assert read(path, ReadOptions())[0] == [(row, f"{row} é") for row in range(50)]
+
+
+def test_what_is_bad_costs_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "x.avro"
+    data = avro([{"text": "one", "score": 1.0}, {"text": "BAD!"}, {"text": None}, {"text": "four"}])
+    path.write_bytes(data.replace(b"BAD!", b"\xff\xfe\xc3\x28"))
+    good, bad, rows = read(path, SKIP)
+    assert (good, rows) == ([(0, "one"), (3, "four")], 4)
+    (found,) = places(bad)
+    assert found[0] == 1
+    assert found[1].startswith("document 2 of the block at byte ")
+    with pytest.raises(SourceError, match="document 2 of the block .*half of a surrogate pair"):
+        read(path, ReadOptions())
+    with pytest.raises(SourceError, match="'score' is of type number, expected string"):
+        read(path, ReadOptions(columns=("score",)))
+
+
+def test_a_look_names_the_fields(tmp_path: Path) -> None:
+    path = tmp_path / "x.avro"
+    path.write_bytes(avro([{"text": "one", "score": 1.0}]))
+    file = SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
+    with pytest.raises(UsageError, match="no column 'body'; its columns are text, score, data"):
+        format_of(path.name).look(file, ReadOptions(columns=("body",)))
+    with pytest.raises(UsageError, match="'score' is of type number, expected string"):
+        format_of(path.name).look(file, ReadOptions(columns=("score",)))
+
+
+@pytest.mark.parametrize("content", [b"", b"Obj\x01", b"no avro at all", b"Obj\x01" + b"\xff" * 90])
+def test_no_avro(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.avro"
+    path.write_bytes(content)
+    with pytest.raises(
+        SourceError, match=r"x\.avro: no Avro, damaged or cut short behind its head"
+    ):
+        read(path)
+    with pytest.raises(SourceError, match=r"x\.avro: not a whole Avro file"):
+        list(format_of(path.name).read(path, ReadOptions(), span=(0, 9)))
+
+
+def test_nesting_without_end_is_refused(tmp_path: Path) -> None:
+    again = {"name": "next", "type": ["null", "Document"], "default": None}
+    schema = {**SCHEMA, "fields": [SCHEMA["fields"][0], again]}
+    path = tmp_path / "x.avro"
+    path.write_bytes(avro([{"text": "a", "next": {"text": "b", "next": None}}], schema))
+    with pytest.raises(SourceError, match="a schema that refers to itself"):
+        read(path)
+    deep: Any = "string"
+    for level in range(900):
+        deep = {"type": "record", "name": f"R{level}", "fields": [{"name": "f", "type": deep}]}
+    head = avro([{"text": "a"}])
+    with contextlib.suppress(RecursionError):
+        path.write_bytes(avro([], {"type": "record", "name": "D", "fields": [
+            {"name": "text", "type": "string"}, {"name": "deep", "type": deep}]}))  # fmt: skip
+        with contextlib.suppress(SourceError):
+            read(path)
+    assert head.startswith(b"Obj")
+
+
+def test_any_bytes_end_in_documents_or_an_error(tmp_path: Path) -> None:
+    rng, path = random.Random(5), tmp_path / "x.avro"
+    whole = avro([{"text": f"text {row}"} for row in range(60)])
+    for _ in range(300):
+        changed = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        path.write_bytes(changed)
+        with contextlib.suppress(SourceError, UsageError):
+            read(path)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pieces_name_rows_as_the_whole_file_does(tmp_path: Path, seed: int) -> None:
+    rng, path = random.Random(seed), tmp_path / "x.avro"
+    path.write_bytes(avro([{"text": f"{row} " * rng.randrange(40), "score": row / 9}
+                           for row in range(90)], codec="deflate"))  # fmt: skip
+    options = ReadOptions(filters=Filters(where="score > 2"), kept=("score",))
+    cuts = sorted({0, path.stat().st_size, *(rng.randrange(path.stat().st_size) for _ in "abcd")})
+
+    def found(span: tuple[int, int] | None) -> list[tuple[int, str, float]]:
+        return [
+            row
+            for batch in format_of(path.name).read(path, options, span=span, batch_bytes=100)
+            for row in zip(batch.named_by.tolist(), batch.texts.to_pylist(),
+                           batch.values[0].to_pylist(), strict=True)
+        ]  # fmt: skip
+
+    whole = found(None)
+    assert len(whole) == 71
+    assert [row for span in pairwise(cuts) for row in found(span)] == whole
+
+
+def test_a_block_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from streaming_ext.text.readers import avro as module
+
+    monkeypatch.setattr(module, "_READ_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_ITEM_BYTES", 5000)
+    path = tmp_path / "x.avro"
+    path.write_bytes(avro([{"text": "a"}, {"text": "b" * 9000}]))
+    with pytest.raises(SourceError, match=r"x\.avro: a document of too many bytes"):
+        read(path)

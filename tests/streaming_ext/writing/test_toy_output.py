@@ -1,0 +1,198 @@
+"""A new output is one small class for its files and one that writes them; nothing else changes."""
+
+import ast
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.format.record import SplitPart
+from streaming_ext.format.shard import Samples, Shard, ShardTable, TokenArray, TokenDtype
+from streaming_ext.format.spec import FORMATS, DatasetSpec, TokenizerIdentity
+from streaming_ext.store import LocalStorage
+from streaming_ext.writing import OUTPUTS
+from streaming_ext.writing.split_writer import Memory, store_shard
+from tasks.core.check.decode import decode_samples
+from tasks.core.check.verify import verify
+from tasks.core.config import ShardConfig
+from tasks.core.synthetic import make_documents
+from tests.tasks.core.build_dataset import build_dataset
+
+ROOT = Path(__file__).parents[3]
+LENGTH = 64
+
+
+class FlatFormat:
+    """One file a part and split: nothing but ids, back to back."""
+
+    samples_per_shard = 2**40
+
+    def __init__(self, *, sequence_length: int, dtype: TokenDtype, **_: object) -> None:
+        self._length, self._dtype = sequence_length, np.dtype(dtype)
+
+    def require_possible(self) -> None: ...
+
+    def shard_names(self, split: str, part: int, number: int) -> tuple[str, ...]:
+        return (f"{part:05}/shard.{number:05}.flat",)
+
+    def raw_size(self, num_samples: Samples) -> Samples:
+        return num_samples * self._length * self._dtype.itemsize
+
+    def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
+        found: TokenArray = np.frombuffer(raw, self._dtype).reshape(num_samples, self._length)
+        return found
+
+    def index(self, shards: Iterable[Shard]) -> bytes:
+        return json.dumps([asdict(shard) for shard in shards]).encode()
+
+    def table(self, index: bytes, *, where: str) -> ShardTable:
+        shards = [Shard(**values) for values in json.loads(index)]
+        return ShardTable.of_shards(shards, sample_tokens=self._length, dtype=str(self._dtype))
+
+
+class FlatWriter:
+    """Collects the documents of a split and writes them in one go."""
+
+    fed: list[tuple[int, int, int]] = []  # noqa: RUF012  (row, tokens and last id of each document)
+
+    def __init__(self, folder: Path, part: int, spec: DatasetSpec, memory: Memory) -> None:
+        self._folder, self._part, self._spec = folder, part, spec
+        self._ids, self._documents = np.empty(0, spec.dtype), 0
+
+    def add(
+        self,
+        stream: npt.NDArray[Any],
+        rows: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+    ) -> None:
+        last = stream[np.cumsum(lengths + 1) - 1]
+        self.fed.extend(zip(rows.tolist(), lengths.tolist(), last.tolist(), strict=True))
+        assert len(stream) == (lengths + 1).sum()  # whole documents and nothing else
+        self._ids = np.concatenate([self._ids, stream])
+        self._documents += len(lengths)
+
+    def finish(self) -> SplitPart:
+        tokens, eot = len(self._ids), self._spec.tokenizer.eot_id
+        padded = np.pad(self._ids, (0, -tokens % LENGTH), constant_values=eot)
+        shard = store_shard(
+            self._folder,
+            self._spec.shard_format.shard_names(self._folder.name, self._part, 0)[0],
+            padded.tobytes(),
+            samples=len(padded) // LENGTH,
+            compression=None,
+        )
+        return SplitPart(
+            documents=self._documents, tokens=tokens, padding=len(padded) - tokens, shards=(shard,)
+        )
+
+
+class FlatConfig(ShardConfig):
+    """As the option would have it."""
+
+    def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
+        return super().spec(tokenizer).model_copy(update={"output_format": "flat"})
+
+
+@pytest.fixture
+def flat(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(FORMATS, "flat", FlatFormat)
+    monkeypatch.setitem(OUTPUTS, "flat", FlatWriter)
+    FlatWriter.fed.clear()
+    yield
+    FlatWriter.fed.clear()
+
+
+@pytest.mark.usefixtures("flat")
+def test_a_toy_output_is_written_published_verified_shown_and_read(
+    tmp_path: Path, rank_path: Path
+) -> None:
+    texts = [text[:300] for text in make_documents(30, seed=3)]
+    root = build_dataset(
+        tmp_path,
+        [texts[:18], texts[18:]],
+        kind=FlatConfig,
+        tokenizer=str(rank_path),
+        sequence_length=LENGTH,
+        compression="none",
+    )
+    storage = LocalStorage(root)
+    manifest = read_manifest(storage)
+    eot = manifest.spec.tokenizer.eot_id
+    assert manifest.spec.output_format == "flat"
+    assert len(FlatWriter.fed) == 30
+    assert all(tokens and last == eot for _, tokens, last in FlatWriter.fed)
+    files = storage.list("train")
+    assert [*files] == ["train/00000/shard.00000.flat", "train/00001/shard.00000.flat",
+                        "train/index.json"]  # fmt: skip
+    report = verify(storage, deep=True, deep_documents=30)
+    assert report.findings == ()
+    assert report.checked.documents == 30
+    assert report.checked.retokenized > 20
+    (first,) = decode_samples(storage, "train", [0])
+    assert texts[0].startswith(first.pieces[0].text)
+    dataset = StreamingTokenDataset(
+        local=root, batch_size=4, shuffle=True, extras=["sequence_ids"], dp_rank=0, dp_world_size=1
+    )
+    rows = {
+        int(number): ids.tolist()
+        for batch in StreamingTokenLoader(dataset)
+        for number, ids in zip(batch["sequence_ids"], batch["tokens"], strict=True)
+    }
+    ids = np.concatenate([np.fromfile(root / path, "<u2") for path in [*files][:2]])
+    assert rows == {n: row for n, row in enumerate(ids.reshape(-1, LENGTH).tolist()) if n in rows}
+    assert len(rows) == dataset.size // 4 * 4
+
+
+def test_the_usual_output_stands_in_no_file(tmp_path: Path, rank_path: Path) -> None:
+    """Datasets that were made before there was a choice keep their bytes."""
+    root = build_dataset(tmp_path, [["One document."]], tokenizer=str(rank_path))
+    assert b"output_format" not in (root / "manifest.json").read_bytes()
+    assert b"output_format" not in (root / "parts/00000.json").read_bytes()
+
+
+OWN = {  # what may know MDS: its files, and the lists that name it
+    "streaming_ext/format/mds.py",
+    "streaming_ext/format/mds_foreign.py",
+    "streaming_ext/format/mds_index.py",
+    "streaming_ext/format/webdataset.py",  # a tar holds as many samples as such a shard
+    "streaming_ext/format/spec.py",  # formats of outputs, and of sets that are imported
+    "streaming_ext/text/formats.py",
+    "streaming_ext/text/token_sets/mds.py",
+    "streaming_ext/writing/__init__.py",
+    "streaming_ext/writing/mds.py",
+}
+
+
+def _names_mds(tree: ast.Module) -> bool:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    words = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }  # docstrings may speak of it
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and str(node.module).endswith(".mds"):
+            return True
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in words:
+            text = node.value.lower()
+            if text == "mds" or ".mds" in text:
+                return True
+    return False
+
+
+def test_nothing_else_names_mds() -> None:
+    files = [
+        file
+        for folder in ("streaming_ext", "tasks", "flows")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+    ]
+    found = {str(f.relative_to(ROOT)) for f in files if _names_mds(ast.parse(f.read_text()))}
+    assert found <= OWN
+    assert len(found) >= 4  # the check sees what it looks for

@@ -1,0 +1,122 @@
+"""A new kind of output takes one small class: the engine does everything else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from streaming_ext.base.errors import ConfigMismatchError, TransientStorageError, UsageError
+from streaming_ext.format.layout import BUILD, MANIFEST
+from streaming_ext.format.schema import FileRecord
+from streaming_ext.store import LocalStorage, Storage
+from streaming_ext.text.parts.part import Part
+from streaming_ext.text.sources import SourceFile
+from tasks.core.build.build import Build, Recorded, Stretch, Tell, Whole, Words
+from tasks.core.build.engine import compare
+from tasks.core.options import Execution
+from tasks.core.workers.messages import Job, Kept, MadePart, Report
+from tests.tasks.core.running import begun, do_parts, finish, publish
+
+
+class Shouted(BaseModel):
+    """Some texts, and what they become."""
+
+    texts: tuple[str, ...]
+
+    def file(self, part: int) -> FileRecord:
+        return FileRecord.of(f"parts/{part}.txt", self.texts[part].upper().encode())
+
+
+class ShoutJob(Job[MadePart]):
+    identity: Shouted
+    part: int
+    output: str
+
+    def do(self, kept: Kept, report: Report) -> MadePart:
+        text = self.identity.texts[self.part].upper()
+        kept.storage(self.output).put(f"parts/{self.part}.txt", text.encode())
+        return MadePart(documents=1, tokens=0, size=len(text), seconds=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shout(Build):
+    shouted: Shouted
+    stage: str = "shout"
+
+    @property
+    def words(self) -> Words:
+        return Words("shouting", "shouted")
+
+    @property
+    def identity(self) -> Shouted:
+        return self.shouted
+
+    def is_published(self, output: Storage) -> bool:
+        return MANIFEST in output.list()
+
+    def recorded(self, output: Storage, *, published: bool) -> Recorded:
+        files = {part.number: [Stretch.of(self.shouted.file(part.number))] for part in self.parts}
+        return Recorded(output, files)
+
+    def job(self, step: str, number: int, output: Storage, results: Mapping[str, Any]) -> ShoutJob:
+        return ShoutJob(identity=self.shouted, part=number, output=str(output))
+
+    def finish(self, output: Storage, tell: Tell) -> Whole:
+        files = (self.shouted.file(part.number) for part in self.parts)
+        return Whole(MANIFEST, b"loud\n", {file.path: file.size for file in files})
+
+
+def shout(folder: Path, *texts: str) -> tuple[Shout, LocalStorage]:
+    """What is left to shout in a folder, which is marked as begun."""
+    output = LocalStorage(folder / "out")
+    build = Shout(
+        config=Execution(workers=1),
+        parts=tuple(
+            Part.whole(number, SourceFile(url=text, size=9)) for number, text in enumerate(texts)
+        ),
+        scratch=folder / ".out.scratch",
+        shouted=Shouted(texts=texts),
+    )
+    return begun(compare(build, output), output), output
+
+
+def test_it_is_resumed_mended_and_published_last(tmp_path: Path) -> None:
+    build, output = shout(tmp_path, "one", "two", "three")
+    do_parts(build, output, [0, 2])
+    assert [*output.list()] == ["parts/0.txt", "parts/2.txt", BUILD]
+    (tmp_path / "out/parts/2.txt").write_bytes(b"THREF")  # a flipped bit
+    build, output = shout(tmp_path, "one", "two", "three")
+    assert build.todo == (1, 2)
+    finish(build, output)
+    assert {path: output.read(path) for path in output.list()} == {
+        "manifest.json": b"loud\n",
+        "parts/0.txt": b"ONE",
+        "parts/1.txt": b"TWO",
+        "parts/2.txt": b"THREE",
+    }
+    build, output = shout(tmp_path, "one", "two", "three")
+    assert build.published
+    output.remove("parts/1.txt")
+    assert shout(tmp_path, "one", "two", "three")[0].todo == (1,)
+
+
+def test_something_else_is_refused(tmp_path: Path) -> None:
+    build, output = shout(tmp_path, "one", "two")
+    do_parts(build, output, [0])
+    with pytest.raises(ConfigMismatchError, match=r"texts: the output has \['one', 'two'\], this"):
+        shout(tmp_path, "one", "six")
+    output.remove(BUILD)
+    (tmp_path / "out/parts/0.txt").write_bytes(b"mine")
+    with pytest.raises(UsageError, match=r"holds other files \(parts/0.txt\)"):
+        shout(tmp_path, "one", "two")
+
+
+def test_a_lost_part_is_not_published(tmp_path: Path) -> None:
+    build, output = shout(tmp_path, "one", "two")
+    do_parts(build, output, [0])
+    with pytest.raises(TransientStorageError, match=r"kept parts/1.txt"):
+        publish(replace(build, todo=()), output)
+    assert MANIFEST not in output.list()

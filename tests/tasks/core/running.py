@@ -1,0 +1,69 @@
+"""Builds that are made in this process, without Prefect and without worker processes."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from streaming_ext.store import Storage, open_storage
+from tasks.core.build import engine
+from tasks.core.build.build import Build
+from tasks.core.workers.messages import Kept
+
+B = TypeVar("B", bound=Build)
+
+
+def quiet(words: str) -> None:
+    """Show nothing."""
+
+
+def begun(build: B, output: Storage) -> B:
+    """A build whose output is marked as begun, unless it is published."""
+    output.create()
+    return build if build.published else engine.begin(build, output, quiet)
+
+
+def do_parts(build: Build, output: Storage, parts: Iterable[int] | None = None) -> None:
+    """Do some parts as workers do, all that are left unless given."""
+    kept = Kept()
+    kept.storage = lambda url: output if url == str(output) else open_storage(url)
+    if (job := build.each_worker()) is not None:
+        job.do(kept, lambda progress: None)
+    for number in build.todo if parts is None else parts:
+        results: dict[str, Any] = {}
+        for step in build.steps(output):
+            if step.fetches and not build.parts[number].remote:
+                continue
+            job = build.job(step.name, number, output, results)
+            results[step.name] = job.do(kept, lambda progress: None)
+        build.times(number, results)
+        build.forget(number, results)
+
+
+def publish(build: Build, output: Storage, tell: Callable[[str], None] = quiet) -> Build | None:
+    """Make the parts one output; returns the next phase of one that has two."""
+    return engine.finish(build, output, tell)
+
+
+def second_phase(build: B, output: Storage) -> B:
+    """The second phase of a build whose first one is done."""
+    after = engine.finish(build, output, quiet)
+    assert isinstance(after, type(build))
+    return after
+
+
+def finish(build: Build, output: Storage) -> None:
+    """Do what is left of a build that is begun, and publish it."""
+    left: Build | None = build
+    while left is not None and not left.published:
+        do_parts(left, output)
+        left = publish(left, output)
+    output.close()
+    engine.drop(build)
+
+
+def make(build: B, output: Storage) -> B:
+    """Make a build from the beginning to the end; returns it as it was begun."""
+    build = begun(build, output)
+    if build.published:
+        engine.settle(build, output, quiet)
+    finish(build, output)
+    return build

@@ -1,0 +1,111 @@
+"""A guest at work for a run that is planned elsewhere: what ends it, and what it refuses."""
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from streaming_ext.base.errors import StoppedError
+from streaming_ext.format.schema import from_json
+from streaming_ext.store import LocalStorage
+from streaming_ext.text.listing import list_sources
+from tasks import guest
+from tasks.core.cluster import signs
+from tasks.core.cluster.shared_plan import put_shared_plan
+from tasks.core.cluster.signs import Heartbeat, ParentSign, PartitionSign, parent_path
+from tasks.core.config import ShardConfig
+from tasks.core.shard.plan import make_plan
+from tasks.guest import CannotTakePartError, Guest
+from tests.command_line import wait_for
+
+RUN = "run-1"
+
+
+class ParentRun:
+    """A run that planned; it gives a sign of life where a test says so.
+
+    Attributes:
+        storage: of its output.
+    """
+
+    def __init__(self, folder: Path, vocabulary: Path, sources: Path) -> None:
+        self.storage = LocalStorage(folder)
+        self.storage.create()
+        config = ShardConfig(
+            sources=(str(sources),), output=str(folder), tokenizer=str(vocabulary), pattern="gpt2",
+            engine="reference", workers=1,
+        )  # fmt: skip
+        listed = tuple(list_sources(config.sources))
+        plan = make_plan(config, self.storage, listed)
+        put_shared_plan(plan, self.storage, RUN, 1)
+        self._heartbeat = Heartbeat(self.storage, parent_path(RUN), self._sign)
+        self._says = {"attempts": (1,)}
+        self._heartbeat.beat()
+
+    def _sign(self, beat: int) -> ParentSign:
+        return ParentSign.model_validate({"beat": beat, **self._says})
+
+    def say(self, **fields: object) -> None:
+        """Put a sign."""
+        self._says = {**self._says, **fields}  # type: ignore[dict-item]
+        self._heartbeat.beat()
+
+    def heard(self) -> PartitionSign:
+        """What the guest put last."""
+        path = signs.partition_path(RUN, 0, 1)
+        return from_json(PartitionSign, self.storage.read(path), where=path)
+
+
+@pytest.fixture
+def parent(
+    tmp_path: Path, vocabulary: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> ParentRun:
+    for module in (signs, guest):
+        monkeypatch.setattr(module, "BEAT_SECONDS", 0.1)
+    return ParentRun(tmp_path / "out", vocabulary, sources)
+
+
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        ({"stopped": True}, "the parent run was stopped"),
+        ({"attempts": (2,)}, "counts on attempt 2"),
+        ({}, "no sign of life for"),
+    ],
+    ids=["stopped", "superseded", "silent"],
+)
+def test_what_ends_the_work(
+    says: dict[str, object], reason: str, parent: ParentRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers are stopped, and the last sign says that nothing of it runs any more."""
+    if not says:
+        monkeypatch.setenv(signs.SILENCE_VARIABLE, "1")
+    with (
+        pytest.raises(StoppedError, match=reason),
+        Guest(parent.storage, RUN, 0, 1).working() as work,
+    ):
+        assert not parent.heard().stopped
+        assert list(work.build.todo) == [*range(len(work.build.parts))]
+        if says:
+            parent.say(**says)
+        wait_for(lambda: work.pool.stopped)
+        work.require_going()
+    assert parent.heard().stopped
+
+
+def test_of_a_run_that_is_over_nothing_is_put(parent: ParentRun) -> None:
+    for path in parent.storage.list("runs"):
+        parent.storage.remove(path)
+    with pytest.raises(StoppedError, match="is over"), Guest(parent.storage, RUN, 0, 1).working():
+        pass
+    assert parent.storage.list("runs") == {}
+
+
+@pytest.mark.parametrize("name", ["gone", "empty"])
+def test_a_host_that_sees_another_disk_refuses(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with (
+        pytest.raises(CannotTakePartError, match=f"host {platform.node()}: .*holds nothing"),
+        Guest(LocalStorage(tmp_path / name), RUN, 0, 1).working(),
+    ):
+        pass
