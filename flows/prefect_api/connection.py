@@ -5,7 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -21,7 +21,7 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from flows.prefect_api.own_server import OwnServer
+from flows.prefect_api.own_server import FLUSH_SECONDS, OwnServer
 from flows.stops import leave
 from flows.terminal.consoles import tell
 from streaming_ext.base.errors import ShardmillError, UsageError, one_line
@@ -93,6 +93,7 @@ def api_in_use(own: OwnServer | None, progress: RunProgress) -> Iterator[None]:
             yield
         finally:
             drain(DRAIN_SECONDS)
+            _let_record(own_url)
 
 
 @contextmanager
@@ -122,6 +123,25 @@ def drain(seconds: float) -> None:
     """Have Prefect's threads send what they hold, within bounds."""
     for worker in (EventsWorker, APILogWorker):
         worker.drain_all(timeout=seconds)
+
+
+def _let_record(url: str) -> None:
+    """Wait, within bounds, until a server has recorded the tasks it knows of.
+
+    When it ends, it drops what it has received and not yet recorded.
+    """
+    deadline = time.monotonic() + DRAIN_SECONDS
+    completed = {"task_runs": {"state": {"type": {"any_": ["COMPLETED"]}}}}
+    seen: list[int] = []
+    with suppress(httpx.HTTPError), httpx.Client(base_url=url, timeout=DRAIN_SECONDS) as client:
+        while time.monotonic() < deadline:
+            counts = [
+                client.post("/task_runs/count", json=which).json() for which in ({}, completed)
+            ]
+            if counts == seen:
+                return
+            seen = counts
+            time.sleep(2 * FLUSH_SECONDS)
 
 
 def ask_without_proxy(url: str) -> None:

@@ -18,13 +18,14 @@ from streaming_ext.base.errors import StorageError
 from streaming_ext.own_module import start_module
 
 END_SECONDS = 10  # to write down what it holds
+FLUSH_SECONDS = 0.2  # between two writes of records
 # It lives as long as one run: nobody looks at it, automates it or asks for its blocks meanwhile.
 _SETTINGS = {
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
     "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
-    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": str(FLUSH_SECONDS),
 }
 
 

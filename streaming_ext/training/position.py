@@ -58,7 +58,8 @@ class EpochBoard:
     def __init__(self, place: bytes) -> None:
         """Let the first iteration start at a place; others may take more bytes."""
         self._words = torch.zeros(2 + MAX_WORKERS, dtype=torch.int64)  # generation, length, notes
-        self._place = torch.zeros(2 * len(place) + (64 << 10), dtype=torch.uint8)
+        # Torch copies 32 KiB and more with threads, for which a forked process waits for ever.
+        self._place = torch.zeros(max(24 << 10, 2 * len(place)), dtype=torch.uint8)
         for each in (self._words, self._place):
             each.share_memory_()  # type: ignore[no-untyped-call]
         self.set(place)

@@ -164,12 +164,12 @@ class TestFaults:
         reader.caches[0].source.timeout = 4
         proxy.inflict(Faults(hang=True))
         with ThreadPoolExecutor(6) as threads:
-            opened = [threads.submit(reader.open, 0) for _ in range(6)]
+            opened = [threads.submit(reader.shards.open, 0) for _ in range(6)]
         for outcome in opened:
             assert isinstance(outcome.exception(), TransientStorageError)
         assert proxy.struck == 1
         proxy.inflict(Faults())
-        reader.open(0)  # who comes later tries again
+        reader.shards.open(0)  # who comes later tries again
 
     def test_who_waits_for_another_reader_begins_no_new_patience(
         self, open_s3: Open, proxy: FaultProxy
@@ -178,7 +178,7 @@ class TestFaults:
         readers = [open_s3().reader for _ in range(2)]
         proxy.inflict(Faults(answer=(503, "SlowDown")))
         with ThreadPoolExecutor(2) as threads:
-            opened = [threads.submit(reader.open, 0) for reader in readers]
+            opened = [threads.submit(reader.shards.open, 0) for reader in readers]
         tried = [int(re.findall(r"tried (\d+) times", str(o.exception()))[0]) for o in opened]
         assert min(tried) == 3 < max(tried)
 
@@ -191,7 +191,7 @@ class TestFaults:
         source.timeout, source._silence = 4, 4 / 3
         proxy.inflict(Faults(hang=True))
         with ThreadPoolExecutor(12) as threads:
-            opened = [threads.submit(reader.open, shard) for shard in range(12)]
+            opened = [threads.submit(reader.shards.open, shard) for shard in range(12)]
         failures = [str(outcome.exception()) for outcome in opened]
         for shard, failure in enumerate(failures):
             assert reader.caches[0].label(shard) in failure
@@ -201,7 +201,7 @@ class TestFaults:
         assert 1 <= waited <= 12 - DOWNLOADS
         assert proxy.struck <= 3 * (12 - waited)
         proxy.inflict(Faults())
-        reader.open(5)  # who comes later tries again
+        reader.shards.open(5)  # who comes later tries again
 
     def test_a_server_whose_disks_are_gone_for_a_while(
         self, open_s3: Open, s3: SwiftServer, expected: list[Any]

@@ -180,7 +180,7 @@ def test_traced(generations: list[Path]) -> None:
     loader = opened(generations[1])
     loader.load_state_dict(state, extend_state=True)
     (source,) = {
-        part.source.url for part in loader.dataset.resume.caches[0].index.manifest.parts[2:]
+        part.source.url for part in loader.dataset.reader.caches[0].index.manifest.parts[2:]
     }
     for row in (0, 60, 121):
         (visit, *_) = loader.trace_document(source, row)

@@ -146,7 +146,7 @@ class TestNothingMatches:
             ("{c,d}.parquet", "no file matches this pattern"),
             (
                 "empty",
-                "empty: no .parquet, .jsonl, .ndjson, .cbor, .arrow or .tar file in this folder.",
+                "empty: no .parquet, .jsonl, .ndjson, .cbor, .arrow, .avro, .csv, .tsv or .tar f",
             ),
         ],
     )
