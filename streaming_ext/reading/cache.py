@@ -1,33 +1,33 @@
 """The raw shards of one split on a local disk: fetched once for all processes of a machine.
 
 A shard under its final name is whole and was verified: it is written under another name and
-renamed. Processes agree through locks that the kernel drops when their holder dies, so nothing
-has to be cleaned up after a kill. The folder's name holds the hash of the index: the shards of a
-rewritten dataset never meet the old ones.
+renamed. Processes agree through lock files, and by locks on the shards themselves: in a limited
+cache whoever maps a shard holds its file locked, so that it is not removed before the last map is
+gone. The kernel drops the locks of a process that was killed. The folder's name holds the hash of
+the index: the shards of a rewritten dataset never meet the old ones.
 """
 
 import contextlib
+import fcntl
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
+from weakref import WeakSet
 
 from streaming_ext.base.errors import CorruptDatasetError, StorageError, TransientStorageError
 from streaming_ext.format.compression import decompress
 from streaming_ext.format.index import TokenIndex
 from streaming_ext.format.schema import content_hash
-from streaming_ext.reading.folder_lock import FolderLock, folder_lock
+from streaming_ext.reading.made_once import alone, written_whole
 from streaming_ext.store.remote import FileMissingError, Remote
 
 UNPACKED: Final = ".unpacked"  # below a local dataset whose shards are compressed
 DOWNLOADS: Final = 4  # at once, a process and stream; while others are unpacked and verified
-# Bytes of the lock file: that of its number while a shard is fetched, that of `_USED` + its number
-# while somebody reads it in a limited cache, and that of `_ROOM` while room is made.
-_ROOM: Final = 2**40
-_USED: Final = 2**41
+ROOM: Final = ".lock"  # held while room is made; each shard has one of its own, see `_alone`
 _ASIDE: Final = ".evicted"
 
 
@@ -37,7 +37,6 @@ class ShardCache:
     `evictable` says whether the files may be removed: never those of the dataset itself.
     """
 
-    _held_lock: tuple[int, FolderLock | None]  # of which process
     _came: float  # when the last shard did, on the monotonic clock
     _gave_up: TransientStorageError | None  # of a download since then
 
@@ -62,8 +61,7 @@ class ShardCache:
         else:
             base = local if local is not None else Path(root or ".") / UNPACKED
             self.folder = base / f"{index.split or 'shards'}-{index.index_hash[:16]}"
-        self._close: Callable[[int], None] = lambda shard: None
-        self.forget_process()
+        self.start_process(lambda shard: None)
 
     @property
     def evictable(self) -> bool:
@@ -109,7 +107,7 @@ class ShardCache:
         with link:
             link.enter_context(self._link)
             self._share_failure(shard, asked)
-            with self._alone(shard, what=self.label(shard)):
+            with self._alone(f".{shard}.lock", what=self.label(shard)):
                 if self.path(shard).exists():
                     return
                 try:
@@ -153,25 +151,20 @@ class ShardCache:
                 "user may write."
             ) from error
 
-    def touch(self, shard: int) -> None:
-        """Mark a shard as used now; only a limited cache asks for it."""
-        if self.is_limited:
-            with contextlib.suppress(FileNotFoundError):
-                os.utime(self.path(shard))
+    def open(self, shard: int) -> BinaryIO:
+        """The raw file of a shard; a limited cache keeps it while it is open or mapped.
 
-    def use(self, shard: int) -> None:
-        """Keep a shard from being evicted by another process, until `unuse`."""
+        Raises:
+            OSError: it cannot be opened, or is not there.
+        """
+        file = self.path(shard).open("rb")
         if self.is_limited:
-            self._lock.share(_USED + shard)
-
-    def unuse(self, shard: int) -> None:
-        """Say that a shard is not read here any more."""
-        if self.is_limited:
-            self._lock.unshare(_USED + shard)
-
-    def asks_to_close(self, close: Callable[[int], None]) -> None:
-        """Have `close` called with the number of a shard whose room is needed."""
-        self._close = close
+            fcntl.flock(file, fcntl.LOCK_SH)
+            if not os.fstat(file.fileno()).st_nlink:  # removed meanwhile
+                file.close()
+                raise FileNotFoundError(self.path(shard))
+            os.utime(file.fileno())  # it was used now
+        return file
 
     def _download(self, shard: int, asked: float, release: Callable[[], None]) -> bytes:
         """The raw content of a published shard.
@@ -227,12 +220,8 @@ class ShardCache:
         path = self.path(shard)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with self._room_for(len(raw)):
-                for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
-                    leftover.unlink(missing_ok=True)
-                temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
+            with self._room_for(len(raw)), written_whole(path) as temporary:
                 temporary.write_bytes(raw)
-                temporary.replace(path)
         except OSError as error:
             raise StorageError(
                 f"The cache cannot hold {path}: {error}. Give local= a folder that this user may "
@@ -245,7 +234,7 @@ class ShardCache:
         if self.limit is None:
             yield
             return
-        with self._alone(_ROOM, what=f"the cache {self.folder}"):
+        with self._alone(ROOM, what=f"the cache {self.folder}"):
             self._evict(self.limit - wanted)
             yield
 
@@ -257,6 +246,7 @@ class ShardCache:
         may take more than the limit, and nothing else does.
         """
         held, used = [], self._moved_aside()
+        caches = _caches_on(self.folder)
         for path in self.folder.rglob(f"*{Path(self.index.raw_names[0]).suffix}"):
             with contextlib.suppress(FileNotFoundError):
                 status = path.stat()
@@ -268,14 +258,12 @@ class ShardCache:
                 return
             if (shard := self._numbers.get(str(path.relative_to(self.folder)))) is None:
                 continue
-            for cache in self._lock.caches():
+            for cache in caches:
                 cache._close(shard)
-            with self._lock.unused(_USED + shard) as unused:
-                if unused:
-                    path.unlink(missing_ok=True)
-                    used -= size
-                else:
-                    busy.append((path, shard, size))
+            if _removed(path):
+                used -= size
+            else:
+                busy.append((path, shard, size))
         for path, shard, size in busy:
             if used <= limit:
                 return
@@ -287,48 +275,66 @@ class ShardCache:
         """Bytes of the shards that were evicted and are still read; those that are not, go."""
         used = 0
         for path in self.folder.glob(f".*{_ASIDE}"):
-            with self._lock.unused(_USED + int(path.name.split(".")[1])) as unused:
-                if unused:
-                    path.unlink(missing_ok=True)
-                else:
-                    used += path.stat().st_size
+            if not _removed(path):
+                used += path.stat().st_size
         return used
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.index.raw_names)}
 
-    def _alone(self, byte: int, *, what: str) -> contextlib.AbstractContextManager[None]:
-        """Hold one byte of the lock file against all others."""
+    def _alone(self, lock: str, *, what: str) -> contextlib.AbstractContextManager[None]:
+        """Hold one lock file of the folder against all others."""
         # Another process may be fetching: it has its own deadline, and time to write.
-        return self._lock.exclusive(byte, patience=2 * self.source.timeout + 10, what=what)
-
-    @property
-    def _lock(self) -> FolderLock:
-        with self._guard:
-            process, lock = self._held_lock
-            if lock is None or process != os.getpid():
-                lock = folder_lock(self.folder, self)
-                self._held_lock = os.getpid(), lock
-            return lock
+        return alone(self.folder / lock, patience=2 * self.source.timeout + 10, what=what)
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what belongs to this process."""
-        own = ("_guard", "_link", "_held_lock", "_close", "_numbers", "_gave_up")
+        own = ("_link", "_close", "_numbers", "_gave_up", "_came", "_process")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Make anew what belongs to this process."""
         self.__dict__.update(state)
-        self._close = lambda shard: None
-        self.forget_process()
+        self.start_process(lambda shard: None)
 
-    def forget_process(self) -> None:
-        """Drop what a fork copied: a lock may be held by a thread that is not here."""
-        self._guard = threading.Lock()
-        self._held_lock = (os.getpid(), None)
+    def start_process(self, close: Callable[[int], None]) -> None:
+        """Drop what a fork copied: a lock may be held by a thread that is not here.
+
+        Args:
+            close: called with the number of a shard whose room is needed.
+        """
+        self._close = close
+        self._process = os.getpid()
         self._link = threading.BoundedSemaphore(DOWNLOADS)
         self._came, self._gave_up = 0.0, None
+        with _guard:
+            _caches.add(self)
+
+
+_caches: WeakSet[ShardCache] = WeakSet()
+_guard = threading.Lock()
+os.register_at_fork(
+    before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_guard.release
+)
+
+
+def _caches_on(folder: Path) -> list[ShardCache]:
+    """The caches of this process on a folder."""
+    with _guard:
+        caches = [cache for cache in _caches if cache._process == os.getpid()]
+    return [cache for cache in caches if cache.folder.resolve() == folder.resolve()]
+
+
+def _removed(path: Path) -> bool:
+    """Remove a file, unless somebody reads it; whether it is gone."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        path.unlink(missing_ok=True)
+    return True
 
 
 def _difference(data: bytes, size: int, digest: str | None) -> str:

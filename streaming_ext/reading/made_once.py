@@ -1,10 +1,9 @@
-"""A file beside the cached shards that one process of a machine makes for all of them."""
+"""A file in the cache that one process of a machine makes for all of them."""
 
 import contextlib
-import fcntl
 import json
 import os
-import time
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
@@ -12,12 +11,13 @@ from typing import Any, BinaryIO, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from filelock import FileLock, Timeout
 
 from streaming_ext.base.errors import CorruptDatasetError, StorageError, TransientStorageError
 
 Opened = TypeVar("Opened")
 _PATIENCE: Final = 3600.0  # seconds to wait for the process that makes a file
-_PAUSE: Final = 0.05
+_PAUSE: Final = 0.01  # seconds between two attempts to take a lock
 NO_MAPS: Final = (
     "Raise the limits of this process (`ulimit -n`, `ulimit -v`) or keep fewer datasets open; "
     "where its file system maps no files, give local= a folder on a local disk."
@@ -46,18 +46,11 @@ def made_once(
         with contextlib.suppress(FileNotFoundError, CorruptDatasetError):  # made below
             return opened(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(path):
+        with alone(path.with_suffix(".lock"), patience=_PATIENCE, what=str(path)):
             with contextlib.suppress(FileNotFoundError, CorruptDatasetError):  # by another process
                 return opened(path)
-            for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
-                leftover.unlink(missing_ok=True)
-            temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
-            try:
-                with temporary.open("wb") as file:
-                    make(file)
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
+            with written_whole(path) as temporary, temporary.open("wb") as file:
+                make(file)
         return opened(path)
     except OSError as error:
         raise StorageError(
@@ -67,24 +60,50 @@ def made_once(
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Let one thread of one process make a file; the kernel frees the lock of who was killed."""
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def alone(lock: Path, *, patience: float, what: str) -> Iterator[None]:
+    """Hold a lock file against all other threads and processes.
+
+    The kernel drops the lock of a process that was killed, so nothing has to be cleaned up.
+
+    Args:
+        lock: the file; made where it is missing.
+        patience: seconds to wait for another holder.
+        what: it guards, for messages.
+
+    Raises:
+        TransientStorageError: another one holds it for too long.
+        StorageError: it cannot be made or locked.
+    """
+    held = FileLock(lock, patience, 0o666)
     try:
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise TransientStorageError(
-                        f"Another process makes {path} for over {_PATIENCE:g} s. Is it stopped?"
-                    ) from None
-                time.sleep(_PAUSE)
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        held.acquire(poll_interval=_PAUSE)
+    except Timeout as error:
+        raise TransientStorageError(
+            f"Another process holds {what} for over {patience:g} s. Is it stopped?"
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            f"The cache {lock.parent} cannot be locked: {error}. Give local= a folder on a local "
+            "disk that this user may write."
+        ) from error
+    try:
         yield
     finally:
-        os.close(descriptor)
+        held.release()
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Another name to write a file under, which is renamed at the end; held alone by the caller."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
+        leftover.unlink(missing_ok=True)
+    temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 _TAIL: Final = 24

@@ -14,7 +14,7 @@ import numpy as np
 from streaming_ext.base.arrays import Flags, Ints, Tokens
 from streaming_ext.reading.masks import Boundaries, Ends
 from streaming_ext.reading.prefetch import Prefetcher
-from streaming_ext.reading.token_reader import FILLING, TokenReader
+from streaming_ext.reading.token_reader import FILLING, TokenReader, by_value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,14 +94,10 @@ class Rows:
         shards, sizes = runs.shards[some], (runs.ends - runs.begins)[some] // reader.dtype.itemsize
         begins = (runs.begins[some] - reader.headers[shards]) // reader.dtype.itemsize
         laid = np.cumsum(sizes) - sizes
-        order = np.argsort(shards, kind="stable")
-        by_shard = np.split(order, np.flatnonzero(np.diff(shards[order])) + 1)
         found = Ends.joined(
             [
-                reader.ends(int(shards[own[0]])).in_runs(
-                    begins[own], begins[own] + sizes[own], laid[own]
-                )
-                for own in by_shard
+                reader.ends(shard).in_runs(begins[own], begins[own] + sizes[own], laid[own])
+                for shard, own in by_value(shards)
             ]
         )
         if not real.all():

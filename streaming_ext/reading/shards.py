@@ -5,21 +5,25 @@ goes with its last map.
 """
 
 import errno
-import os
 import resource
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Final
 
 import numpy as np
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.base.errors import CorruptDatasetError, StorageError
+from streaming_ext.base.errors import (
+    CorruptDatasetError,
+    ShardmillError,
+    StorageError,
+    TransientStorageError,
+)
 from streaming_ext.format.schema import content_hash
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.made_once import NO_MAPS
-from streaming_ext.reading.single_flight import SingleFlight
 
 _MOST: Final = 8192  # maps, of the 65,530 that Linux gives a process
 _LEAST: Final = 32
@@ -66,23 +70,15 @@ class OpenShards:
         self.ready = np.zeros(sum(counts), bool)
         self._verified = np.zeros(sum(counts), bool)
         self._guard = threading.Lock()
-        self._opening = SingleFlight()
+        self._opening: dict[int, Future[None]] = {}
         self._views: dict[int, memoryview] = {}  # by their last use
-        weakref.finalize(self, _unuse, os.getpid(), self._views, self._cache_of).atexit = False
         for cache, first in zip(caches, self._firsts.tolist(), strict=False):
-            cache.forget_process()
-            cache.asks_to_close(_closer(self, first))
+            cache.start_process(_closer(self, first))
 
-    @property
-    def _cache_of(self) -> Callable[[int], tuple[ShardCache, int]]:
-        """Tells the cache of a shard and its number there, without keeping `self` alive."""
-        caches, firsts = self._caches, self._firsts
-
-        def cache_of(shard: int) -> tuple[ShardCache, int]:
-            stream = int(np.searchsorted(firsts, shard, side="right")) - 1
-            return caches[stream], shard - int(firsts[stream])
-
-        return cache_of
+    def _cache_of(self, shard: int) -> tuple[ShardCache, int]:
+        """The cache of a shard, and its number there."""
+        stream = int(np.searchsorted(self._firsts, shard, side="right")) - 1
+        return self._caches[stream], shard - int(self._firsts[stream])
 
     def views(self, shards: Iterable[int]) -> dict[int, memoryview]:
         """The bytes of some shards, whole files; they stay while somebody keeps them.
@@ -109,45 +105,54 @@ class OpenShards:
         return found
 
     def open(self, shard: int) -> memoryview:
-        """Have one shard open now; any thread may ask."""
-        cache, number = self._cache_of(shard)
+        """Have one shard open now; any thread may ask, and one of those that do opens it.
+
+        Those that wait for it share its failure; who comes later tries again.
+        """
         while (view := self._views.get(shard)) is None:
-            self._opening.run(
-                shard,
-                lambda: self._open(shard, cache, number),
-                done=lambda: bool(self.ready[shard]),
-                patience=3 * cache.source.timeout + 20,
-                what=f"Shard {cache.label(number)}",
-            )
+            cache, number = self._cache_of(shard)
+            own: Future[None] = Future()
+            opening = self._opening.setdefault(shard, own)
+            if opening is not own:
+                patience = 3 * cache.source.timeout + 20
+                try:
+                    opening.result(patience)
+                except TimeoutError as error:
+                    raise TransientStorageError(
+                        f"Shard {cache.label(number)} did not come within {patience:g} s."
+                    ) from error
+                continue
+            try:
+                if not self.ready[shard]:
+                    self._open(shard, cache, number)
+            except ShardmillError as error:
+                own.set_exception(error)
+                raise
+            finally:
+                del self._opening[shard]
+                if not own.done():
+                    own.set_result(None)
         return view
 
     def close(self, shard: int) -> None:
         """Let go of a shard; its map goes with the last batch that reads it."""
         with self._guard:
-            if self._views.pop(shard, None) is None:
-                return
-            self.ready[shard] = False
-        cache, number = self._cache_of(shard)
-        cache.unuse(number)
+            if self._views.pop(shard, None) is not None:
+                self.ready[shard] = False
 
     def _open(self, shard: int, cache: ShardCache, number: int) -> None:
         if self.limited:
             self._close_evicted()
-        cache.use(number)  # before it is looked for: from now on no other process evicts it
-        cause, damaged = "not opened", 0
-        try:
-            for _ in range(_ATTEMPTS):
-                cache.fetch(number)
-                cause = self._map(shard, cache, number)
-                if not cause:
-                    return
-                damaged += cause != _VANISHED
-                if cache.in_place or damaged > 1:
-                    break
-                cache.discard(number)
-        finally:
-            if cause:
-                cache.unuse(number)
+        damaged = 0
+        for _ in range(_ATTEMPTS):
+            cache.fetch(number)
+            cause = self._map(shard, cache, number)
+            if not cause:
+                return
+            damaged += cause != _VANISHED
+            if cache.in_place or damaged > 1:
+                break
+            cache.discard(number)
         raise CorruptDatasetError(
             f"Shard {cache.label(number)} is damaged: {cause}. "
             + (
@@ -162,7 +167,8 @@ class OpenShards:
         index = cache.index
         size = int(index.raw_sizes[number])
         try:
-            data = np.asarray(np.memmap(cache.path(number), np.uint8, "r"))
+            with cache.open(number) as file:
+                data = np.asarray(np.memmap(file, np.uint8, "r"))
         except FileNotFoundError:  # removed by somebody else since it was fetched
             return _VANISHED
         except ValueError:  # numpy's, of an empty file
@@ -193,7 +199,6 @@ class OpenShards:
             self._verified[shard] = True
         if self._opened is not None:
             self._opened(shard, view)
-        cache.touch(number)
         with self._guard:
             self._views[shard] = view
             self.ready[shard] = True
@@ -205,17 +210,6 @@ class OpenShards:
             cache, number = self._cache_of(shard)
             if cache.is_limited and not cache.path(number).exists():
                 self.close(shard)
-
-
-def _unuse(
-    process: int,
-    views: dict[int, memoryview],
-    cache_of: Callable[[int], tuple[ShardCache, int]],
-) -> None:
-    """What dies with open shards must not keep them in the cache."""
-    for shard in views if process == os.getpid() else ():  # a fork holds none of its parent's
-        cache, number = cache_of(shard)
-        cache.unuse(number)
 
 
 def _closer(shards: OpenShards, first: int) -> Callable[[int], None]:

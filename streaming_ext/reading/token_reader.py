@@ -4,7 +4,7 @@ The streams of all datasets are laid end to end in one space of token numbers.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,13 @@ class Runs:
     def of(self, rows: slice) -> slice:
         """The runs of some rows."""
         return slice(self.firsts[rows.start], self.firsts[rows.stop])
+
+
+def by_value(values: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each distinct value, and where it stands: (its places,)."""
+    order = np.argsort(values, kind="stable")
+    for own in np.split(order, np.flatnonzero(np.diff(values[order])) + 1) if order.size else ():
+        yield int(values[own[0]]), own
 
 
 class TokenReader:
@@ -94,8 +101,7 @@ class TokenReader:
 
     def _find_ends(self, shard: int, view: memoryview) -> Ends:
         assert self._eot is not None  # noqa: S101  (who asks has called `find_ends`)
-        tokens = np.frombuffer(view[self.headers[shard] :], self.dtype)
-        ends = self._ends[shard] = Ends.in_tokens(tokens, self._eot)
+        ends = self._ends[shard] = Ends.in_tokens(self._tokens(shard, view), self._eot)
         return ends
 
     def ends(self, shard: int) -> Ends:
@@ -176,10 +182,18 @@ class TokenReader:
         tokens: Tokens = np.frombuffer(copied, self.dtype)
         return tokens
 
-    def single(self, tokens: Ints) -> Ints:
-        """Single tokens by their places: (tokens,)."""
-        runs = self.runs(tokens, 1, np.arange(len(tokens) + 1))
-        return self.copy(runs, slice(0, len(tokens))).astype(np.int64)
+    def single(self, places: Ints) -> Ints:
+        """Single tokens by their places: (places,). One shard is held at a time."""
+        found = np.empty(len(places), np.int64)
+        for shard, own in by_value(self.shards_of(places)):
+            tokens = self._tokens(shard, self.shards.views([shard])[shard])
+            found[own] = tokens[places[own] - self.shard_starts[shard]]
+        return found
+
+    def _tokens(self, shard: int, view: memoryview) -> Tokens:
+        """The tokens of a shard, in its memory: (tokens,)."""
+        tokens: Tokens = np.frombuffer(view, self.dtype, offset=self.headers[shard])
+        return tokens
 
     def after(self, places: Ints, shards: Ints) -> Ints:
         """The tokens at some places, -1 where they do not lie in some shards: (places,) each."""

@@ -137,7 +137,7 @@ def test_a_cache_that_cannot_be_written_is_named(packed, open_raw, tmp_path) -> 
     blocked = tmp_path / "file"
     blocked.write_text("")
     dataset = open_raw(remote=str(packed.root), local=blocked)
-    with pytest.raises(StorageError, match=r"cannot be used.*local="):
+    with pytest.raises(StorageError, match=r"cannot be locked.*local="):
         next(iter(StreamingTokenLoader(dataset)))
 
 

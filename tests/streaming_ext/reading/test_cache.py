@@ -1,7 +1,6 @@
 """The cache: what a limit does to it, and several jobs that share a machine."""
 
 import contextlib
-import fcntl
 import itertools
 import multiprocessing
 import os
@@ -14,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from torch.utils.data import DataLoader
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from streaming_ext.base.errors import StorageError, UsageError
-from streaming_ext.reading import cache as cache_module
+from streaming_ext.reading.cache import ROOM
 from tests.streaming_ext.build import Built
 from tests.streaming_ext.processes import in_processes
 
@@ -50,17 +50,12 @@ def watched(folder: Path, *, aside: bool = False) -> Iterator[Any]:
     seen = context.Array("q", 2)
 
     def watch() -> None:
-        descriptor = None
         while True:
             time.sleep(0.001)
-            if descriptor is None:
-                for lock in folder.glob("*/.lock"):
-                    descriptor = os.open(lock, os.O_RDWR)
-                continue
-            fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, cache_module._ROOM)
-            seen[0] = max(seen[0], bytes_below(folder, aside=aside))
-            seen[1] += 1
-            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, cache_module._ROOM)
+            for lock in folder.glob(f"*/{ROOM}"):
+                with FileLock(lock).acquire(poll_interval=0.0001):
+                    seen[0] = max(seen[0], bytes_below(folder, aside=aside))
+                    seen[1] += 1
 
     process = context.Process(target=watch)
     process.start()
