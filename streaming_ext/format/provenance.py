@@ -109,12 +109,6 @@ def read_provenance(data: bytes) -> Iterator[DocumentRows]:
             first += len(batch)
 
 
-def lengths_of(data: bytes, split: Split) -> Iterator[npt.NDArray[np.int64]]:
-    """The lengths of a split's documents in order, in bounded batches."""
-    for documents in read_provenance(data):
-        yield documents.tokens[documents.of(split)]
-
-
 def _open(data: bytes) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(

@@ -11,8 +11,9 @@ from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.manifest import Manifest
-from streaming_ext.format.provenance import lengths_of
+from streaming_ext.format.provenance import DocumentRows, read_provenance
 from streaming_ext.format.reading import listed_record, read_listed
+from streaming_ext.format.record import PartRecord
 from streaming_ext.reading.cache import ShardCache
 
 Found = TypeVar("Found")
@@ -31,14 +32,19 @@ class Documents(NamedTuple):
     lengths: Ints
 
 
-def count_documents(cache: ShardCache) -> int:
-    """Documents of a split, as the manifest says.
+def manifest_of(cache: ShardCache, option: str) -> tuple[Manifest, Split]:
+    """The manifest of a dataset that lists its documents, and the split of a cache.
 
     Raises:
-        UsageError: the dataset does not know its documents.
+        UsageError: the dataset does not know its documents, which an option needs.
     """
-    manifest, split = _known(cache)
-    return manifest.splits[split].documents
+    manifest = cache.index.manifest
+    if manifest is None:
+        raise UsageError(
+            f"{option}= needs the lists of documents, which {cache.source.url} does not have. "
+            f"Make the dataset with `shardmill shard`, or leave {option} out."
+        )
+    return manifest, next(split for split in SPLITS if split == cache.index.split)
 
 
 def documents_of(cache: ShardCache) -> Iterator[Documents]:
@@ -48,67 +54,69 @@ def documents_of(cache: ShardCache) -> Iterator[Documents]:
         UsageError: the dataset does not know its documents.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    manifest, _ = _known(cache)
+    manifest, split = manifest_of(cache, "packing")
 
-    def read(split: Split, part: int) -> Ints:
-        return _lengths(cache, manifest, split, part)
+    def read(record: PartRecord) -> tuple[Ints, None]:
+        lengths = [rows.tokens[rows.of(split)] + 1 for rows in rows_of(cache, record)]
+        return np.concatenate([np.empty(0, np.int64), *lengths]), None
 
-    for begin, end, lengths in each_part(cache, read):
-        behind = begin + np.cumsum(lengths)
-        if not len(lengths) or not 0 <= end - behind[-1] < cache.index.sample_tokens:
-            raise CorruptDatasetError(
-                f"{cache.source.url}: the documents of a part have {int(lengths.sum())} "
-                f"tokens, its shards {end - begin}. Run `shardmill verify` on it."
-            )
-        yield Documents(behind - lengths, lengths)
+    for begin, _, lengths, _ in each_part(cache, manifest, read):
+        yield Documents(begin + np.cumsum(lengths) - lengths, lengths)
 
 
 def each_part(
-    cache: ShardCache, read: Callable[[Split, int], Found]
-) -> Iterator[tuple[int, int, Found]]:
+    cache: ShardCache, manifest: Manifest, read: Callable[[PartRecord], tuple[Ints, Found]]
+) -> Iterator[tuple[int, int, Ints, Found]]:
     """What is read of each part that has shards, some ahead of their use, in order.
 
     Args:
-        cache: of a split of a dataset that has a manifest.
-        read: told the split and the number of a part; called in threads.
+        cache: of a split.
+        manifest: of its dataset.
+        read: told the record of a part, gives the tokens of each of its documents in the split,
+            end-of-text ids counted, and something else; called in threads.
 
     Yields:
         the first token of the part in the split's stream, the one behind it, and what was read.
+
+    Raises:
+        CorruptDatasetError: a record is missing or damaged, or contradicts the shards.
     """
+
+    def read_part(part: int) -> tuple[Ints, Found]:
+        listed = manifest.parts[part].record
+        where = f"{cache.source.url}/{listed.path}"
+        return read(listed_record(read_listed(cache.source, listed), manifest, part, where=where))
+
     if not cache.index.raw_names:
         return  # an empty split
-    split = next(split for split in SPLITS if split == cache.index.split)
     starts = cache.index.token_starts
     numbers = np.array([int(name.partition("/")[0]) for name in cache.index.raw_names], np.int64)
     parts, first = np.unique(numbers, return_index=True)  # of those that have shards
     ends = np.append(starts[first[1:]], starts[-1])
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="shardmill-documents") as pool:
-        waiting: deque[Future[Found]] = deque()
+        waiting: deque[Future[tuple[Ints, Found]]] = deque()
         todo = iter(parts.tolist())
         for begin, end in zip(starts[first].tolist(), ends.tolist(), strict=True):
             while len(waiting) < _AT_ONCE and (part := next(todo, None)) is not None:
-                waiting.append(pool.submit(read, split, part))
-            yield begin, end, waiting.popleft().result()
+                waiting.append(pool.submit(read_part, part))
+            lengths, found = waiting.popleft().result()
+            total = int(lengths.sum())
+            if not 0 <= end - begin - total < cache.index.sample_tokens:
+                raise CorruptDatasetError(
+                    f"{cache.source.url}: the documents of a part have {total} tokens, its shards "
+                    f"{end - begin}. Run `shardmill verify` on it."
+                )
+            yield begin, end, lengths, found
 
 
-def _known(cache: ShardCache) -> tuple[Manifest, Split]:
-    manifest = cache.index.manifest
-    split = next((split for split in SPLITS if split == cache.index.split), None)
-    if manifest is None or split is None:
-        raise UsageError(
-            f"packing= needs the lengths of documents, which {cache.source.url} does not say. Make "
-            "the dataset with `shardmill shard`, or leave packing out."
-        )
-    return manifest, split
+def rows_of(cache: ShardCache, record: PartRecord) -> Iterator[DocumentRows]:
+    """The table of a part's documents, in bounded batches.
 
-
-def _lengths(cache: ShardCache, manifest: Manifest, split: Split, part: int) -> Ints:
-    listed = manifest.parts[part].record
-    where = f"{cache.source.url}/{listed.path}"
-    record = listed_record(read_listed(cache.source, listed), manifest, part, where=where)
+    Raises:
+        CorruptDatasetError: it is missing or damaged.
+    """
     data = read_listed(cache.source, record.documents)
     try:
-        lengths = [tokens + 1 for tokens in lengths_of(data, split)]
+        yield from read_provenance(data)
     except CorruptDatasetError as error:
         raise CorruptDatasetError(f"{cache.source.url}/{record.documents.path}: {error}") from error
-    return np.concatenate([np.empty(0, np.int64), *lengths])

@@ -10,8 +10,7 @@ The domain of each document of a split: what it is called, and where it begins.
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -21,21 +20,20 @@ import pyarrow as pa
 import xxhash
 
 from streaming_ext.base.arrays import Ints
-from streaming_ext.base.errors import CorruptDatasetError, UsageError
+from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
-from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import (
     DocumentRows,
     PlacesOfPart,
     PlacesOfSources,
-    read_provenance,
 )
-from streaming_ext.format.reading import listed_record, read_listed
+from streaming_ext.format.reading import read_listed
+from streaming_ext.format.record import PartRecord
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.shuffled import sources_of
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.documents import each_part
-from streaming_ext.reading.made_once import map_file, write_directory
+from streaming_ext.reading.documents import each_part, manifest_of, rows_of
+from streaming_ext.reading.made_once import damaged, map_file, write_directory
 
 VERSION: Final = 1
 PADDING: Final = -1
@@ -99,15 +97,10 @@ class DomainMap:
             StorageError: it cannot be mapped.
         """
         self.path = path
-        try:
-            data, told = map_file(path)
-        except CorruptDatasetError as error:
-            raise self._damaged(str(error)) from error
+        data, told = map_file(path, version=VERSION)
         runs = told["runs"]
-        if told["version"] != VERSION or len(data) != 12 * runs:
-            raise self._damaged(f"version {told['version']}, {runs} runs")
-        if verify and content_hash(data.data) != told["xxh128"]:
-            raise self._damaged("its content has another hash")
+        if len(data) != 12 * runs or (verify and content_hash(data.data) != told["xxh128"]):
+            raise damaged(path, "its content has another hash")
         self._starts = data[: 8 * runs].view("<i8")
         self._codes = data[8 * runs :].view("<i4")
         self.names = tuple(told["names"])
@@ -145,25 +138,11 @@ class DomainMap:
         ends[last] = starts + lengths
         return span, self._codes[run], ends - begins
 
-    def _damaged(self, cause: str) -> CorruptDatasetError:
-        return CorruptDatasetError(
-            f"The map of domains {self.path} is damaged: {cause}. Remove it: it is made again."
-        )
-
 
 FOLDER: Final = "folder"
 COLUMN: Final = "column:"
 NOTHING: Final = "(nothing)"  # of a document that has no value in the column
 MOST: Final = 1 << 16  # domains; a count of each stands in the state
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Labels:
-    """Documents of a part: what each is called, by number, and its tokens: (documents,)."""
-
-    names: Sequence[str]
-    numbers: Ints
-    lengths: Ints
 
 
 def require_possible(by: str) -> None:
@@ -191,45 +170,7 @@ def runs_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[Ints
         UsageError: the dataset does not tell, or there are too many domains.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
-    manifest = _manifest_with(cache, by)
-    sources = None
-    if manifest.shuffled is not None and by == FOLDER:
-        sources = PlacesOfSources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
-
-    def read(split: Split, part: int) -> _Labels:
-        return _labels(cache, manifest, split, part, by=by, sources=sources)
-
-    codes: dict[str, int] = {}
-    for begin, end, found in each_part(cache, read):
-        for name in found.names:
-            codes.setdefault(name, len(codes))
-        if len(codes) > MOST:
-            raise UsageError(
-                f"domain_by={by!r} of {cache.source.url} gives more than {MOST:,} domains: take "
-                "a column of fewer values."
-            )
-        names += list(codes)[len(names) :]
-        total = int(found.lengths.sum())
-        if not 0 <= end - begin - total < cache.index.sample_tokens:
-            raise CorruptDatasetError(
-                f"{cache.source.url}: the documents of a part have {total} tokens, its shards "
-                f"{end - begin}. Run `shardmill verify` on it."
-            )
-        own = np.array([codes[name] for name in found.names], np.int32)[found.numbers]
-        starts = begin + np.cumsum(found.lengths) - found.lengths
-        if total < end - begin:
-            own, starts = np.append(own, np.int32(PADDING)), np.append(starts, begin + total)
-        changes = np.flatnonzero(np.diff(own, prepend=own[:1] + 1))
-        yield starts[changes], own[changes]
-
-
-def _manifest_with(cache: ShardCache, by: str) -> Manifest:
-    manifest = cache.index.manifest
-    if manifest is None:
-        raise UsageError(
-            f"domain_by= needs the lists of documents, which {cache.source.url} does not have. "
-            "Make the dataset with `shardmill shard`, or leave domain_by out."
-        )
+    manifest, split = manifest_of(cache, "domain_by")
     column, kept = by.removeprefix(COLUMN), manifest.spec.keep_columns
     if by != FOLDER and column not in kept:
         raise UsageError(
@@ -237,49 +178,62 @@ def _manifest_with(cache: ShardCache, by: str) -> Manifest:
             f"{', '.join(kept) or 'none'}. Make it with --keep-columns {column}, or pass "
             f"domain_by={FOLDER!r}."
         )
-    return manifest
+    sources = None
+    if manifest.shuffled is not None and by == FOLDER:
+        sources = PlacesOfSources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
+
+    def read(record: PartRecord) -> tuple[Ints, tuple[list[str], Ints]]:
+        return _labels(cache, record, split, by=by, places=sources or PlacesOfPart(record))
+
+    codes: dict[str, int] = {}
+    for begin, end, lengths, (found, numbers) in each_part(cache, manifest, read):
+        for name in found:
+            codes.setdefault(name, len(codes))
+        if len(codes) > MOST:
+            raise UsageError(
+                f"domain_by={by!r} of {cache.source.url} gives more than {MOST:,} domains: take "
+                "a column of fewer values."
+            )
+        names += list(codes)[len(names) :]
+        own = np.array([codes[name] for name in found], np.int32)[numbers]
+        behind = begin + np.cumsum(lengths)
+        starts = behind - lengths
+        if behind[-1] < end:
+            own, starts = np.append(own, np.int32(PADDING)), np.append(starts, behind[-1])
+        changes = np.flatnonzero(np.diff(own, prepend=own[:1] + 1))
+        yield starts[changes], own[changes]
 
 
 def _labels(
     cache: ShardCache,
-    manifest: Manifest,
+    record: PartRecord,
     split: Split,
-    part: int,
     *,
     by: str,
-    sources: PlacesOfSources | None,
-) -> _Labels:
-    listed = manifest.parts[part].record
-    where = f"{cache.source.url}/{listed.path}"
-    record = listed_record(read_listed(cache.source, listed), manifest, part, where=where)
-    places: PlacesOfPart | PlacesOfSources = sources or PlacesOfPart(record)
+    places: PlacesOfPart | PlacesOfSources,
+) -> tuple[Ints, tuple[list[str], Ints]]:
+    """Tokens of a part's documents, the names of their domains, and which of these each has."""
     folders: list[str] = []
     if by == FOLDER:
         folders = [url.rpartition("/")[0] for url, _ in places.files()]
         if len(set(folders)) == 1:  # no need to look at documents
             tokens = np.array([record.splits[split].tokens])
-            return _Labels(names=folders[:1], numbers=np.zeros(1, np.int64), lengths=tokens)
-    data = read_listed(cache.source, record.documents)
+            return tokens, (folders[:1], np.zeros(1, np.int64))
     names: dict[str, int] = {}
     numbers: list[Ints] = [np.empty(0, np.int64)]
     lengths: list[Ints] = [np.empty(0, np.int64)]
-    try:
-        for documents in read_provenance(data):
-            chosen = documents.of(split)
-            lengths.append(documents.tokens[chosen] + 1)
-            if by == FOLDER:
-                number = _numbers_of_files(places, documents)[chosen]
-                found = folders
-            else:
-                column = documents.values[by.removeprefix(COLUMN)].filter(pa.array(chosen))
-                number, found = _numbers_of_values(column)
-            own = np.array([names.setdefault(name, len(names)) for name in found], np.int64)
-            numbers.append(own[number])
-    except (CorruptDatasetError, KeyError) as error:
-        raise CorruptDatasetError(f"{cache.source.url}/{record.documents.path}: {error}") from error
-    return _Labels(
-        names=list(names), numbers=np.concatenate(numbers), lengths=np.concatenate(lengths)
-    )
+    for documents in rows_of(cache, record):
+        chosen = documents.of(split)
+        lengths.append(documents.tokens[chosen] + 1)
+        if by == FOLDER:
+            number = _numbers_of_files(places, documents)[chosen]
+            found = folders
+        else:
+            column = documents.values[by.removeprefix(COLUMN)].filter(pa.array(chosen))
+            number, found = _numbers_of_values(column)
+        own = np.array([names.setdefault(name, len(names)) for name in found], np.int64)
+        numbers.append(own[number])
+    return np.concatenate(lengths), (list(names), np.concatenate(numbers))
 
 
 def _numbers_of_files(places: PlacesOfPart | PlacesOfSources, documents: DocumentRows) -> Ints:

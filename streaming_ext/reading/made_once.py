@@ -115,17 +115,26 @@ def write_directory(file: BinaryIO, directory: Mapping[str, Any]) -> None:
     file.write(data + len(data).to_bytes(8, "little") + xxhash.xxh3_128_digest(data))
 
 
-def map_file(path: Path) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+def damaged(path: Path, cause: str) -> CorruptDatasetError:
+    """The error for a file that is to be made again."""
+    return CorruptDatasetError(f"{path} is damaged: {cause}. Remove it: it is made again.")
+
+
+def map_file(path: Path, **expected: object) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
     """The content of a file, mapped, and the directory at its end.
+
+    Args:
+        path: of the file.
+        expected: fields of the directory.
 
     Raises:
         FileNotFoundError: there is none.
-        CorruptDatasetError: it is no such file.
+        CorruptDatasetError: it is no such file, or made for other fields.
         StorageError: it cannot be mapped.
     """
     size = path.stat().st_size
     if size < _TAIL:
-        raise CorruptDatasetError(f"{size} bytes")
+        raise damaged(path, f"{size} bytes")
     try:
         data = np.asarray(np.memmap(path, np.uint8, "r"))
     except OSError as error:
@@ -134,6 +143,8 @@ def map_file(path: Path) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
     begin = max(0, len(content) - int.from_bytes(tail[:8], "little"))
     directory = content[begin:].tobytes()
     if xxhash.xxh3_128_digest(directory) != tail[8:]:
-        raise CorruptDatasetError("its directory has another hash")
+        raise damaged(path, "its directory has another hash")
     found: dict[str, Any] = json.loads(directory)
+    if came := {name: found[name] for name in expected if found[name] != expected[name]}:
+        raise damaged(path, f"it has {came}, expected {expected}")
     return content[:begin], found

@@ -17,7 +17,6 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -29,8 +28,8 @@ from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.format.schema import content_hash
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.documents import Documents, count_documents, documents_of
-from streaming_ext.reading.made_once import made_once, map_file, write_directory
+from streaming_ext.reading.documents import Documents, documents_of, manifest_of
+from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
 from streaming_ext.reading.packing import RowPieces, pack_unit
 
 VERSION: Final = 1
@@ -38,26 +37,6 @@ MAX_ROW: Final = 1 << 30  # tokens; two bits of a length are marks
 _ALIGNMENT: Final = 8
 _MAX_TOKENS: Final = 1 << 32
 Bytes = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
-    """One unit in the file.
-
-    Attributes:
-        rows, pieces: how many.
-        origin: first token of the unit in the split's stream.
-        offset: of the section in the file, in bytes.
-        size: of the section, in bytes.
-        xxh128: of the section.
-    """
-
-    rows: int
-    pieces: int
-    origin: int
-    offset: int
-    size: int
-    xxh128: str
 
 
 def _word(length: int) -> type[np.unsignedinteger[Any]]:
@@ -89,22 +68,18 @@ def write_plan(file: BinaryIO, units: Iterable[tuple[int, RowPieces]], *, length
         arrays = (unit.firsts.astype(np.uint32), starts.astype(np.uint32), marks.astype(word))
         data = b"".join(_padded(array.tobytes()) for array in arrays)
         sections.append(
-            Section(
-                rows=len(unit.firsts) - 1,
-                pieces=len(starts),
-                origin=origin,
-                offset=offset,
-                size=len(data),
-                xxh128=xxhash.xxh3_128_hexdigest(data),
-            )
+            {
+                "rows": len(unit.firsts) - 1,
+                "pieces": len(starts),
+                "origin": origin,  # first token of the unit in the split's stream
+                "offset": offset,  # of the section in the file, in bytes
+                "size": len(data),
+                "xxh128": xxhash.xxh3_128_hexdigest(data),
+            }
         )
         file.write(data)
         offset += len(data)
-    directory = {
-        "version": VERSION,
-        "sequence_length": length,
-        "units": [asdict(section) for section in sections],
-    }
+    directory = {"version": VERSION, "sequence_length": length, "units": sections}
     write_directory(file, directory)
 
 
@@ -135,32 +110,23 @@ class PackingPlan:
         """
         self.path = path
         self.length = length
-        self._sections = self._map()
-        rows = np.array([section.rows for section in self._sections], np.int64)
+        self._bytes, told = map_file(path, version=VERSION, sequence_length=length)
+        self._sections: list[dict[str, Any]] = told["units"]
+        self._words = self._bytes.view(np.uint32)
+        self._marks = self._bytes.view(_word(length))
+        self._verified = np.zeros(len(self._sections), bool)
+        rows, pieces = self._of_units("rows"), self._of_units("pieces")
         self.bounds: Ints = np.concatenate([[0], np.cumsum(rows)])
-        self.pieces = sum(section.pieces for section in self._sections)
-        self._origins = np.array([section.origin for section in self._sections], np.int64)
+        self.pieces = int(pieces.sum())
+        self._origins = self._of_units("origin")
         # Where the arrays of each unit begin, in elements of their types.
-        begins = np.array([section.offset for section in self._sections], np.int64)
+        begins = self._of_units("offset")
         starts = begins + _up(4 * (rows + 1))
-        pieces = np.array([section.pieces for section in self._sections], np.int64)
         self._firsts_at, self._starts_at = begins // 4, starts // 4
         self._marks_at = (starts + _up(4 * pieces)) // self._marks.itemsize
 
-    def _map(self) -> list[Section]:
-        try:
-            self._bytes, told = map_file(self.path)
-        except CorruptDatasetError as error:
-            raise self._damaged(str(error)) from error
-        if (told["version"], told["sequence_length"]) != (VERSION, self.length):
-            raise self._damaged(
-                f"version {told['version']} for rows of {told['sequence_length']}, expected "
-                f"{VERSION} for {self.length}"
-            )
-        self._words = self._bytes.view(np.uint32)
-        self._marks = self._bytes.view(_word(self.length))
-        self._verified = np.zeros(len(told["units"]), bool)
-        return [Section(**section) for section in told["units"]]
+    def _of_units(self, name: str) -> Ints:
+        return np.array([section[name] for section in self._sections], np.int64)
 
     def __getstate__(self) -> dict[str, object]:
         """Another process maps the file itself."""
@@ -214,15 +180,10 @@ class PackingPlan:
 
     def _verify(self, unit: int) -> None:
         section = self._sections[unit]
-        data = self._bytes[section.offset : section.offset + section.size]
-        if xxhash.xxh3_128_hexdigest(data.data) != section.xxh128:
-            raise self._damaged(f"unit {unit} has another hash")
+        data = self._bytes[section["offset"] :][: section["size"]]
+        if xxhash.xxh3_128_hexdigest(data.data) != section["xxh128"]:
+            raise damaged(self.path, f"unit {unit} has another hash")
         self._verified[unit] = True
-
-    def _damaged(self, cause: str) -> CorruptDatasetError:
-        return CorruptDatasetError(
-            f"The packing plan {self.path} is damaged: {cause}. Remove it: it is made again."
-        )
 
 
 def _up(sizes: Ints) -> Ints:
@@ -332,7 +293,8 @@ def _joined(pieces: list[Documents]) -> Documents:
 def _make(
     cache: ShardCache, file: BinaryIO, length: int, left_out: Documents | None, multiple: int
 ) -> None:
-    documents, count = documents_of(cache), count_documents(cache)
+    manifest, split = manifest_of(cache, "packing")
+    documents, count = documents_of(cache), manifest.splits[split].documents
     if left_out is not None:
         documents, count = _without(documents, left_out.starts), count - len(left_out.starts)
     units = plan_units(

@@ -63,7 +63,7 @@ class Prefetcher:
             limit: bytes of shards that are opened ahead of their use, at most.
             now: the step that training is at.
         """
-        self._reader = reader
+        self.reader = reader
         self._upcoming = upcoming
         self._ahead = ahead
         self._limit = limit
@@ -73,13 +73,13 @@ class Prefetcher:
         self._waiting: list[tuple[int, int]] = []  # step and bytes of shards opened ahead
         self._stop = threading.Event()
         self._failure: BaseException | None = None
-        self._threads = [
+        self.threads = [
             threading.Thread(target=self._run, daemon=True, name=f"shardmill-prefetch-{number}")
             for number in range(THREADS)
         ]
-        _running.add(self)
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
+        _running.add(self)
 
     def require_well(self) -> None:
         """Raise what no thread expected, if there was something, once."""
@@ -91,12 +91,6 @@ class Prefetcher:
         """Let the threads end; one in the middle of a read ends after it."""
         self._stop.set()
 
-    def wait(self, until: float | None = None) -> None:
-        """Stop, and wait until the last thread has ended, or for a time of the monotonic clock."""
-        self.stop()
-        for thread in self._threads:
-            thread.join(None if until is None else max(0.0, until - time.monotonic()))
-
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
@@ -107,9 +101,9 @@ class Prefetcher:
                 step, shard = pair
                 if step < self._now():  # that step has opened it, and others may need the room
                     continue
-                if not self._may_open(step, int(self._reader.raw_sizes[shard])):
+                if not self._may_open(step, int(self.reader.raw_sizes[shard])):
                     return
-                self._reader.shards.open(shard)
+                self.reader.shards.open(shard)
             except ShardmillError:
                 return
             except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
@@ -137,18 +131,19 @@ class Prefetcher:
 _running: "weakref.WeakSet[Prefetcher]" = weakref.WeakSet()
 
 
-def end_all() -> None:
-    """Let the threads of this process end before the interpreter does.
+def end_all(reader: TokenReader | None = None) -> None:
+    """Stop the threads of a reader and wait until they have ended.
 
-    A thread that comes back from native code behind that is torn down in the middle of it, and the
+    Without one, all threads of this process, before the interpreter ends, but not for long. A
+    thread that comes back from native code behind that is torn down in the middle of it, and the
     process is aborted with "terminate called without an active exception".
     """
     until = time.monotonic() + _AT_EXIT
-    running = list(_running)
+    running = [each for each in list(_running) if reader is None or each.reader is reader]
     for prefetcher in running:
         prefetcher.stop()
-    for prefetcher in running:
-        prefetcher.wait(until)
+    for thread in (thread for prefetcher in running for thread in prefetcher.threads):
+        thread.join(None if reader else max(0.0, until - time.monotonic()))
 
 
 atexit.register(end_all)

@@ -4,7 +4,6 @@ Order, partition, checkpoint and loader know a source by what `TokenSource` offe
 (`packed.py`) are another one.
 """
 
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 
 from streaming_ext.base.arrays import Flags, Ints, Tokens
 from streaming_ext.reading.masks import Boundaries, Ends
-from streaming_ext.reading.prefetch import Prefetcher
+from streaming_ext.reading.prefetch import Prefetcher, end_all
 from streaming_ext.reading.token_reader import FILLING, TokenReader, by_value
 
 
@@ -132,19 +131,6 @@ class Rows:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReadAhead:
-    """How far a source may run ahead of training.
-
-    Attributes:
-        steps: at most so many.
-        now: the step that training is at.
-    """
-
-    steps: int
-    now: Callable[[], int]
-
-
 class TokenSource:
     """Sequences of token ids by stream and number.
 
@@ -177,16 +163,6 @@ class TokenSource:
         self.hold_limit: int | None = None
         if cache_limit is not None and reader.shards.limited:
             self.hold_limit = cache_limit // 4
-        self._prefetchers: weakref.WeakSet[Prefetcher] = weakref.WeakSet()  # alive as they run
-
-    def __getstate__(self) -> dict[str, object]:
-        """Threads stay in the process that started them."""
-        return {name: value for name, value in self.__dict__.items() if name != "_prefetchers"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """None runs in a new process."""
-        self.__dict__.update(state)
-        self._prefetchers = weakref.WeakSet()
 
     def bounds(self, length: int) -> list[Ints]:
         """For each stream the first sequence of each unit of the order, then their number."""
@@ -198,8 +174,7 @@ class TokenSource:
 
     def close(self) -> None:
         """Stop the threads that read ahead, and wait until they have ended."""
-        for prefetcher in list(self._prefetchers):
-            prefetcher.wait()
+        end_all(self.reader)
 
     def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:
         """Find rows; a sequence below zero stands for any: (rows,) each."""
@@ -216,7 +191,12 @@ class TokenSource:
 
     @contextmanager
     def read_ahead(
-        self, upcoming: Iterable[tuple[range, Ints, Ints]], length: int, bounds: ReadAhead
+        self,
+        upcoming: Iterable[tuple[range, Ints, Ints]],
+        length: int,
+        *,
+        ahead: int,
+        now: Callable[[], int],
     ) -> Iterator[Callable[[], None]]:
         """Open the shards of coming steps in threads, in their order, until the block ends.
 
@@ -225,16 +205,16 @@ class TokenSource:
         Args:
             upcoming: steps with their streams and sequences: (steps, rows of a step) each.
             length: tokens a row.
-            bounds: how far to go.
+            ahead: steps to run ahead of training.
+            now: the step that training is at.
         """
         prefetcher = Prefetcher(
             self.reader,
             self._first_uses(upcoming, length),
-            ahead=bounds.steps,
+            ahead=ahead,
             limit=self._prefetch_limit,
-            now=bounds.now,
+            now=now,
         )
-        self._prefetchers.add(prefetcher)
         try:
             yield prefetcher.require_well
         finally:

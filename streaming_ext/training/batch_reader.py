@@ -14,7 +14,7 @@ from streaming_ext.reading.context import ContextSlice
 from streaming_ext.reading.domains import TokenDomains
 from streaming_ext.reading.masks import IGNORED, MASKS, Boundaries, Spread
 from streaming_ext.reading.repeats import repeats_more
-from streaming_ext.reading.rows import ReadAhead, Rows, TokenSource
+from streaming_ext.reading.rows import Rows, TokenSource
 
 _NUMBERS: Final = ("sequence_ids", "stream_ids", "domain_ids")
 EXTRAS: Final = (*MASKS, "starts_inside", *_NUMBERS)
@@ -134,8 +134,8 @@ class BatchReader:
         at = 0
         size = max((stage.batch_size for stage in self.plan.stages(cursor)), default=1)
         self.source.reader.start_process()
-        ahead = ReadAhead(max(1, self._predownload // size), lambda: at)
-        with self.source.read_ahead(self._upcoming(cursor, blocks), self.length, ahead) as well:
+        ahead, upcoming = max(1, self._predownload // size), self._upcoming(cursor, blocks)
+        with self.source.read_ahead(upcoming, self.length, ahead=ahead, now=lambda: at) as well:
             for steps, streams, sequences in self._planned(cursor, blocks):
                 stage = self.plan.stage_of(cursor, steps[0])
                 numbers, own_streams = sequences.reshape(-1), streams.reshape(-1)
