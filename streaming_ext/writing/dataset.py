@@ -35,9 +35,10 @@ from streaming_ext.writing.part_documents import (
     PinnedDocuments,
     fetch_part,
 )
+from streaming_ext.writing.part_files import PartFiles
 from streaming_ext.writing.publish import publish_splits, put_tokenizer
 from streaming_ext.writing.split_writer import Memories
-from streaming_ext.writing.tokenize import Packed, emptied, make_part
+from streaming_ext.writing.tokenize import emptied, make_part
 
 MAKING: Final = ".making"  # work in progress below the folder; gone when the dataset is whole
 _PAUSE: Final = 0.05  # seconds between looks whether another process is done
@@ -150,9 +151,9 @@ class DatasetMaker:
             paths, _ = fetch_part(part, fetched, self._stopped, options=options)
         documents = PinnedDocuments(part, paths, options)
         with emptied(made):
-            sink = Packed(made, part.number, self._spec, memories)
+            files = PartFiles(made, part.number, self._spec, memories)
             counts, _ = make_part(
-                documents, self._spec, self._tokenizer, engine, sink, report=self._stopped
+                documents, self._spec, self._tokenizer, engine, files, report=self._stopped
             )
         listed = documents_path(part.number)
         record = PartRecord(

@@ -11,12 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.units import size_text
 from streaming_ext.format.layout import SPLITS, Split, documents_path
 from streaming_ext.format.provenance import DOCUMENTS_SCHEMA, KEPT_PREFIX, SHUFFLED_SCHEMA
 from streaming_ext.format.record import SplitPart
+from streaming_ext.format.shuffled import Keys
 from streaming_ext.format.spec import DatasetSpec
+from streaming_ext.text.documents.document_rows import DocumentBatch
 from streaming_ext.text.documents.kept_values import as_kind, common_type, joined
 from streaming_ext.text.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.writing import OUTPUTS
@@ -36,6 +39,44 @@ class Origins:
 
     sources: npt.NDArray[np.int64]
     places: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Some tokenized documents, in the order of the sources.
+
+    Attributes:
+        batch: that they are of.
+        kept: which of its texts they are, (texts,).
+        stream: their ids, an end-of-text id behind each, (tokens,).
+        lengths: their tokens, without end-of-text ids, (documents,).
+        in_holdout: their split, (documents,).
+        digests: hashes of the texts of the batch, where copies are looked for: (texts, 2).
+        notes: of the texts of the batch, beside these, (texts,).
+        left_out: documents that are known to be copies, of which there are no ids, (documents,).
+    """
+
+    batch: DocumentBatch
+    kept: Flags
+    stream: npt.NDArray[Any]
+    lengths: Ints
+    in_holdout: Flags
+    digests: Keys | None = None
+    notes: Keys | None = None
+    left_out: Flags | None = None
+
+    @property
+    def rows(self) -> Ints:
+        """Their rows in the source file, (documents,)."""
+        return self.batch.rows[self.kept]
+
+    @property
+    def values(self) -> tuple[pa.Array, ...]:
+        """Of the columns that are kept: (documents,) each."""
+        if self.kept.all():
+            return self.batch.values
+        kept = pa.array(self.kept)
+        return tuple(column.filter(kept) for column in self.batch.values)
 
 
 class PartFiles:
@@ -60,26 +101,9 @@ class PartFiles:
         schema = DOCUMENTS_SCHEMA if spec.shuffle is None else SHUFFLED_SCHEMA
         self._documents = _DocumentsFile(folder / documents_path(part), schema, spec.keep_columns)
 
-    def add(
-        self,
-        stream: npt.NDArray[Any],
-        rows: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-        in_holdout: npt.NDArray[np.bool_],
-        origins: Origins | None = None,
-        *,
-        values: Sequence[pa.Array] = (),
-    ) -> None:
-        """Append documents.
-
-        Args:
-            stream: their ids, an end-of-text id behind each, (tokens,).
-            rows: their rows in the source file, (documents,).
-            lengths: their tokens, without end-of-text ids, (documents,).
-            in_holdout: (documents,).
-            origins: of the documents of a shuffled dataset.
-            values: of each kept column: (documents,) each.
-        """
+    def add(self, tokens: Tokens) -> None:
+        """Append documents."""
+        rows, lengths, in_holdout = tokens.rows, tokens.lengths, tokens.in_holdout
         # ends: (documents,), where each document ends in the stream
         ends = np.cumsum(lengths + 1)
         start = first = 0
@@ -87,9 +111,9 @@ class PartFiles:
         for last in np.flatnonzero(np.diff(in_holdout, append=~in_holdout[-1:])).tolist():
             end, after = int(ends[last]), last + 1
             split = SPLITS[int(in_holdout[last])]
-            self.pack(split, stream[start:end], rows[first:after], lengths[first:after])
+            self.pack(split, tokens.stream[start:end], rows[first:after], lengths[first:after])
             start, first = end, after
-        self.list(rows, lengths, in_holdout, origins, values)
+        self.list(rows, lengths, in_holdout, values=tokens.values)
 
     def pack(
         self,
@@ -98,7 +122,14 @@ class PartFiles:
         rows: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int64],
     ) -> None:
-        """Append documents of one split, which are to be listed too; see `add`."""
+        """Append documents of one split, which are to be listed too.
+
+        Args:
+            split: which one.
+            stream: their ids, an end-of-text id behind each, (tokens,).
+            rows: their rows in the source file, (documents,).
+            lengths: their tokens, without end-of-text ids, (documents,).
+        """
         with self._enough_memory():
             self._splits[split].add(stream, rows, lengths)
 
@@ -110,7 +141,14 @@ class PartFiles:
         origins: Origins | None = None,
         values: Sequence[pa.Array] = (),
     ) -> None:
-        """Say where documents come from, which are to be packed too; see `add`."""
+        """Say where documents come from, which are to be packed too.
+
+        Args:
+            rows, lengths: see `pack`.
+            in_holdout: (documents,).
+            origins: of the documents of a shuffled dataset.
+            values: of each kept column: (documents,) each.
+        """
         self._documents.add(rows, lengths, in_holdout, origins, values)
 
     def finish(self) -> dict[Split, SplitPart]:

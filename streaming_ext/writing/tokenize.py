@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_ext.base.arrays import Flags, Ints
@@ -25,7 +24,6 @@ from streaming_ext.format.record import (
 )
 from streaming_ext.format.shuffled import Keys
 from streaming_ext.format.spec import DatasetSpec
-from streaming_ext.text.documents.document_rows import DocumentBatch
 from streaming_ext.text.documents.text_array import num_text_bytes, text_buffers
 from streaming_ext.text.normal_form import compared_texts
 from streaming_ext.text.text_hashes import document_hashes, held_out, text_digests
@@ -33,8 +31,7 @@ from streaming_ext.text.tokenizer.engine import Engine, audit_sample
 from streaming_ext.text.tokenizer.token_stream import check_ids, rows_to_audit, stream_of
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import PartDocuments, PinnedDocuments
-from streaming_ext.writing.part_files import PartFiles
-from streaming_ext.writing.split_writer import Memories
+from streaming_ext.writing.part_files import Tokens
 
 _AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
 
@@ -89,39 +86,6 @@ class KnownTexts(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Some tokenized documents, in the order of the sources.
-
-    Attributes:
-        batch: that they are of.
-        kept: which of its texts they are, (texts,).
-        stream: their ids, an end-of-text id behind each, (tokens,).
-        lengths: their tokens, without end-of-text ids, (documents,).
-        in_holdout: their split, (documents,).
-        digests: hashes of the texts of the batch, where copies are looked for: (texts, 2).
-        notes: of the texts of the batch, beside these, (texts,).
-        left_out: documents that are known to be copies, of which there are no ids, (documents,).
-    """
-
-    batch: DocumentBatch
-    kept: Flags
-    stream: npt.NDArray[Any]
-    lengths: Ints
-    in_holdout: Flags
-    digests: Keys | None = None
-    notes: Keys | None = None
-    left_out: Flags | None = None
-
-    @property
-    def values(self) -> tuple[pa.Array, ...]:
-        """Of the columns that are kept: (documents,) each."""
-        if self.kept.all():
-            return self.batch.values
-        kept = pa.array(self.kept)
-        return tuple(column.filter(kept) for column in self.batch.values)
-
-
 class Sink(Protocol):
     """Takes the documents of one part."""
 
@@ -132,24 +96,6 @@ class Sink(Protocol):
     def finish(self) -> dict[Split, SplitPart]:
         """Write what is left, and say what each split holds."""
         ...
-
-
-class Packed:
-    """Documents packed into the files of a part."""
-
-    def __init__(self, folder: Path, part: int, spec: DatasetSpec, memories: Memories) -> None:
-        self._files = PartFiles(folder, part, spec, memories)
-
-    def add(self, tokens: Tokens) -> None:
-        """Append documents."""
-        rows = tokens.batch.rows[tokens.kept]
-        self._files.add(
-            tokens.stream, rows, tokens.lengths, tokens.in_holdout, values=tokens.values
-        )
-
-    def finish(self) -> dict[Split, SplitPart]:
-        """Write what is left, and say what each split holds."""
-        return self._files.finish()
 
 
 @contextmanager

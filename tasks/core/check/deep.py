@@ -38,7 +38,8 @@ from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import PartDocuments, PieceHere
-from streaming_ext.writing.tokenize import Counts, Tokens, tokenize_batches
+from streaming_ext.writing.part_files import Tokens
+from streaming_ext.writing.tokenize import Counts, tokenize_batches
 from tasks.core.check.copies import HashesOf, codes, shown
 from tasks.core.check.findings import Outcome, Progress
 from tasks.core.check.manifest import Opened, differences

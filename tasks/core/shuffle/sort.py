@@ -19,7 +19,7 @@ from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.memory import within_memory
 from streaming_ext.writing.part_documents import PartDocuments
-from streaming_ext.writing.tokenize import Tokens
+from streaming_ext.writing.part_files import Tokens
 from tasks.core.shuffle.spills import (
     Spill,
     SpillIndex,

@@ -14,8 +14,9 @@ from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.load import open_saved
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import PinnedDocuments
+from streaming_ext.writing.part_files import PartFiles
 from streaming_ext.writing.split_writer import Memories
-from streaming_ext.writing.tokenize import Counts, Packed, emptied, make_part
+from streaming_ext.writing.tokenize import Counts, emptied, make_part
 from tasks.core.shuffle.known_texts import KnownTexts
 from tasks.core.shuffle.sort import Spilled
 from tasks.core.workers.jobs import TokenizedPart
@@ -129,7 +130,7 @@ def tokenize_part(
         report(JobProgress(fraction=fraction, text_bytes=counts.text_bytes, tokens=counts.tokens))
 
     with emptied(folder):
-        sink: Packed | Spilled
+        sink: PartFiles | Spilled
         if spec.two_stages:
             sink = Spilled(
                 folder,
@@ -140,7 +141,7 @@ def tokenize_part(
                 one_spill=job.one_spill,
             )
         else:
-            sink = Packed(folder, number, spec, {} if memories is None else memories)
+            sink = PartFiles(folder, number, spec, {} if memories is None else memories)
         if known is not None:
             known.begin(number)
         made, audited = make_part(
@@ -153,10 +154,10 @@ def tokenize_part(
         engine=engine.name,
         seconds=time.monotonic() - began,
         ended=time.time(),
-        piece_documents=() if isinstance(sink, Packed) else sink.documents,
+        piece_documents=() if isinstance(sink, PartFiles) else sink.documents,
         whole_version=whole_version,
-        spills=None if isinstance(sink, Packed) else sink.spills,
-        digests=() if isinstance(sink, Packed) else sink.digests,
+        spills=None if isinstance(sink, PartFiles) else sink.spills,
+        digests=() if isinstance(sink, PartFiles) else sink.digests,
     )
     result.save(folder)
     return result

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.mds import MdsFormat
-from streaming_ext.writing.mds import ShardPacker
-from streaming_ext.writing.split_writer import Memory
+from streaming_ext.writing.split_writer import Memory, ShardPacker
 from tests.tasks.core.doubles import make_spec
 
 FORMAT = make_spec().shard_format  # samples of 4 tokens, 3 a shard
@@ -29,6 +28,17 @@ class Packed:
     ids: list[int]
 
 
+def packer_of(form: MdsFormat, memory: Memory) -> ShardPacker:
+    return ShardPacker(
+        sequence_length=form.sequence_length,
+        samples_per_shard=form.samples_per_shard,
+        dtype=form.dtype,
+        eot_id=EOT,
+        memory=memory,
+        header=form.header,
+    )
+
+
 def pack(
     ids: Sequence[int],
     form: MdsFormat = FORMAT,
@@ -37,7 +47,7 @@ def pack(
     memory: Memory | None = None,
 ) -> list[Packed]:
     """The shards of a stream that comes in pieces, cut at `cuts`."""
-    packer = ShardPacker(form, EOT, memory or Memory())
+    packer = packer_of(form, memory or Memory())
     found: list[Packed] = []
     pieces = np.split(np.array(ids, form.dtype), sorted(min(cut, len(ids)) for cut in cuts))
     steps = [*(packer.add(piece) for piece in pieces), packer.finish()]
@@ -117,17 +127,17 @@ def test_counts_are_those_of_mds_writer(num_tokens: int, shard_size: int) -> Non
 
 def test_memory_is_kept_where_it_is_large_enough() -> None:
     memory = Memory()
-    ShardPacker(FORMAT, EOT, memory)
+    packer_of(FORMAT, memory)
     first = memory.data
-    ShardPacker(FORMAT, EOT, memory)
+    packer_of(FORMAT, memory)
     assert memory.data is first
     memory.data = np.empty(10, np.uint8)
-    ShardPacker(FORMAT, EOT, memory)
+    packer_of(FORMAT, memory)
     assert len(memory.data) >= len(first)
 
 
 def test_memory_grows_with_what_a_large_shard_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streaming_ext.writing.mds._FIRST_BYTES", 64)
+    monkeypatch.setattr("streaming_ext.writing.split_writer._FIRST_BYTES", 64)
     form = MdsFormat(sequence_length=4, dtype="uint16", shard_size=2**20, compression="none")
     memory = Memory()
     shards = pack(range(20_000), form, cuts=range(0, 20_000, 500), memory=memory)

@@ -166,7 +166,6 @@ OWN = {  # what may know MDS: its files, and the lists that name it
     "streaming_ext/text/formats.py",
     "streaming_ext/text/token_sets/mds.py",
     "streaming_ext/writing/__init__.py",
-    "streaming_ext/writing/mds.py",
 }
 
 
