@@ -13,9 +13,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 from weakref import WeakSet
 
 from streaming_ext.base.errors import CorruptDatasetError, StorageError, TransientStorageError
@@ -34,7 +34,8 @@ _ASIDE: Final = ".evicted"
 class ShardCache:
     """Where the raw file of each shard is, and how it comes there.
 
-    `evictable` says whether the files may be removed: never those of the dataset itself.
+    Attributes:
+        in_place: whether the files are those of the dataset itself, which are never removed.
     """
 
     _came: float  # when the last shard did, on the monotonic clock
@@ -54,6 +55,7 @@ class ShardCache:
         self.index = index
         self.source = source
         self.limit = limit
+        self._local = local
         self.in_place = local is None and not any(index.codecs) and index.rewriting is None
         root = source.path
         if self.in_place and root is not None:
@@ -64,11 +66,6 @@ class ShardCache:
         self.start_process(lambda shard: None)
 
     @property
-    def evictable(self) -> bool:
-        """Whether what lies here can be had again."""
-        return not self.in_place
-
-    @property
     def beside(self) -> Path:
         """Where what is made of this split is kept, besides its raw shards."""
         root = self.source.path
@@ -77,7 +74,7 @@ class ShardCache:
     @property
     def is_limited(self) -> bool:
         """Whether files here are removed to make room."""
-        return self.limit is not None and self.evictable
+        return self.limit is not None and not self.in_place
 
     def path(self, shard: int) -> Path:
         """The raw file of a shard, there or not."""
@@ -140,8 +137,6 @@ class ShardCache:
         Raises:
             StorageError: it cannot be removed.
         """
-        if not self.evictable:
-            return
         try:
             self.path(shard).unlink(missing_ok=True)
         except OSError as error:
@@ -186,7 +181,7 @@ class ShardCache:
                 data = self.source.read(name, limit=size, seconds=seconds, waited=waited)
             except FileMissingError as error:
                 raise CorruptDatasetError(f"Shard {error}") from error
-            cause = _difference(data, size, index.hashes[shard])
+            cause = difference(data, size, index.hashes[shard])
             if not cause:
                 release()
                 try:
@@ -203,7 +198,7 @@ class ShardCache:
         index, codec = self.index, self.index.codecs[shard]
         if codec is not None:
             data = decompress(data, codec=codec, raw_size=int(index.stored_raw_sizes[shard]))
-            if cause := _difference(data, len(data), index.stored_raw_hashes[shard]):
+            if cause := difference(data, len(data), index.stored_raw_hashes[shard]):
                 raise CorruptDatasetError(cause)
         if index.rewriting is None:
             return data
@@ -288,15 +283,10 @@ class ShardCache:
         # Another process may be fetching: it has its own deadline, and time to write.
         return alone(self.folder / lock, patience=2 * self.source.timeout + 10, what=what)
 
-    def __getstate__(self) -> dict[str, object]:
-        """Leave out what belongs to this process."""
-        own = ("_link", "_close", "_numbers", "_gave_up", "_came", "_process")
-        return {name: value for name, value in self.__dict__.items() if name not in own}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """Make anew what belongs to this process."""
-        self.__dict__.update(state)
-        self.start_process(lambda shard: None)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process begins anew."""
+        make = partial(ShardCache, local=self._local, limit=self.limit)
+        return make, (self.index, self.source)
 
     def start_process(self, close: Callable[[int], None]) -> None:
         """Drop what a fork copied: a lock may be held by a thread that is not here.
@@ -337,7 +327,8 @@ def _removed(path: Path) -> bool:
     return True
 
 
-def _difference(data: bytes, size: int, digest: str | None) -> str:
+def difference(data: bytes | memoryview, size: int, digest: str | None) -> str:
+    """What tells some bytes from those that the index describes; nothing where they are these."""
     if len(data) != size:
         # One byte beyond the size was asked for, no more.
         got = "more" if len(data) > size else str(len(data))

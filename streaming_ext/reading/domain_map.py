@@ -11,6 +11,7 @@ The domain of each document of a split: what it is called, and where it begins.
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -106,13 +107,9 @@ class DomainMap:
         self.names = tuple(told["names"])
         self.tokens = int(told["tokens"])
 
-    def __getstate__(self) -> dict[str, object]:
-        """Another process maps the file itself."""
-        return {"path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Open what this process's parent has verified."""
-        self.__init__(**state, verify=False)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the file itself, which this one has verified."""
+        return partial(DomainMap, verify=False), (self.path,)
 
     def look_up(self, starts: Ints, lengths: Ints) -> tuple[Ints, Codes, Ints]:
         """The runs in some spans of the stream.

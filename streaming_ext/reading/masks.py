@@ -102,11 +102,7 @@ class Ends(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence["Ends"]) -> "Ends":
         """All of several."""
-        return cls(
-            np.concatenate([part.places for part in parts]),
-            np.concatenate([part.padding for part in parts]),
-            np.concatenate([part.followed for part in parts]),
-        )
+        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def chosen(self, which: Flags | Ints) -> "Ends":
         """Some of them."""

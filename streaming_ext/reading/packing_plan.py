@@ -17,6 +17,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -128,13 +129,9 @@ class PackingPlan:
     def _of_units(self, name: str) -> Ints:
         return np.array([section[name] for section in self._sections], np.int64)
 
-    def __getstate__(self) -> dict[str, object]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Another process maps the file itself."""
-        return {"path": self.path, "length": self.length}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Open it anew."""
-        self.__init__(**state)  # type: ignore[misc]
+        return partial(PackingPlan, length=self.length), (self.path,)
 
     def look_up(self, rows: Ints) -> RowPieces:
         """The pieces of some rows: (rows,).

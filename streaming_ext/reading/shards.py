@@ -21,8 +21,7 @@ from streaming_ext.base.errors import (
     StorageError,
     TransientStorageError,
 )
-from streaming_ext.format.schema import content_hash
-from streaming_ext.reading.cache import ShardCache
+from streaming_ext.reading.cache import ShardCache, difference
 from streaming_ext.reading.made_once import NO_MAPS
 
 _MOST: Final = 8192  # maps, of the 65,530 that Linux gives a process
@@ -179,24 +178,18 @@ class OpenShards:
             raise StorageError(  # which says nothing of the shard
                 f"Shard {cache.label(number)} cannot be mapped: {error}. {NO_MAPS}"
             ) from error
-        if len(data) != size:
-            return f"{len(data)} bytes, the index says {size}"
-        view = data.data
-        if not self._verified[shard]:
-            cause = ""
-            if index.head_check is not None:
-                cause = index.head_check(
-                    data,
-                    samples=int(index.samples[number]),
-                    header=int(index.headers[number]),
-                    sample_bytes=index.sample_bytes,
-                )
-            digest = index.raw_hashes[number]
-            if not cause and digest is not None and (found := content_hash(view)) != digest:
-                cause = f"XXH3-128 {found}, the index says {digest}"
-            if cause:
-                return cause
-            self._verified[shard] = True
+        view, known = data.data, bool(self._verified[shard])
+        cause = difference(view, size, None if known else index.raw_hashes[number])
+        if not (cause or known) and index.head_check is not None:
+            cause = index.head_check(
+                data,
+                samples=int(index.samples[number]),
+                header=int(index.headers[number]),
+                sample_bytes=index.sample_bytes,
+            )
+        if cause:
+            return cause
+        self._verified[shard] = True
         if self._opened is not None:
             self._opened(shard, view)
         with self._guard:

@@ -1,11 +1,9 @@
 """The documents of a part: its pieces, brought here and read one after another."""
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -164,9 +162,8 @@ class PartDocuments:
         return found
 
     def _piece_of(self, row: int) -> tuple[PieceHere, int]:
-        starts = [0, *accumulate(self.rows)]
-        number = min(bisect_right(starts, row) - 1, len(self._pieces) - 1)
-        return self._pieces[number], row - starts[number]
+        (number,), (own,) = self.origins(np.array([row]))
+        return self._pieces[number], int(own)
 
     def batches(self) -> Iterator[DocumentBatch]:
         """The documents in order; small files share a batch.
