@@ -14,3 +14,13 @@ def windows(values: npt.NDArray[Any], width: int) -> npt.NDArray[np.void]:
     """Every run of `width` values, in the memory of `values`: (values - width + 1,)."""
     runs = values.size - width + 1
     return np.ndarray((runs,), f"V{width * values.itemsize}", values, strides=(values.itemsize,))
+
+
+def ranges(firsts: Ints, counts: Ints) -> Ints:
+    """Runs of numbers end to end, each from its first on: (sum of counts,).
+
+    ranges([5, 0], [2, 3]) is [5, 6, 0, 1, 2].
+    """
+    numbers: Ints = np.repeat(firsts - np.cumsum(counts) + counts, counts)
+    numbers += np.arange(len(numbers))
+    return numbers

@@ -62,8 +62,13 @@ class ShardCache:
             self.folder = root / index.split
         else:
             base = local if local is not None else Path(root or ".") / UNPACKED
-            self.folder = base / f"{index.split or 'shards'}-{index.index_hash[:16]}"
+            self.folder = base / self.name
         self.start_process(lambda shard: None)
+
+    @property
+    def name(self) -> str:
+        """Of what is kept of this split: no other dataset has it."""
+        return f"{self.index.split or 'shards'}-{self.index.index_hash[:16]}"
 
     @property
     def beside(self) -> Path:

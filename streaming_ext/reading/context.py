@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.base.errors import UsageError
 
 LAYOUTS: Final = ("balanced", "contiguous", "documents")
@@ -42,8 +42,8 @@ class ContextSlice:
     rank: int
     size: int
     lengths: Sequence[int]
-    layout: str = "balanced"
-    multiple: int | None = None
+    layout: str
+    multiple: int | None
 
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:
@@ -95,9 +95,7 @@ class ContextSlice:
         # begins: (segments, 2), of the piece of its number, and of the one as far from the end
         begins = edges[:-1, None] + each[:, None] * [self.rank, self._pieces - 1 - self.rank]
         counts = np.repeat(each, 2)
-        places: Ints = np.repeat(begins.reshape(-1) - np.cumsum(counts) + counts, counts)
-        places += np.arange(len(places))
-        return places
+        return ranges(begins.reshape(-1), counts)
 
     def _part(self, values: npt.NDArray[Any], places: Ints | None) -> npt.NDArray[Any]:
         if places is not None:
@@ -118,7 +116,7 @@ def context_slice(
     lengths: Sequence[int],
     told: bool,
     layout: str,
-    multiple: int | None = None,
+    multiple: int | None,
 ) -> ContextSlice:
     """The slice that the arguments stand for.
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from streaming_ext.format.provenance import (
@@ -128,7 +128,7 @@ class DomainMap:
         behind = np.searchsorted(self._starts, starts + lengths, side="left")
         counts = behind - first
         span = np.repeat(np.arange(len(starts)), counts)
-        run = np.arange(len(span)) + np.repeat(first - np.cumsum(counts) + counts, counts)
+        run = ranges(first, counts)
         begins = np.maximum(self._starts[run], starts[span])
         ends = np.append(begins[1:], 0)
         last = np.cumsum(counts) - 1

@@ -27,6 +27,7 @@ from streaming_ext.reading.domain_map import (
 )
 from streaming_ext.reading.made_once import made_once
 from streaming_ext.reading.rows import Spans, TokenSource
+from streaming_ext.reading.token_reader import by_value
 
 Codes = npt.NDArray[np.int32]
 
@@ -87,14 +88,12 @@ class TokenDomains:
 
     def _runs(self, spans: Spans) -> tuple[Ints, Codes, Ints]:
         """Span, domain and tokens of each run of tokens of one domain, in their order."""
-        present = np.unique(spans.streams).tolist()
-        if len(present) == 1:
-            (stream,) = present
+        if len(present := np.unique(spans.streams)) == 1:
+            stream = int(present[0])
             found, codes, tokens = self._maps[stream].look_up(spans.starts, spans.lengths)
             return found, self._numbers[stream][codes], tokens
         pieces = []
-        for stream in present:
-            own = np.flatnonzero(spans.streams[spans.rows] == stream)
+        for stream, own in by_value(spans.streams[spans.rows]):
             found, codes, tokens = self._maps[stream].look_up(spans.starts[own], spans.lengths[own])
             pieces.append((own[found], self._numbers[stream][codes], tokens))
         owner, domains, tokens = (np.concatenate(column) for column in zip(*pieces, strict=True))
@@ -121,16 +120,14 @@ def open_domains(caches: Sequence[ShardCache], by: str | None) -> TokenDomains |
 
 
 def _open_map(cache: ShardCache, by: str) -> DomainMap:
-    index = cache.index
-    name = f"{index.split or 'shards'}-{index.index_hash[:16]}.domains-{VERSION}-"
-    name += f"{xxhash.xxh3_64_hexdigest(by.encode())}.map"
+    name = f"{cache.name}.domains-{VERSION}-{xxhash.xxh3_64_hexdigest(by.encode())}.map"
     names: list[str] = []
     return made_once(
         cache.beside / name,
         what="The map of domains",
         opened=DomainMap,
         make=lambda file: write_map(
-            file, runs_of(cache, by, names), names, tokens=int(index.token_starts[-1])
+            file, runs_of(cache, by, names), names, tokens=int(cache.index.token_starts[-1])
         ),
     )
 

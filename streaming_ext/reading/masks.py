@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.base.arrays import Flags, Ints, Tokens, windows
+from streaming_ext.base.arrays import Flags, Ints, Tokens, ranges, windows
 from streaming_ext.reading.buffers import Buffers
 
 MASKS: Final = ("targets", "position_ids", "document_ids", "cu_seqlens", "max_seqlen")
@@ -117,9 +117,7 @@ class Ends(NamedTuple):
         """
         first = np.searchsorted(self.places, begins)
         counts = np.searchsorted(self.places, stops) - first
-        behind = np.cumsum(counts)
-        number = np.arange(behind[-1]) + np.repeat(first - behind + counts, counts)
-        found = self.chosen(number)
+        found = self.chosen(ranges(first, counts))
         return found._replace(places=found.places + np.repeat(targets - begins, counts))
 
 

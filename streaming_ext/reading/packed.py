@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streaming_ext.base.arrays import Flags, Ints, Tokens
+from streaming_ext.base.arrays import Flags, Ints, Tokens, ranges
 from streaming_ext.base.errors import UsageError
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.documents import Documents
@@ -15,7 +15,7 @@ from streaming_ext.reading.masks import Boundaries
 from streaming_ext.reading.packing import RowPieces, rounded_up
 from streaming_ext.reading.packing_plan import PackingPlan, open_plan
 from streaming_ext.reading.rows import Rows, Spans, TokenSource
-from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader
+from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader, by_value
 
 
 class PackedSource(TokenSource):
@@ -72,8 +72,7 @@ class PackedSource(TokenSource):
         if len(self.plans) == 1:
             return self.plans[0].look_up(rows)
         found, owners = [], []
-        for stream in np.unique(streams).tolist():
-            chosen = np.flatnonzero(streams == stream)
+        for stream, chosen in by_value(streams):
             pieces = self.plans[stream].look_up(rows[chosen])
             pieces.starts[:] += self.reader.stream_starts[stream]
             found.append(pieces)
@@ -149,8 +148,7 @@ class PackedRows(Rows):
             [np.arange(len(real) + 1) * length, places[real[row]], padded * length + filled[padded]]
         )
         gaps = np.where(real[row], self._gaps[some], 0)
-        padding = np.repeat(places + pieces.lengths[some] - np.cumsum(gaps) + gaps, gaps)
-        padding += np.arange(len(padding))
+        padding = ranges(places + pieces.lengths[some], gaps)
         after = None
         if targets:  # nothing follows a row in its document where that ends
             last = pieces.firsts[1:][rows] - 1

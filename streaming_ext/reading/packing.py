@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.base.arrays import Flags, Ints
+from streaming_ext.base.arrays import Flags, Ints, ranges
 from streaming_ext.order.order import Keys, key_of, mix
 
 _FIELDS: Final = 4
@@ -126,11 +126,9 @@ def _by_room(moves: Moves, rooms: Ints, chosen: Flags, length: int) -> tuple[Int
     order = order[chosen[order]]
     rows = moves.rows[order]
     firsts = (np.cumsum(moves.rows) - moves.rows)[order]
-    behind = np.cumsum(rows)
-    places = np.arange(rows.sum()) + np.repeat(firsts - behind + rows, rows)
     first = np.searchsorted(rooms[order], np.arange(length + 2))
-    result: Ints = np.append(0, behind)[first]
-    return places, result
+    result: Ints = np.append(0, np.cumsum(rows))[first]
+    return ranges(firsts, rows), result
 
 
 _DOCUMENTS, _ROWS = range(2)  # what is permuted, part of each key
@@ -188,7 +186,7 @@ def pack_unit(
     row_of[order] = rows
     # Full rows behind them: (full rows,) of all documents.
     owners = np.repeat(np.arange(len(full)), full)
-    number = np.arange(len(owners)) - np.repeat(np.cumsum(full) - full, full)
+    number = ranges(np.zeros_like(full), full)
     # All pieces: the rests in the order of the stream, then the full rows.
     rests = np.flatnonzero(rest)
     before = full[rests] * length

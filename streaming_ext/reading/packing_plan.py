@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from streaming_ext.base.arrays import Ints
+from streaming_ext.base.arrays import Ints, ranges
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.format.schema import content_hash
 from streaming_ext.reading.cache import ShardCache
@@ -147,7 +147,7 @@ class PackingPlan:
         first = self._words[at].astype(np.int64)
         counts = self._words[at + 1].astype(np.int64) - first
         firsts: Ints = np.concatenate([[0], np.cumsum(counts)])
-        place = np.arange(firsts[-1]) + np.repeat(first - firsts[:-1], counts)
+        place = ranges(first, counts)
         unit = np.repeat(unit, counts)
         marks = self._marks[self._marks_at[unit] + place]
         bits = marks.itemsize * 8
@@ -214,8 +214,7 @@ def open_plan(
     """
     if length >= MAX_ROW:
         raise UsageError(f"`sequence_length` must be below {MAX_ROW} with packing, got {length}.")
-    index = cache.index
-    name = f"{index.split or 'shards'}-{index.index_hash[:16]}.best_fit-{VERSION}-{length}"
+    name = f"{cache.name}.best_fit-{VERSION}-{length}"
     if left_out is not None and len(left_out.starts):
         name += f"-without-{content_hash(np.sort(left_out.starts).tobytes())[:16]}"
     if multiple > 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streaming_ext.base.arrays import Ints, Tokens
+from streaming_ext.base.arrays import Ints, Tokens, ranges
 from streaming_ext.base.errors import UsageError
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.masks import Ends
@@ -148,7 +148,7 @@ class TokenReader:
         if (counts > 1).any():
             behind = np.append(0, np.cumsum(counts))
             piece = np.repeat(np.arange(len(starts)), counts)
-            shards = shards[piece] + np.arange(len(piece)) - behind[piece]
+            shards = ranges(shards, counts)
             starts = np.maximum(starts[piece], self.shard_starts[shards])
             stops = np.minimum(stops[piece], self.shard_starts[shards + 1])
             firsts = behind[firsts]

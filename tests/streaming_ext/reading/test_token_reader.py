@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streaming_ext.base.arrays import ranges
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 from streaming_ext.format.index import read_index
 from streaming_ext.reading import shards as shards_module
 from streaming_ext.reading.cache import ShardCache
-from streaming_ext.reading.token_reader import TokenReader
+from streaming_ext.reading.token_reader import TokenReader, by_value
 from streaming_ext.store.remote import Remote
 from tests.streaming_ext.build import Built, build, numbered_parts, some_documents
 
@@ -30,6 +31,13 @@ def reader_of(*roots: Path, local: Path | None = None, limit: int | None = None)
 def read(reader: TokenReader, starts: list[int], length: int) -> np.ndarray:
     runs = reader.runs(np.array(starts), length, np.arange(len(starts) + 1))
     return reader.copy(runs, slice(0, len(starts))).reshape(-1, length)
+
+
+def test_arithmetic_of_runs() -> None:
+    assert ranges(np.array([5, 9, 0]), np.array([2, 0, 3])).tolist() == [5, 6, 0, 1, 2]
+    found = [(value, own.tolist()) for value, own in by_value(np.array([7, 3, 7, 3, 3]))]
+    assert found == [(3, [1, 3, 4]), (7, [0, 2])]
+    assert not list(by_value(np.array([], np.int64)))
 
 
 @pytest.mark.parametrize("length", [1, 5, 8, 16, 31, 32, 33, 100, 1000])
