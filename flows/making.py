@@ -176,7 +176,7 @@ def _report(phases: list[_Phase], output: Storage, began: datetime) -> RunReport
     """What became of the parts, in all phases."""
     first, *others = phases
     build, done, last = first.build, first.done, phases[-1]
-    gathered = [times for phase in others for times in phase.done]
+    merged = [times for phase in others for times in phase.done]
     failed = [failure for phase in phases for failure in phase.failed]
     return RunReport(
         run=str(flow_run.id),
@@ -194,11 +194,11 @@ def _report(phases: list[_Phase], output: Storage, began: datetime) -> RunReport
         failed=tuple(failed),
         text_bytes=sum(times.text_bytes for times in done),
         tokens=sum(times.tokens for times in done),
-        shard_bytes=sum(times.shard_bytes for times in gathered or done),
+        shard_bytes=sum(times.shard_bytes for times in merged or done),
         published=not failed,
         parts=tuple(sorted(done, key=lambda times: times.part)),
-        gathered=tuple(sorted(gathered, key=lambda times: times.part)),
-        gather_seconds=time.monotonic() - others[0].began if others else 0.0,
+        merged=tuple(sorted(merged, key=lambda times: times.part)),
+        merge_seconds=time.monotonic() - others[0].began if others else 0.0,
         **({} if failed else last.build.report_fields(output)),
     )
 

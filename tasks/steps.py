@@ -48,5 +48,5 @@ def finish(build: Build, output: Storage, progress: RunProgress) -> Build | None
 
 def finish_task(build: Build) -> Task[..., Any]:
     """The task that follows all parts, under the name that people see."""
-    name = "arrange" if build.stage == "scatter" else "publish"
+    name = "arrange" if build.phase == "sort" else "publish"
     return finish.with_options(name=name, task_run_name=name)

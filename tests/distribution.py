@@ -49,7 +49,7 @@ FIRST = (
     "tests/flows/storage/test_hub.py",
     "tests/benchmarks/test_scripts.py",
     "tests/flows/dashboard/test_dashboard.py",
-    "tests/flows/stages/test_shuffle.py",
+    "tests/flows/phases/test_shuffle.py",
     "tests/flows/test_shard.py",
     "tests/flows/test_pieces.py",
     "tests/flows/test_mixed_formats.py",

@@ -1,6 +1,6 @@
-"""What a global shuffle costs: a run with it beside one without, and the second stage beside `cp`.
+"""What a global shuffle costs: a run with it beside one without, and the second phase beside `cp`.
 
-The second stage compresses, `cp` does not. So its limit stands beside it: as many processes
+The second phase compresses, `cp` does not. So its limit stands beside it: as many processes
 that read the raw shards, compress, hash and write them, and do nothing else. With `--terashuf` a
 run on JSON Lines is compared with that program and an unshuffled run on what it wrote.
 
@@ -70,7 +70,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Both runs in alternating rounds; returns all figures, in seconds and shares."""
     files = _corpus(args)
     output = args.scratch / "shuffle-output"
-    gather: list[float] = []
+    merge: list[float] = []
     copied: list[float] = []
     limit: list[float] = []
     memory: list[int] = []
@@ -87,13 +87,13 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
     def shuffled() -> float:
         done = run("--shuffle", "documents", "--compression", "none")
-        plain.append(done.record["gather_seconds"])
+        plain.append(done.record["merge_seconds"])
         done = run("--shuffle", "documents")
         size = sum(
             _ID_BYTES * part["tokens"] + _DOCUMENT_BYTES * part["documents"]
             for part in done.record["parts"]
         )
-        gather.append(done.record["gather_seconds"])
+        merge.append(done.record["merge_seconds"])
         common.back_memory(backed)
         copied.append(copy_seconds(size, args.scratch))
         common.back_memory(backed)
@@ -106,22 +106,22 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     middle = {name: statistics.median(values) for name, values in seconds.items()}
     figures = {
         "times as long": middle["shuffled"] / middle["unshuffled"],
-        "second stage, s": statistics.median(gather),
+        "second phase, s": statistics.median(merge),
         "cp of the same bytes, s": statistics.median(copied),
         "reading, packing and writing alone, s": statistics.median(limit),
-        "second stage, of cp's rate": statistics.median(copied) / statistics.median(gather),
-        "second stage without compression, of cp's rate": statistics.median(copied)
+        "second phase, of cp's rate": statistics.median(copied) / statistics.median(merge),
+        "second phase without compression, of cp's rate": statistics.median(copied)
         / statistics.median(plain),
         "its limit, of cp's rate": statistics.median(copied) / statistics.median(limit),
-        "second stage, of its limit's rate": statistics.median(limit) / statistics.median(gather),
+        "second phase, of its limit's rate": statistics.median(limit) / statistics.median(merge),
         "largest worker, MiB": max(memory) / 2**20,
     }
     for name, value in {**middle, **figures}.items():
         print(f"| {name} | {value:.2f} |")
     return {
         "seconds": seconds,
-        "gather": gather,
-        "gather, not compressed": plain,
+        "merge": merge,
+        "merge, not compressed": plain,
         "cp": copied,
         "limit": limit,
         "figures": figures,

@@ -1,4 +1,4 @@
-"""What bounds the second stage of a shuffle: copying its bytes, and packing its shards."""
+"""What bounds the second phase of a shuffle: copying its bytes, and packing its shards."""
 
 from __future__ import annotations
 

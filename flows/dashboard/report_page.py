@@ -139,8 +139,8 @@ class ReportPage:
             ("versions", ", ".join(f"{name} {v}" for name, v in report.versions.items())),
         ]
         if spec.shuffle is not None:
-            merged = f"{counted(len(report.gathered), 'part')} merged in this run"
-            took = f", {duration_text(report.gather_seconds)}" if report.gathered else ""
+            merged = f"{counted(len(report.merged), 'part')} merged in this run"
+            took = f", {duration_text(report.merge_seconds)}" if report.merged else ""
             shuffled = f"{spec.shuffle} shuffled, seed {spec.shuffle_seed}"
             facts.append(("order", f"{shuffled}; {merged}{took}"))
         if spec.deduplicate is not None:

@@ -155,7 +155,7 @@ def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: R
     where = f"{report.output}/{path}"
     parts = sorted([*plan.earlier, *report.parts], key=lambda part: part.part)
     try:
-        listed = report.gathered if plan.spec.two_stages else parts
+        listed = report.merged if plan.spec.two_phases else parts
         lengths = sample_lengths(storage, listed)
         page = ReportPage(make_figures(report, plan.earlier, plan.spec, lengths), plan.spec)
         storage.put(path, page.html().encode())

@@ -192,10 +192,10 @@ class Elsewhere:
 
     def prepare(self, plan: RunPlan, storage: Storage) -> None:
         """Put what the hosts need on the storage, and begin to give signs of life."""
-        self._stack.close()  # of the stage before: nothing of it is left on any host
+        self._stack.close()  # of the phase before: nothing of it is left on any host
         self._storage = storage
-        # Resume in Prefect begins a run again, and the hosts of a second stage join anew.
-        self._run = f"{flow_run.id}-{flow_run.run_count}-{plan.stage}"
+        # Resume in Prefect begins a run again, and the hosts of a second phase join anew.
+        self._run = f"{flow_run.id}-{flow_run.run_count}-{plan.phase}"
         shared = put_shared_plan(plan, storage, self._run, self._most)
         self._partitions = [Partition(*each) for each in enumerate(shared.partitions)]
         self._stopped = False

@@ -113,11 +113,11 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
     facts.append(("tokens", f"{report.tokens:,}"))
     if report.tokens and is_text:
         facts.append(("bytes a token", f"{report.bytes_per_token:.3f}"))
-    if report.gathered:
-        tokens = sum(times.tokens for times in report.gathered)
-        took = duration_text(report.gather_seconds)
-        parts = counted(len(report.gathered), "part")
-        facts.append(("second stage", f"{parts} put together, {counted(tokens, 'token')}, {took}"))
+    if report.merged:
+        tokens = sum(times.tokens for times in report.merged)
+        took = duration_text(report.merge_seconds)
+        parts = counted(len(report.merged), "part")
+        facts.append(("second phase", f"{parts} put together, {counted(tokens, 'token')}, {took}"))
     facts.append(("written", bytes_text(report.shard_bytes)))
     done = report.text_bytes if is_text else report.shard_bytes
     rate = done / 1e6 / report.work_seconds if report.work_seconds else 0.0

@@ -180,7 +180,7 @@ def _run(run: RunReport) -> dict[str, str]:
     return {
         "began (UTC)": f"{run.began:%Y-%m-%d %H:%M}",
         "parts": f"{run.files_done:,}",
-        "2nd stage": f"{len(run.gathered):,}",
+        "2nd phase": f"{len(run.merged):,}",
         "failed": f"{len(run.failed):,}",
         "text": bytes_text(run.text_bytes),
         "seconds": f"{run.seconds:,.1f}",

@@ -239,7 +239,7 @@ class Manifest(Brief):
         if self.shuffled is not None:
             return self.shuffled.files_not_checked
         several = sum(part.not_checked for part in self.parts if part.files > 1)
-        # of a file that is cut each piece is a part
+        # of a file that is cut each span is a part
         alone = {part.source.url for part in self.parts if part.files == 1 and part.not_checked}
         return several + len(alone)
 

@@ -2,7 +2,7 @@
 
 Where a document stands in its source file: from its row in a part to its row in the file.
 
-Rows of a part are counted over its pieces. Where a file was cut, the parts before hold the rows
+Rows of a part are counted over its spans. Where a file was cut, the parts before hold the rows
 before, so the row in the file is known where they are in the same dataset:
 
     a file of 7 rows in parts 3 and 4, which hold 5 and 2: row 1 of part 4 is row 6 of the file
@@ -194,11 +194,11 @@ class PlacesOfPart:
 
         Args:
             record: of the part.
-            manifest: of its dataset; without it, rows of a piece are counted from the piece on.
+            manifest: of its dataset; without it, rows of a span are counted from the span on.
         """
-        self._pieces = record.made_of
-        self._starts = [0, *accumulate(piece.rows for piece in self._pieces)]
-        span = self._pieces[0].span
+        self._spans = record.made_of
+        self._starts = [0, *accumulate(source_span.rows for source_span in self._spans)]
+        span = self._spans[0].span
         self._from_byte = 0 if span is None else span[0]
         self._before = 0
         if self._from_byte and manifest is not None:
@@ -207,8 +207,8 @@ class PlacesOfPart:
                 self._from_byte, self._before = 0, before
 
     def files(self) -> list[tuple[str, int]]:
-        """URL and `from_byte` of each piece."""
-        return [(piece.source.url, self._from_byte) for piece in self._pieces]
+        """URL and `from_byte` of each span."""
+        return [(source_span.source.url, self._from_byte) for source_span in self._spans]
 
     def among(self, rows: Ints, sources: Ints, wanted: Mapping[tuple[str, int], Ints]) -> Flags:
         """Which rows of the part are among some documents: (rows,).
@@ -218,22 +218,22 @@ class PlacesOfPart:
             sources: numbers of their sources, for shuffled ones: (rows,).
             wanted: rows of each source file, sorted, by its URL and `from_byte`.
         """
-        number = (
-            np.minimum(np.searchsorted(self._starts, rows, side="right"), len(self._pieces)) - 1
-        )
+        number = np.minimum(np.searchsorted(self._starts, rows, side="right"), len(self._spans)) - 1
         found = np.zeros(len(rows), bool)
-        for piece, told in enumerate(self._pieces):
+        for number_of_span, told in enumerate(self._spans):
             theirs = wanted.get((told.source.url, self._from_byte))
             if theirs is not None:
-                here = np.flatnonzero(number == piece)
-                found[here] = np.isin(rows[here] - self._starts[piece] + self._before, theirs)
+                here = np.flatnonzero(number == number_of_span)
+                found[here] = np.isin(
+                    rows[here] - self._starts[number_of_span] + self._before, theirs
+                )
         return found
 
     def of(self, row: int, source: int = 0) -> Place:
         """The place of a row of the part; the number of a source is for shuffled ones."""
-        number = min(bisect_right(self._starts, row), len(self._pieces)) - 1
+        number = min(bisect_right(self._starts, row), len(self._spans)) - 1
         return Place(
-            self._pieces[number].source.url,
+            self._spans[number].source.url,
             row - self._starts[number] + self._before,
             self._from_byte,
         )
@@ -242,7 +242,7 @@ class PlacesOfPart:
         """Of rows of the part, their numbers in `files` and rows in these files: (rows,) each."""
         starts = np.array(self._starts)
         number = np.searchsorted(starts, rows, side="right") - 1
-        number = np.minimum(number, len(self._pieces) - 1)
+        number = np.minimum(number, len(self._spans) - 1)
         return number, rows - starts[number] + self._before
 
 
@@ -281,7 +281,7 @@ class PlacesOfSources:
 
 
 def rows_before(parts: Sequence[PartSummary], part: int) -> int | None:
-    """Rows of the file that stand before a part that is a piece of it; None where it is not known.
+    """Rows of the file that stand before a part that is a span of it; None where it is not known.
 
     Args:
         parts: of the dataset, in order.

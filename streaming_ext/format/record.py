@@ -90,14 +90,14 @@ class BadDocument(Value):
 Span = tuple[Count, Count]  # bytes [start, end)
 
 
-class PieceRecord(Brief):
-    """A piece of a part that is not one whole file.
+class SpanRecord(Brief):
+    """A span of a part that is not one whole file.
 
     Attributes:
-        source: the file; of a piece of a local one, `version` is of the bytes that it takes to read
-            the piece.
+        source: the file; of a span of a local one, `version` is of the bytes that it takes to read
+            the span.
         span: what begins in these bytes of it; None for the whole file.
-        rows: of the piece.
+        rows: of the span.
     """
 
     source: SourceIdentity
@@ -138,7 +138,7 @@ class PartSummary(LeftOut):
 
     Attributes:
         source: its first file.
-        span: of that file, where the part is a piece of it.
+        span: of that file, where the part is a span of it.
         files: how many the part is made of.
         files_not_checked: of those, where they are several.
     """
@@ -168,8 +168,8 @@ class PartCounts(LeftOut):
 
     Attributes:
         source: its first file.
-        pieces: what it is made of, in order; none where that is one whole file.
-        rows: of all pieces; each is a document of a split, null, empty, bad, or
+        spans: what it is made of, in order; none where that is one whole file.
+        rows: of all spans; each is a document of a split, null, empty, bad, or
             dropped.
         null_documents: rows that hold no text.
         empty_documents: rows whose text gives no token.
@@ -180,7 +180,7 @@ class PartCounts(LeftOut):
     part: Count
     spec: DatasetSpec
     source: SourceIdentity
-    pieces: tuple[PieceRecord, ...] = ()
+    spans: tuple[SpanRecord, ...] = ()
     rows: Count
     null_documents: Count
     empty_documents: Count
@@ -189,14 +189,14 @@ class PartCounts(LeftOut):
     bad_listed: Annotated[tuple[BadDocument, ...], Field(max_length=MOST_BAD_LISTED)] = ()
 
     @property
-    def made_of(self) -> tuple[PieceRecord, ...]:
-        """Its pieces, also where that is one whole file."""
-        return self.pieces or (PieceRecord(source=self.source, rows=self.rows),)
+    def made_of(self) -> tuple[SpanRecord, ...]:
+        """Its spans, also where that is one whole file."""
+        return self.spans or (SpanRecord(source=self.source, rows=self.rows),)
 
     @property
     def made_of_text(self) -> str:
         """The same for people."""
-        span = self.pieces[0].span if self.pieces else None
+        span = self.spans[0].span if self.spans else None
         return made_of_text(self.source.url, span, self.source.size, files=len(self.made_of))
 
 
@@ -225,15 +225,15 @@ class PartRecord(PartCounts, Sealed):
         return self
 
     @model_validator(mode="after")
-    def _pieces_agree(self) -> Self:
-        if not self.pieces:
+    def _spans_agree(self) -> Self:
+        if not self.spans:
             return self
-        if self.source != self.pieces[0].source:
-            raise ValueError(f"{self.source.url}, but the first piece is of another file")
-        if len(self.pieces) > 1 and any(piece.span is not None for piece in self.pieces):
-            raise ValueError("several pieces, of which one is no whole file")
-        if self.rows != (rows := sum(piece.rows for piece in self.pieces)):
-            raise ValueError(f"{self.rows} rows, but {rows} in its pieces")
+        if self.source != self.spans[0].source:
+            raise ValueError(f"{self.source.url}, but the first span is of another file")
+        if len(self.spans) > 1 and any(source_span.span is not None for source_span in self.spans):
+            raise ValueError("several spans, of which one is no whole file")
+        if self.rows != (rows := sum(source_span.rows for source_span in self.spans)):
+            raise ValueError(f"{self.rows} rows, but {rows} in its spans")
         return self
 
     @model_validator(mode="after")
@@ -257,8 +257,8 @@ class PartRecord(PartCounts, Sealed):
             )
         if len(self.bad_listed) != min(self.bad_documents, MOST_BAD_LISTED):
             raise ValueError(f"{len(self.bad_listed)} listed of {self.bad_documents} bad documents")
-        if self.spec.shuffle is not None and (self.pieces or skipped):
-            raise ValueError("a part of shuffled documents with pieces or skipped rows of its own")
+        if self.spec.shuffle is not None and (self.spans or skipped):
+            raise ValueError("a part of shuffled documents with spans or skipped rows of its own")
         if self.documents.path != documents_path(self.part):
             raise ValueError(f"documents at {self.documents.path!r} are not those of the part")
         return self
@@ -316,10 +316,12 @@ class PartRecord(PartCounts, Sealed):
         return PartSummary(
             part=self.part,
             source=self.source,
-            span=self.pieces[0].span if self.pieces else None,
+            span=self.spans[0].span if self.spans else None,
             files=len(self.made_of),
-            files_not_checked=sum(piece.source.content is not None for piece in self.pieces)
-            if len(self.pieces) > 1
+            files_not_checked=sum(
+                source_span.source.content is not None for source_span in self.spans
+            )
+            if len(self.spans) > 1
             else 0,
             record=FileRecord.of(record_path(self.part), to_json(self)),
             rows=self.rows,

@@ -222,7 +222,7 @@ class DatasetSpec(Brief):
         return super().says_more() or not isinstance(self.text_column, str)
 
     @property
-    def two_stages(self) -> bool:
+    def two_phases(self) -> bool:
         """Whether parts can be packed only when all sources are tokenized."""
         return self.shuffle is not None or self.deduplicate is not None
 

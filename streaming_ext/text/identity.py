@@ -1,4 +1,4 @@
-"""What pins the bytes of a source file, or of a piece of it."""
+"""What pins the bytes of a source file, or of a span of it."""
 
 from pathlib import Path
 
@@ -32,8 +32,8 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _hash_piece(source: SourceFile, local: Path, span: Span, options: ReadOptions) -> str:
-    """XXH3-128 of all that reading a piece of a file takes, as hex."""
+def _hash_span(source: SourceFile, local: Path, span: Span, options: ReadOptions) -> str:
+    """XXH3-128 of all that reading a span of a file takes, as hex."""
     digest = xxhash.xxh3_128()
     with local_bytes(local, name=source.url) as file:
         for start, end in format_of(source.url, options).needed(file, options, span):
@@ -49,13 +49,13 @@ def identify(
     span: Span | None = None,
     options: ReadOptions | None = None,
 ) -> SourceIdentity:
-    """Pin the bytes of a source file that lies at `local`, or of a piece of it.
+    """Pin the bytes of a source file that lies at `local`, or of a span of it.
 
     Args:
         source: the file as it was listed.
         local: where its bytes lie.
-        span: of the piece; all of the file unless given.
-        options: which text is read of a piece.
+        span: of the span; all of the file unless given.
+        options: which text is read of a span.
 
     Raises:
         SourceError: it cannot be read, or its size is not the listed one.
@@ -72,7 +72,7 @@ def identify(
     if span is None or options is None:
         digest = hash_file(local)
     else:
-        digest = _hash_piece(source, local, span, options)
+        digest = _hash_span(source, local, span, options)
     reads = format_of(source.url, options)
     further = [hash_file(file) for file in reads.beside(local)]
     if options is not None and (outside := reads.outside(local, options, span)):
@@ -90,7 +90,7 @@ def identity_of(
     span: Span | None = None,
     options: ReadOptions | None = None,
 ) -> SourceIdentity:
-    """What pins a source whose bytes lie at `local`, or a piece of it; see `identify`.
+    """What pins a source whose bytes lie at `local`, or a span of it; see `identify`.
 
     Raises:
         SourceError: they cannot be read, or are not as many as listed.

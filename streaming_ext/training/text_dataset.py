@@ -152,9 +152,9 @@ class TextStream(TokenStream):
 
 def _identity(spec: DatasetSpec, parts: Sequence[Part]) -> str:
     """Names what is made of what; a text of which a file changed has another name."""
-    pieces = [(*astuple(piece.source), piece.span) for part in parts for piece in part.pieces]
-    counts = [len(part.pieces) for part in parts]
-    told = json.dumps([spec.model_dump(mode="json"), counts, pieces], sort_keys=True)
+    spans = [(*astuple(each.source), each.span) for part in parts for each in part.spans]
+    counts = [len(part.spans) for part in parts]
+    told = json.dumps([spec.model_dump(mode="json"), counts, spans], sort_keys=True)
     return content_hash(told.encode())[:16]
 
 

@@ -25,7 +25,7 @@ from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import FormatName, OnBadDocument, ReadOptions
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.fetch import fetch
-from streaming_ext.text.fetch_piece import fetch_piece
+from streaming_ext.text.fetch_span import fetch_span
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.parts.cutting import cut_evenly
@@ -245,7 +245,7 @@ def _here(
         if span is None:
             path, _ = fetch(source, Path(name), options=None if whole else options)
         else:
-            path, _ = fetch_piece(source, Path(name), options=options, span=span)
+            path, _ = fetch_span(source, Path(name), options=options, span=span)
         yield path
 
 

@@ -30,8 +30,8 @@ from streaming_ext.text.parts.part import Part
 from streaming_ext.text.tokenizer.engine import Engine, choose_engine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.part_documents import (
+    LocalSpan,
     PartDocuments,
-    PieceHere,
     PinnedDocuments,
     fetch_part,
 )
@@ -220,7 +220,7 @@ class DatasetMaker:
         """About how many tokens a part has; the first of them are added to `ids`."""
         if part.remote:
             return part.size / _MOST_BYTES_A_TOKEN
-        here = [PieceHere(p.source.url, Path(p.source.url), p.span, p.size) for p in part.pieces]
+        here = [LocalSpan(p.source.url, Path(p.source.url), p.span, p.size) for p in part.spans]
         batch = next(PartDocuments(here, self._spec.read_options).batches(), None)
         if batch is None or not batch.fraction:
             return 0.0

@@ -1,4 +1,4 @@
-"""The documents of a part: its pieces, brought here and read one after another."""
+"""The documents of a part: its spans, brought here and read one after another."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -12,16 +12,16 @@ import pyarrow as pa
 
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.filters import FilterName
-from streaming_ext.format.record import BadDocument, PieceRecord, SourceIdentity
+from streaming_ext.format.record import BadDocument, SourceIdentity, SpanRecord
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import BATCH_BYTES, MAX_BATCH_ROWS, DocumentBatch
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.documents.kept_values import joined
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
-from streaming_ext.text.fetch_piece import fetch_piece
+from streaming_ext.text.fetch_span import fetch_span
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.identity import identify, identity_of
-from streaming_ext.text.parts.part import Part, Piece
+from streaming_ext.text.parts.part import Part, SourceSpan
 
 _AT_ONCE = 16  # small files: each takes a request or two, most of whose time is waiting
 
@@ -34,49 +34,51 @@ def fetch_part(
     options: ReadOptions,
     check: bool = False,
 ) -> tuple[list[Path], int]:
-    """Where the bytes of each piece lie now, and how many were fetched for them.
+    """Where the bytes of each span lie now, and how many were fetched for them.
 
     Args:
         part: remote.
         folder: on scratch.
         report: called with the bytes that are here.
         options: all that will be read.
-        check: whether each piece must be compared with a hash or checksums; files come whole then.
+        check: whether each span must be compared with a hash or checksums; files come whole then.
 
     Raises:
         SourceError: a file changed or is gone, or cannot be checked.
         StorageError: see `fetch`.
     """
-    if len(part.pieces) == 1:
-        path, fetched = _fetch(part.pieces[0], folder, report, options=options, check=check)
+    if len(part.spans) == 1:
+        path, fetched = _fetch(part.spans[0], folder, report, options=options, check=check)
         return [path], fetched
     paths, total, done = [], 0, 0
 
-    def one(piece: Piece) -> tuple[Path, int]:
-        return _fetch(piece, folder, options=options, check=check)
+    def one(source_span: SourceSpan) -> tuple[Path, int]:
+        return _fetch(source_span, folder, options=options, check=check)
 
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for piece, (path, fetched) in zip(part.pieces, threads.map(one, part.pieces), strict=True):
+        for source_span, (path, fetched) in zip(
+            part.spans, threads.map(one, part.spans), strict=True
+        ):
             paths.append(path)
             total += fetched
-            done += piece.size
+            done += source_span.size
             report(done)
     return paths, total
 
 
 def _fetch(
-    piece: Piece,
+    source_span: SourceSpan,
     folder: Path,
     report: Callable[[int], None] = lambda done: None,
     *,
     options: ReadOptions,
     check: bool,
 ) -> tuple[Path, int]:
-    source, span = piece.source, piece.span
+    source, span = source_span.source, source_span.span
     if span is None:
         path, fetched = fetch(source, folder, report, options=options, whole=check)
     else:
-        path, fetched = fetch_piece(source, folder, report, options=options, span=span)
+        path, fetched = fetch_span(source, folder, report, options=options, span=span)
     if check and came_unchecked(path):
         remove_fetched(path)
         raise SourceError(
@@ -93,14 +95,14 @@ def _fetch(
 
 
 @dataclass(frozen=True, slots=True)
-class PieceHere:
-    """A piece of a source file whose bytes lie on this machine.
+class LocalSpan:
+    """A span of a source file whose bytes lie on this machine.
 
     Attributes:
         url: what messages call the file.
-        path: where its bytes lie, at least those that the piece needs.
-        span: see `Piece`.
-        size: of the piece, in bytes.
+        path: where its bytes lie, at least those that the span needs.
+        span: see `SourceSpan`.
+        size: of the span, in bytes.
     """
 
     url: str
@@ -110,60 +112,62 @@ class PieceHere:
 
 
 class PartDocuments:
-    """All documents of a part; rows are counted over its pieces, from 0.
+    """All documents of a part; rows are counted over its spans, from 0.
 
     Attributes:
-        rows: of each piece that is read to its end.
+        rows: of each span that is read to its end.
     """
 
-    def __init__(self, pieces: Sequence[PieceHere], options: ReadOptions) -> None:
+    def __init__(self, spans: Sequence[LocalSpan], options: ReadOptions) -> None:
         """Name what is to be read.
 
         Args:
-            pieces: in order.
+            spans: in order.
             options: which text to read.
         """
         self.rows: list[int] = []
-        self._pieces = pieces
+        self._spans = spans
         self._options = options
 
-    def _begin(self, piece: PieceHere) -> None:
-        """Called before a piece is read."""
+    def _begin(self, source_span: LocalSpan) -> None:
+        """Called before a span is read."""
 
-    def _end(self, piece: PieceHere) -> None:
+    def _end(self, source_span: LocalSpan) -> None:
         """Called behind it."""
 
     @property
-    def num_pieces(self) -> int:
-        """How many pieces the part has."""
-        return len(self._pieces)
+    def num_spans(self) -> int:
+        """How many spans the part has."""
+        return len(self._spans)
 
     def place(self, row: int) -> tuple[str, str]:
         """A row of the part, for people: its file, and which row of what is read of it."""
-        piece, own = self._piece_of(row)
-        origin = "" if piece.span is None else f" from byte {piece.span[0]} on"
-        return piece.url, f"row {own}{origin}"
+        source_span, own = self._span_of(row)
+        origin = "" if source_span.span is None else f" from byte {source_span.span[0]} on"
+        return source_span.url, f"row {own}{origin}"
 
     def origins(
         self, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The piece that each row of the last batch is of, and its row there: (rows,) each."""
+        """The span that each row of the last batch is of, and its row there: (rows,) each."""
         starts = np.cumsum([0, *self.rows])
-        pieces = np.searchsorted(starts, rows, side="right") - 1
-        pieces = np.minimum(pieces, len(self._pieces) - 1)
-        return pieces, rows - starts[pieces]
+        spans = np.searchsorted(starts, rows, side="right") - 1
+        spans = np.minimum(spans, len(self._spans) - 1)
+        return spans, rows - starts[spans]
 
     def bad_of(self, batch: DocumentBatch) -> list[BadDocument]:
-        """What could not be read of a batch, with the file of each and the row in its piece."""
+        """What could not be read of a batch, with the file of each and the row in its span."""
         found = []
         for one in batch.bad:
-            piece, own = self._piece_of(one.row)
-            found.append(BadDocument(file=piece.url, row=own, place=one.place, reason=one.reason))
+            source_span, own = self._span_of(one.row)
+            found.append(
+                BadDocument(file=source_span.url, row=own, place=one.place, reason=one.reason)
+            )
         return found
 
-    def _piece_of(self, row: int) -> tuple[PieceHere, int]:
+    def _span_of(self, row: int) -> tuple[LocalSpan, int]:
         (number,), (own,) = self.origins(np.array([row]))
-        return self._pieces[number], int(own)
+        return self._spans[number], int(own)
 
     def batches(self) -> Iterator[DocumentBatch]:
         """The documents in order; small files share a batch.
@@ -171,24 +175,24 @@ class PartDocuments:
         Raises:
             SourceError: a file is damaged; names it.
         """
-        if len(self._pieces) == 1:
-            yield from self._read(self._pieces[0], 0)
+        if len(self._spans) == 1:
+            yield from self._read(self._spans[0], 0)
             return
-        total = max(1, sum(piece.size for piece in self._pieces))
+        total = max(1, sum(source_span.size for source_span in self._spans))
         done = row = 0
         waiting: list[DocumentBatch] = []
         texts = rows = 0  # bytes and rows that wait
-        for piece in self._pieces:
-            for batch in self._read(piece, row):
+        for source_span in self._spans:
+            for batch in self._read(source_span, row):
                 waiting.append(batch)
                 texts += batch.texts.nbytes
                 rows += batch.num_rows
                 if texts >= BATCH_BYTES or rows >= MAX_BATCH_ROWS:
-                    yield self._joined(waiting, (done + batch.fraction * piece.size) / total)
+                    yield self._joined(waiting, (done + batch.fraction * source_span.size) / total)
                     waiting, texts, rows = [], 0, 0
                 del batch
             row += self.rows[-1]
-            done += piece.size
+            done += source_span.size
         if waiting:
             yield self._joined(waiting, 1.0)
 
@@ -215,17 +219,17 @@ class PartDocuments:
             ),
         )
 
-    def _read(self, piece: PieceHere, first_row: int) -> Iterator[DocumentBatch]:
-        self._begin(piece)
+    def _read(self, source_span: LocalSpan, first_row: int) -> Iterator[DocumentBatch]:
+        self._begin(source_span)
         rows = 0
-        for batch in format_of(piece.url, self._options).read(
-            piece.path, self._options, name=piece.url, span=piece.span
+        for batch in format_of(source_span.url, self._options).read(
+            source_span.path, self._options, name=source_span.url, span=source_span.span
         ):
             rows += batch.num_rows
             yield _moved(batch, first_row) if first_row else batch
             del batch  # before the next is read: one may be large
         self.rows.append(rows)
-        self._end(piece)
+        self._end(source_span)
 
 
 def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
@@ -235,31 +239,31 @@ def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
 
 
 class PinnedDocuments(PartDocuments):
-    """The documents of a part, and what pins each piece, found as it is read.
+    """The documents of a part, and what pins each span, found as it is read.
 
     Attributes:
         part: that they are of.
-        pieces: those that were read.
+        spans: those that were read.
     """
 
     def __init__(self, part: Part, paths: Sequence[Path | str], options: ReadOptions) -> None:
         """Name what is to be read.
 
         Args:
-            part: which pieces.
+            part: which spans.
             paths: where the bytes of each lie; none where that is their sources' own place.
             options: which text to read.
         """
         self.part = part
-        self.pieces: list[PieceRecord] = []
-        self._coming = iter(part.pieces)
+        self.spans: list[SpanRecord] = []
+        self._coming = iter(part.spans)
         self._identity: SourceIdentity | None = None
         self._before: tuple[int, int, int] | None = None
-        paths = paths or [piece.source.url for piece in part.pieces]
+        paths = paths or [source_span.source.url for source_span in part.spans]
         super().__init__(
             [
-                PieceHere(piece.source.url, Path(path), piece.span, piece.size)
-                for piece, path in zip(part.pieces, paths, strict=True)
+                LocalSpan(source_span.source.url, Path(path), source_span.span, source_span.size)
+                for source_span, path in zip(part.spans, paths, strict=True)
             ],
             options,
         )
@@ -267,27 +271,33 @@ class PinnedDocuments(PartDocuments):
     @property
     def is_whole(self) -> bool:
         """Whether the part is one whole file."""
-        return len(self.part.pieces) == 1 and self.part.pieces[0].span is None
+        return len(self.part.spans) == 1 and self.part.spans[0].span is None
 
     def whole_version(self) -> str | None:
-        """What pins all of a local file of which the part is the first piece."""
-        piece = self.part.pieces[0]
-        if piece.span is None or piece.span[0] or piece.source.version is not None:
+        """What pins all of a local file of which the part is the first span."""
+        source_span = self.part.spans[0]
+        if (
+            source_span.span is None
+            or source_span.span[0]
+            or source_span.source.version is not None
+        ):
             return None
-        return identify(piece.source, Path(piece.source.url)).version
+        return identify(source_span.source, Path(source_span.source.url)).version
 
-    def _begin(self, here: PieceHere) -> None:
-        piece = next(self._coming)
+    def _begin(self, here: LocalSpan) -> None:
+        source_span = next(self._coming)
         self._before = _state_of(here.path)
-        if self._before and piece.source.modified not in {None, self._before[2]}:
+        if self._before and source_span.source.modified not in {None, self._before[2]}:
             raise SourceError(f"{here.url}: changed since the run began. Run again.")
-        self._identity = identity_of(piece.source, here.path, span=here.span, options=self._options)
+        self._identity = identity_of(
+            source_span.source, here.path, span=here.span, options=self._options
+        )
 
-    def _end(self, here: PieceHere) -> None:
+    def _end(self, here: LocalSpan) -> None:
         assert self._identity is not None  # noqa: S101  (set when it began)
         if self._before is None or _state_of(here.path) != self._before:
             raise SourceError(f"{here.url}: changed while it was read. Run again.")
-        self.pieces.append(PieceRecord(source=self._identity, span=here.span, rows=self.rows[-1]))
+        self.spans.append(SpanRecord(source=self._identity, span=here.span, rows=self.rows[-1]))
 
 
 def _state_of(file: Path) -> tuple[int, int, int] | None:

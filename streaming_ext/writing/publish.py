@@ -37,14 +37,14 @@ def filled_splits(spec: DatasetSpec, parts: Iterable[PartRecord]) -> list[Split]
 
 def summarize_split(split: Split, parts: Iterable[PartRecord], index: FileRecord) -> SplitSummary:
     """The sums over all parts of a split."""
-    pieces = [part.splits[split] for part in parts]
+    splits_of_parts = [part.splits[split] for part in parts]
     return SplitSummary(
         index=index,
-        documents=sum(piece.documents for piece in pieces),
-        tokens=sum(piece.tokens for piece in pieces),
-        padding=sum(piece.padding for piece in pieces),
-        samples=sum(piece.samples for piece in pieces),
-        shards=sum(len(piece.shards) for piece in pieces),
+        documents=sum(each.documents for each in splits_of_parts),
+        tokens=sum(each.tokens for each in splits_of_parts),
+        padding=sum(each.padding for each in splits_of_parts),
+        samples=sum(each.samples for each in splits_of_parts),
+        shards=sum(len(each.shards) for each in splits_of_parts),
     )
 
 

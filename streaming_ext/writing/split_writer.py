@@ -131,7 +131,7 @@ class RawShard:
 
 
 class ShardPacker:
-    """Collects tokens into full shards and a last one, in one piece of memory.
+    """Collects tokens into full shards and a last one, in one span of memory.
 
     Only the last sample of all is padded, up to `sequence_length`.
     """

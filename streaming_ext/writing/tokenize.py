@@ -149,8 +149,8 @@ def make_part(
     made = PartCounts(
         part=part.number,
         spec=spec,
-        source=documents.pieces[0].source,
-        pieces=() if documents.is_whole else tuple(documents.pieces),
+        source=documents.spans[0].source,
+        spans=() if documents.is_whole else tuple(documents.spans),
         rows=counts.rows,
         null_documents=counts.nulls,
         empty_documents=counts.empty,

@@ -1,4 +1,4 @@
-"""Text in lines: blocks of whole lines, of a stream or of a piece of a file that is not packed.
+"""Text in lines: blocks of whole lines, of a stream or of a span of a file that is not packed.
 
 A line begins at byte 0 and behind each newline. Of 10 bytes, with lines that begin at 0, 3 and 8:
 
@@ -20,7 +20,7 @@ from streaming_ext.text.documents.files import SourceBytes, Span
 from streaming_ext.text.documents.streams import Stream
 
 _NEWLINE = ord("\n")
-_TAIL_BYTES = 2**16  # read at once of the line that goes on behind the end of a piece
+_TAIL_BYTES = 2**16  # read at once of the line that goes on behind the end of a span
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _joined(parts: list[bytes]) -> bytes:
     return joined
 
 
-class LinesOfPiece(Stream):
+class LinesOfSpan(Stream):
     """A stream of these lines, whole ones, read as they are asked for."""
 
     def __init__(self, file: SourceBytes, span: Span, request_bytes: int) -> None:
@@ -140,12 +140,12 @@ class LinesOfPiece(Stream):
 
     @property
     def fraction(self) -> float:  # type: ignore[override]
-        """How much of the piece is read, in [0, 1]."""
+        """How much of the span is read, in [0, 1]."""
         done = (self._at - self.start) / max(self._end - self.start, 1)
         return min(1.0, max(0.0, done))
 
     def more(self, size: int) -> bytes:
-        """The next bytes; none behind the last line that begins in the piece."""
+        """The next bytes; none behind the last line that begins in the span."""
         while not self._done and self._at < self._file.size:
             end = max(self._end, self._at + _TAIL_BYTES)
             end = min(end, self._at + self._request, self._file.size)
@@ -165,7 +165,7 @@ class LinesOfPiece(Stream):
 
 
 def bytes_of_lines(file: SourceBytes, span: Span) -> tuple[Span, ...]:
-    """What must be read to know the lines of a piece and no others."""
+    """What must be read to know the lines of a span and no others."""
     start, end = max(span[0] - 1, 0), span[1]
     if span[0] >= end:
         return ()
@@ -187,7 +187,7 @@ def _line_end(data: bytes, end: int) -> int | None:
 class MarkedLines:
     """A stream with one more line: no row of the table, unless a quote is open at the end.
 
-    No piece ends with a carriage return: Arrow drops a line feed that a piece begins with then.
+    No span ends with a carriage return: Arrow drops a line feed that a span begins with then.
     """
 
     closed = False

@@ -65,7 +65,7 @@ class FileLook:
     Attributes:
         blocks: where the file can be entered, and so be cut.
         plain: a block's size is that of its texts, not packed, and of `LENGTH_BYTES` for each;
-            else it is that of the piece of the file.
+            else it is that of the span of the file.
         needed: the only ranges of bytes that reading the text takes, merged and in order; None
             where it takes all.
     """
@@ -96,8 +96,8 @@ class SourceFormat(ABC):
         Args:
             file: its bytes, at least those that `look` says are needed.
             rows: makes batches of them, and says what is read.
-            span: read this piece of the file only: what begins in these bytes, in rows numbered
-                from the piece's own first. Pieces end to end hold what the file holds.
+            span: read this span of the file only: what begins in these bytes, in rows numbered
+                from the span's own first. Spans end to end hold what the file holds.
 
         Raises:
             SourceError: the file is damaged, or made to fill memory or disk; the message names the
@@ -137,7 +137,7 @@ class SourceFormat(ABC):
         return False
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:
-        """All that reading a piece takes: ranges of bytes, in order, that do not overlap.
+        """All that reading a span takes: ranges of bytes, in order, that do not overlap.
 
         Raises:
             SourceError: the file is damaged or gone.
@@ -165,7 +165,7 @@ class SourceFormat(ABC):
         span: Span | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[DocumentBatch]:
-        """See `documents`; of a file that need not be here, of which only the piece is read."""
+        """See `documents`; of a file that need not be here, of which only the span is read."""
         if span is not None and not self.can_be_cut(file):
             raise SourceError(f"{file.name}: the file cannot be entered in the middle.")
         rows = DocumentRows(
@@ -199,7 +199,7 @@ class SourceFormat(ABC):
             path: where its bytes lie.
             options: which text to read.
             name: what messages call the file; its path by default.
-            span: of the piece.
+            span: of the span.
             batch_bytes: text a batch, in bytes; a longer document stands alone.
         """
         with local_bytes(path, name=name or str(path)) as file:
@@ -227,7 +227,7 @@ class ObjectFormat(SourceFormat):
     def stream(
         self, file: SourceBytes, span: Span | None = None, *, head: int | None = None
     ) -> AbstractContextManager[Stream]:
-        """The unpacked bytes of a file, or of a piece of it."""
+        """The unpacked bytes of a file, or of a span of it."""
         return open_stream(file, head=head)
 
     def documents(
@@ -278,13 +278,13 @@ class TableFormat(SourceFormat):
     def tables(
         self, file: SourceBytes, rows: DocumentRows, names: Names, span: Span | None
     ) -> Iterator[Table]:
-        """The rows of a file, or of a piece of it, in order.
+        """The rows of a file, or of a span of it, in order.
 
         Args:
             file: its bytes.
             rows: says how much is read at once, and how far reading has come.
             names: of the columns that are read; all of them unless given.
-            span: of the piece.
+            span: of the span.
         """
 
     def documents(

@@ -1,1 +1,1 @@
-"""Which pieces of which source files are taken together: arithmetic on sizes, and a look inside."""
+"""Which spans of which source files are taken together: arithmetic on sizes, and a look inside."""

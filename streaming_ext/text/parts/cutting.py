@@ -1,4 +1,4 @@
-"""Which pieces of which files make a part: arithmetic on sizes alone.
+"""Which spans of which files make a part: arithmetic on sizes alone.
 
 Large files are cut evenly, small ones taken together in their order:
 
@@ -9,12 +9,12 @@ Large files are cut evenly, small ones taken together in their order:
 from collections.abc import Collection, Sequence
 
 from streaming_ext.text.documents.files import Span
-from streaming_ext.text.parts.part import Part, Piece
+from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 
 
 def cut_evenly(size: int, part_size: int) -> list[Span]:
-    """As few pieces of a file as are at most `part_size` bytes each, end to end."""
+    """As few spans of a file as are at most `part_size` bytes each, end to end."""
     count = -(-size // part_size)
     return [(size * n // count, size * (n + 1) // count) for n in range(count)]
 
@@ -34,8 +34,8 @@ def arrange(
         min_part_size: files are taken together until a part has so many bytes.
         may_be_cut: those larger ones that can be entered in the middle.
     """
-    found: list[tuple[Piece, ...]] = []
-    together: list[Piece] = []
+    found: list[tuple[SourceSpan, ...]] = []
+    together: list[SourceSpan] = []
     held = 0
 
     def close() -> None:
@@ -48,14 +48,14 @@ def arrange(
     for source in sources:
         if source.size > part_size and source in may_be_cut:
             close()
-            found += [(Piece(source, span),) for span in cut_evenly(source.size, part_size)]
+            found += [(SourceSpan(source, span),) for span in cut_evenly(source.size, part_size)]
             continue
         other_place = together and together[0].source.remote != source.remote
         if other_place or held + source.size > part_size:
             close()
-        together.append(Piece(source))
+        together.append(SourceSpan(source))
         held += source.size
         if held >= min_part_size:
             close()
     close()
-    return tuple(Part(number, pieces) for number, pieces in enumerate(found))
+    return tuple(Part(number, spans) for number, spans in enumerate(found))

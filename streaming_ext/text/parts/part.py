@@ -1,4 +1,4 @@
-"""A part: what one chain of tasks makes, and the pieces of source files that it is made of."""
+"""A part: what one chain of tasks makes, and the spans of source files that it is made of."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from streaming_ext.text.sources import SourceFile
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SourceSpan:
     """Some of one source file.
 
     Attributes:
@@ -22,46 +22,46 @@ class Piece:
 
     @property
     def size(self) -> int:
-        """Of the piece, in bytes."""
+        """Of the span, in bytes."""
         return self.source.size if self.span is None else self.span[1] - self.span[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part's number and its pieces, in the order of its documents.
+    """A part's number and its spans, in the order of its documents.
 
-    It is one whole file, a piece of a large one, or several whole files: all remote, or none.
+    It is one whole file, a span of a large one, or several whole files: all remote, or none.
     """
 
     number: int
-    pieces: tuple[Piece, ...]
+    spans: tuple[SourceSpan, ...]
 
     @classmethod
     def whole(cls, number: int, source: SourceFile) -> "Part":
         """The part that is all of one file."""
-        return cls(number, (Piece(source),))
+        return cls(number, (SourceSpan(source),))
 
     @property
     def size(self) -> int:
-        """Of its pieces, in bytes."""
-        return sum(piece.size for piece in self.pieces)
+        """Of its spans, in bytes."""
+        return sum(source_span.size for source_span in self.spans)
 
     @property
     def remote(self) -> bool:
         """Whether its bytes must be fetched."""
-        return self.pieces[0].source.remote
+        return self.spans[0].source.remote
 
     @property
     def source(self) -> str:
         """What it is made of, for people: a URL, with what of it or how many more."""
-        return self._told(self.pieces[0].source.url)
+        return self._told(self.spans[0].source.url)
 
     def __str__(self) -> str:
-        return f"{self.number:05} {self._told(self.pieces[0].source.name)}"
+        return f"{self.number:05} {self._told(self.spans[0].source.name)}"
 
     def _told(self, name: str) -> str:
-        first = self.pieces[0]
-        return made_of_text(name, first.span, first.source.size, files=len(self.pieces))
+        first = self.spans[0]
+        return made_of_text(name, first.span, first.source.size, files=len(self.spans))
 
 
 def sizes_of(parts: Sequence[Part]) -> list[int]:

@@ -30,7 +30,7 @@ class AvroFormat(ObjectFormat):
     def stream(
         self, file: SourceBytes, span: Span | None = None, *, head: int | None = None
     ) -> AbstractContextManager[Stream]:
-        """See `ObjectFormat.stream`; of a piece the header and its blocks."""
+        """See `ObjectFormat.stream`; of a span the header and its blocks."""
         if span is None:
             return super().stream(file, head=head)
         return nullcontext(_Blocks(file, span))
@@ -64,7 +64,7 @@ class AvroFormat(ObjectFormat):
 
 
 class _Blocks(Stream):
-    """The header of a file, and the blocks that begin in a piece of it."""
+    """The header of a file, and the blocks that begin in a span of it."""
 
     def __init__(self, file: SourceBytes, span: Span) -> None:
         self._file, self.start = file, span[0]

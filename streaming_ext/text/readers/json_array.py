@@ -58,7 +58,7 @@ class JsonFormat(SourceFormat):
     def documents(
         self, file: SourceBytes, rows: DocumentRows, span: Span | None
     ) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.documents`; a piece is of lines."""
+        """See `SourceFormat.documents`; a span is of lines."""
         return self._of(file, span).documents(file, rows, span)
 
     def records(

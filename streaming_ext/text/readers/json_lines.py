@@ -17,7 +17,7 @@ from streaming_ext.format.condition import Kind
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.document_rows import BATCH_BYTES, DocumentBatch, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes, Span
-from streaming_ext.text.documents.lines import LineBlock, LinesOfPiece, bytes_of_lines, line_blocks
+from streaming_ext.text.documents.lines import LineBlock, LinesOfSpan, bytes_of_lines, line_blocks
 from streaming_ext.text.documents.objects import (
     MAX_DEPTH,
     TOO_LONG,
@@ -32,7 +32,7 @@ from streaming_ext.text.documents.objects import (
 from streaming_ext.text.documents.source_format import Block, FileLook, ObjectFormat
 from streaming_ext.text.documents.streams import Stream, codec_of, packed_suffixes
 
-_BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a piece for a sample
+_BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a span for a sample
 _READ_BYTES = 2**20  # of lines that are read one by one
 _SMALL = 2**15  # bytes of a block: Arrow's parser takes half a millisecond before it begins
 _OPEN, _CLOSE, _RETURN = b"{}\r"
@@ -50,10 +50,10 @@ class JsonLinesFormat(ObjectFormat):
     def stream(
         self, file: SourceBytes, span: Span | None = None, *, head: int | None = None
     ) -> AbstractContextManager[Stream]:
-        """See `ObjectFormat.stream`; of a piece its lines."""
+        """See `ObjectFormat.stream`; of a span its lines."""
         if span is None:
             return super().stream(file, head=head)
-        return nullcontext(LinesOfPiece(file, span, BATCH_BYTES))
+        return nullcontext(LinesOfSpan(file, span, BATCH_BYTES))
 
     def values(self, stream: Stream, where: str) -> Iterator[Value]:
         """See `ObjectFormat.values`; blank lines are left out."""

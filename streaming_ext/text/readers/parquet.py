@@ -1,7 +1,7 @@
 """Parquet: documents are rows, batches do not depend on the file's size, blocks are row groups.
 
 A row group begins, for a span, where it would if the file were plain: at `size * before // total`
-of uncompressed bytes. So pieces are even, and the footer alone tells them.
+of uncompressed bytes. So spans are even, and the footer alone tells them.
 
     groups of 30, 10 and 60 bytes in a file of 50: they begin at 0, 15 and 20
 """
@@ -44,7 +44,7 @@ class ParquetFormat(SourceFormat):
     def documents(
         self, file: SourceBytes, rows: DocumentRows, span: Span | None
     ) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.documents`; a piece is whole row groups."""
+        """See `SourceFormat.documents`; a span is whole row groups."""
         footer, metadata = _metadata(file)
         schema = metadata.schema.to_arrow_schema()
         columns = ChosenColumns.of(schema, rows.options, where=file.name)
@@ -78,7 +78,7 @@ class ParquetFormat(SourceFormat):
                 yield batch.to_pylist()
 
     def can_be_cut(self, file: SourceBytes) -> bool:
-        """See `SourceFormat.can_be_cut`: always; where it has one row group, one piece has it."""
+        """See `SourceFormat.can_be_cut`: always; where it has one row group, one span has it."""
         return True
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span) -> tuple[Span, ...]:

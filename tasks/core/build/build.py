@@ -98,7 +98,7 @@ class Build(ABC):
 
     Attributes:
         config: with which means.
-        stage: what is done with each part.
+        phase: what is done with each part.
         parts: all of them; the index is the part's number.
         todo: numbers of the parts that are left to do.
         published: the output holds all of this already.
@@ -106,7 +106,7 @@ class Build(ABC):
     """
 
     config: Execution
-    stage: str
+    phase: str
     parts: tuple[Part, ...]
     todo: tuple[int, ...] = ()
     published: bool = False
@@ -166,7 +166,7 @@ class Build(ABC):
 
     def steps(self, output: Storage) -> tuple[Step, ...]:
         """The tasks of each part, in order."""
-        return (Step(self.stage),)
+        return (Step(self.phase),)
 
     def times(self, number: int, results: Mapping[str, Any]) -> PartTimes:
         """What the report says of a part.
@@ -175,7 +175,7 @@ class Build(ABC):
             number: of the part.
             results: of all steps.
         """
-        made: MadePart = results[self.stage]
+        made: MadePart = results[self.phase]
         return PartTimes(
             part=number,
             source=self.parts[number].source,
@@ -269,7 +269,7 @@ class Build(ABC):
     @property
     def kind(self) -> str:
         """Which command makes it."""
-        return self.stage
+        return self.phase
 
     def part(self, number: int) -> Part:
         """A part and what it is made of."""

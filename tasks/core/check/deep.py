@@ -24,20 +24,20 @@ from streaming_ext.format.layout import (
 )
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.provenance import KEPT_PREFIX
-from streaming_ext.format.record import PartRecord, PieceRecord
+from streaming_ext.format.record import PartRecord, SpanRecord
 from streaming_ext.format.shuffled import Keys
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.documents.kept_values import differing
 from streaming_ext.text.documents.text_array import text_buffers
 from streaming_ext.text.fetch import came_unchecked, fetch
-from streaming_ext.text.fetch_piece import fetch_piece
+from streaming_ext.text.fetch_span import fetch_span
 from streaming_ext.text.identity import identify
 from streaming_ext.text.listing import listed_again
 from streaming_ext.text.sources import SourceFile, is_remote
 from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
 from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from streaming_ext.writing.part_documents import PartDocuments, PieceHere
+from streaming_ext.writing.part_documents import LocalSpan, PartDocuments
 from streaming_ext.writing.part_files import Tokens
 from streaming_ext.writing.tokenize import Counts, tokenize_batches
 from tasks.core.check.copies import HashesOf, codes, shown
@@ -56,7 +56,7 @@ class Group:
     Attributes:
         number: of the part, or of the source.
         spec: that it was made with.
-        pieces: of source files.
+        spans: of source files.
         documents: that the dataset has of it.
         record: of the part; None for a source.
         file: that findings about its documents name.
@@ -65,7 +65,7 @@ class Group:
 
     number: int
     spec: DatasetSpec
-    pieces: tuple[PieceRecord, ...]
+    spans: tuple[SpanRecord, ...]
     documents: int
     record: PartRecord | None
     file: str
@@ -79,7 +79,7 @@ class Group:
             return cls(
                 number=number,
                 spec=record.spec,
-                pieces=record.made_of,
+                spans=record.made_of,
                 documents=sum(split.documents for split in record.splits.values()),
                 record=record,
                 file=documents_path(number),
@@ -89,7 +89,7 @@ class Group:
         return cls(
             number=number,
             spec=manifest.spec,
-            pieces=(PieceRecord(source=source.identity, span=source.span, rows=source.rows),),
+            spans=(SpanRecord(source=source.identity, span=source.span, rows=source.rows),),
             documents=source.documents,
             record=None,
             file=source.identity.url,
@@ -99,7 +99,7 @@ class Group:
     @property
     def size(self) -> int:
         """Bytes that are read of its sources."""
-        spans = [piece.span or (0, piece.source.size) for piece in self.pieces]
+        spans = [source_span.span or (0, source_span.source.size) for source_span in self.spans]
         return sum(end - begin for begin, end in spans)
 
 
@@ -181,7 +181,7 @@ def compare_with_sources(
     def compare(group: Group) -> Outcome:
         found = Outcome()
         own = listed.filter(pc.equal(listed["source"], group.number)).sort_by("row")
-        with found.about(*(piece.source.url for piece in group.pieces)):
+        with found.about(*(source_span.source.url for source_span in group.spans)):
             _MadeAgain(group, own, hashes, found).compare(tokenizer, progress)
         progress.done(group.size)
         return found
@@ -209,7 +209,7 @@ class _MadeAgain:
         """
         group, spec = self._group, self._group.spec
         with tempfile.TemporaryDirectory(prefix="shardmill-verify-") as folder:
-            here = [self._here(piece, Path(folder)) for piece in group.pieces]
+            here = [self._here(source_span, Path(folder)) for source_span in group.spans]
             documents = PartDocuments(here, spec.read_options)
             counts = tokenize_batches(
                 documents,
@@ -222,11 +222,11 @@ class _MadeAgain:
                 audited=False,
             )
             self._out.unchecked.update(each.url for each in here if came_unchecked(each.path))
-        self._out.sources.update(piece.url for piece in here)
+        self._out.sources.update(source_span.url for source_span in here)
         self._out.count(source_rows=counts.rows)
-        for piece, found in zip(group.pieces, documents.rows, strict=True):
-            if piece.rows != found:
-                words = f"{piece.rows} rows of {piece.source.url}, it has {found}"
+        for source_span, found in zip(group.spans, documents.rows, strict=True):
+            if source_span.rows != found:
+                words = f"{source_span.rows} rows of {source_span.source.url}, it has {found}"
                 self._out.found(group.counted_in, words)
         if group.record is not None:
             self._compare_counts(group.record, counts)
@@ -325,11 +325,11 @@ class _MadeAgain:
     def _found(self, kind: str, row: int, words: str, *, file: str = "") -> None:
         self._out.found(file or self._group.file, f"row {row} {words}", kind=kind)
 
-    def _here(self, piece: PieceRecord, folder: Path) -> PieceHere:
-        """The bytes that a piece was made from; remote ones are fetched."""
-        source, options = piece.source, self._group.spec.read_options
+    def _here(self, source_span: SpanRecord, folder: Path) -> LocalSpan:
+        """The bytes that a span was made from; remote ones are fetched."""
+        source, options = source_span.source, self._group.spec.read_options
         span = (
-            piece.span if self._group.spec.shuffle is None else None
+            source_span.span if self._group.spec.shuffle is None else None
         )  # else all of a file is pinned
         path = Path(source.url)
         if not is_remote(source.url):
@@ -347,5 +347,5 @@ class _MadeAgain:
         if now.remote and span is None:
             path = fetch(now, folder)[0]
         elif now.remote and span is not None:
-            path = fetch_piece(now, folder, options=options, span=span)[0]
-        return PieceHere(source.url, path, piece.span, source.size)
+            path = fetch_span(now, folder, options=options, span=span)[0]
+        return LocalSpan(source.url, path, source_span.span, source.size)

@@ -75,10 +75,10 @@ class DatasetDescription:
 
     @property
     def files(self) -> int:
-        """Source files: a part may be a piece of one, or several."""
+        """Source files: a part may be a span of one, or several."""
         if self.manifest.shuffled is not None:
             return self.manifest.shuffled.files
-        return len({piece.source.url for part in self.parts for piece in part.made_of})
+        return len({source_span.source.url for part in self.parts for source_span in part.made_of})
 
     @property
     def documents(self) -> int:

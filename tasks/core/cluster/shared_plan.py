@@ -26,10 +26,10 @@ from tasks.core.cluster.signs import Message, plan_path
 from tasks.core.config import ShardConfig
 from tasks.core.reading.dataset_files import read_records
 from tasks.core.reporting.report import PartCounts, PartTimes, installed_versions
-from tasks.core.shard.run_plan import RunPlan, StageName
+from tasks.core.shard.run_plan import PhaseName, RunPlan
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shuffle.records import (
-    Gathering,
+    MergeInput,
     SpillRecord,
     first_sources,
     read_spill_records,
@@ -49,7 +49,7 @@ class SharedPlan(Message):
         parts: all of them; the index is the part's number.
         partitions: the parts of each.
         versions: of the packages that the parent run has.
-        stage, gathering, first_part: see `RunPlan`.
+        phase, merge_input, first_part: see `RunPlan`.
         first_source: number of the first source that the run reads, where there is a shuffle.
     """
 
@@ -59,10 +59,10 @@ class SharedPlan(Message):
     parts: tuple[Part, ...]
     partitions: tuple[tuple[int, ...], ...]
     versions: dict[str, str]
-    stage: StageName = "shard"
+    phase: PhaseName = "shard"
     first_part: int = 0
     first_source: int = 0
-    gathering: Gathering | None = None
+    merge_input: MergeInput | None = None
 
 
 def split_evenly(sizes: Sequence[int], parts: Iterable[int], count: int) -> list[tuple[int, ...]]:
@@ -104,10 +104,10 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
         parts=plan.parts,
         partitions=tuple(split_evenly(sizes_of(plan.parts), plan.todo, count)),
         versions=installed_versions(),
-        stage=plan.stage,
+        phase=plan.phase,
         first_part=plan.first_part,
         first_source=plan.first_sources[plan.first_part] if plan.first_sources else 0,
-        gathering=plan.gathering,
+        merge_input=plan.merge_input,
     )
     storage.put(plan_path(run), to_json(shared))
     return shared
@@ -163,7 +163,7 @@ def partition_plan(
     Raises:
         TokenizerError: what lies in the output is not the run's tokenizer.
     """
-    done = _recorded(storage, shared.stage, parts)
+    done = _recorded(storage, shared.phase, parts)
     plan = ShardBuild(
         config=config,
         spec=shared.spec,
@@ -171,12 +171,12 @@ def partition_plan(
         todo=tuple(part for part in parts if part not in done),
         published=False,
         scratch=scratch,
-        stage=shared.stage,
+        phase=shared.phase,
         first_part=shared.first_part,
         first_sources=()
         if shared.spec.shuffle is None
         else first_sources(shared.parts, shared.first_part, shared.first_source),
-        gathering=shared.gathering,
+        merge_input=shared.merge_input,
     )
     plan.tokenizer_folder.mkdir()
     for name in TOKENIZER_FILES[shared.spec.tokenizer.kind]:
@@ -200,7 +200,7 @@ def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterato
     for part in parts:
         record: PartRecord | SpillRecord
         try:
-            if plan.stage == "scatter":
+            if plan.phase == "sort":
                 record = spill_record_of(storage.read(spill_record_path(part)), where=str(storage))
             else:
                 record = read_record(storage, part)
@@ -217,10 +217,10 @@ def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterato
         )
 
 
-def _recorded(storage: Storage, stage: StageName, parts: Iterable[int]) -> set[int]:
+def _recorded(storage: Storage, phase: PhaseName, parts: Iterable[int]) -> set[int]:
     """Those of the parts that are recorded with all their files."""
     files = storage.list()
-    if stage == "scatter":
+    if phase == "sort":
         runs = read_spill_records(storage, parts)
         return set(with_files(runs, files))
     records = read_records(storage, parts)

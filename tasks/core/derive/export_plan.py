@@ -53,7 +53,7 @@ class ExportBuild(Build):
     """
 
     config: ExportConfig
-    stage: str = "export"
+    phase: str = "export"
     dataset: Storage
     manifest: Manifest
     exported: ExportIdentity

@@ -7,7 +7,7 @@ from dataclasses import replace
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.layout import MANIFEST, documents_path, index_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
-from streaming_ext.format.record import LOCAL_VERSION, PartRecord, PieceRecord
+from streaming_ext.format.record import LOCAL_VERSION, PartRecord, SpanRecord
 from streaming_ext.format.schema import FileRecord, to_json
 from streaming_ext.format.shard import Shard
 from streaming_ext.store import Storage
@@ -127,44 +127,44 @@ def _require_other_sources(opened: Iterable[tuple[Storage, Sequence[PartRecord]]
     Raises:
         UsageError: naming the first.
     """
-    pieces: dict[str, list[tuple[PieceRecord, Storage]]] = defaultdict(list)
+    spans: dict[str, list[tuple[SpanRecord, Storage]]] = defaultdict(list)
     for storage, records in opened:
         for record in records:
-            for piece in record.made_of:
-                pieces[piece.source.url].append((piece, storage))
-    for url in sorted(pieces):
-        if (both := _meeting(pieces[url])) is not None:
+            for source_span in record.made_of:
+                spans[source_span.source.url].append((source_span, storage))
+    for url in sorted(spans):
+        if (both := _meeting(spans[url])) is not None:
             raise UsageError(
                 f"{url} is a source of {both[0]} and of {both[1]}: its texts would be there "
                 "twice. Leave one out, or pass --repeats to have them twice."
             )
 
 
-def _meeting(held: Iterable[tuple[PieceRecord, Storage]]) -> tuple[Storage, Storage] | None:
+def _meeting(held: Iterable[tuple[SpanRecord, Storage]]) -> tuple[Storage, Storage] | None:
     """Two datasets that are made of the same bytes of a file, if any are.
 
     Args:
-        held: pieces of the file, each with the dataset that is made of it.
+        held: spans of the file, each with the dataset that is made of it.
     """
-    going_on: list[tuple[PieceRecord, Storage]] = []  # a piece of a dataset, or few
-    for piece, storage in sorted(held, key=lambda each: _span(each[0])):
-        start, _ = _span(piece)
+    going_on: list[tuple[SpanRecord, Storage]] = []  # a span of a dataset, or few
+    for source_span, storage in sorted(held, key=lambda each: _span(each[0])):
+        start, _ = _span(source_span)
         going_on = [each for each in going_on if _span(each[0])[1] > start]
         for other, holder in going_on:
-            if holder is not storage and _of_one_file(other, piece):
+            if holder is not storage and _of_one_file(other, source_span):
                 return holder, storage
-        going_on.append((piece, storage))
+        going_on.append((source_span, storage))
     return None
 
 
-def _span(piece: PieceRecord) -> Span:
-    return piece.span or (0, piece.source.size)
+def _span(source_span: SpanRecord) -> Span:
+    return source_span.span or (0, source_span.source.size)
 
 
-def _of_one_file(one: PieceRecord, other: PieceRecord) -> bool:
-    """Whether two pieces of what lies at one place are of the same file, as far as that is known.
+def _of_one_file(one: SpanRecord, other: SpanRecord) -> bool:
+    """Whether two spans of what lies at one place are of the same file, as far as that is known.
 
-    The version of a piece of a local file is of its own bytes alone: what was cut in two ways has
+    The version of a span of a local file is of its own bytes alone: what was cut in two ways has
     no more than the size of the file in common.
     """
     if one.span == other.span or not one.source.version.startswith(LOCAL_VERSION):

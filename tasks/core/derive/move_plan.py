@@ -56,7 +56,7 @@ class MoveBuild(Build):
     @property
     def words(self) -> Words:
         """How people see what the run does."""
-        return Words("copying", "copied") if self.stage == "copy" else Words("merging", "merged")
+        return Words("copying", "copied") if self.phase == "copy" else Words("merging", "merged")
 
     @property
     def identity(self) -> FileRecord:
@@ -150,15 +150,15 @@ def plan_merge(config: MergeConfig, output: Storage, tell: Tell = lambda words: 
 
 
 def _build(
-    config: CopyConfig | MergeConfig, stage: str, contents: Contents, output: Storage
+    config: CopyConfig | MergeConfig, phase: str, contents: Contents, output: Storage
 ) -> MoveBuild:
     return MoveBuild(
         config=config,
-        stage=stage,
+        phase=phase,
         contents=contents,
         parts=tuple(_part(number, unit) for number, unit in enumerate(contents.units)),
         scratch=scratch_folder(config, output),
-        read=stage == "copy",
+        read=phase == "copy",
     )
 
 

@@ -174,9 +174,9 @@ def _record(
         part=job.part,
         spec=job.spec,
         source=records[0].source,
-        pieces=tuple(piece for record in records for piece in record.made_of)
+        spans=tuple(source_span for record in records for source_span in record.made_of)
         if len(records) > 1
-        else records[0].pieces,
+        else records[0].spans,
         **sums,
         dropped_documents=dict(dropped),
         bad_listed=tuple(bad[:MOST_BAD_LISTED]),

@@ -31,7 +31,7 @@ from tasks.core.shard.plan import scratch_folder
 from tasks.core.shard.publish import all_recorded, beside_parts, whole
 
 _IO_THREADS = 8
-_MOST_PIECES = 1000  # parts of the dataset that become one of the subset
+_MOST_SPANS = 1000  # parts of the dataset that become one of the subset
 _AT_ONCE = 2**20
 # A run plans several times: the last choice by tokens, by the manifest's hash and what was asked.
 _chosen: dict[tuple[str, int, int | None], Choice] = {}
@@ -58,7 +58,7 @@ class SubsetBuild(Build):
     specs: tuple[DatasetSpec, ...]
     originals: tuple[tuple[OriginalPart, ...], ...]
     largest: int
-    stage: str = "subset"
+    phase: str = "subset"
 
     @property
     def words(self) -> Words:
@@ -254,7 +254,7 @@ def _groups(
         return int(np.searchsorted(borders, part, side="right"))
 
     group: list[OriginalPart] = []
-    held, first, pieces = 0, 0, 0
+    held, first, num_spans = 0, 0, 0
     room = manifest.spec.shard_size // np.dtype(manifest.spec.dtype).itemsize
     for record, count in zip(records, counts, strict=True):
         taken = _taken(first, count, choice, seed)
@@ -263,19 +263,19 @@ def _groups(
         if not taken:
             continue
         tokens = sum(split.tokens for split in record.splits.values()) * taken // count
-        alone = any(piece.span is not None for piece in record.made_of) or bool(
+        alone = any(source_span.span is not None for source_span in record.made_of) or bool(
             record.spec.keep_columns
         )
         other = bool(group) and member_of(group[0].part) != member_of(record.part)
-        full = held + tokens > room or pieces + len(record.made_of) > _MOST_PIECES
+        full = held + tokens > room or num_spans + len(record.made_of) > _MOST_SPANS
         if group and (alone or other or full):
             yield tuple(group)
-            group, held, pieces = [], 0, 0
+            group, held, num_spans = [], 0, 0
         if alone:
             yield (original,)
             continue
         group.append(original)
-        held, pieces = held + tokens, pieces + len(record.made_of)
+        held, num_spans = held + tokens, num_spans + len(record.made_of)
     if group:
         yield tuple(group)
 

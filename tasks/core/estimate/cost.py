@@ -143,7 +143,7 @@ def cost(
     source, workers = sum(work.parts), config.hosts * config.workers
     hashes = work.documents * _HASH_BYTES if spec.deduplicate else 0.0
     ids = 0.0
-    if spec.two_stages:
+    if spec.two_phases:
         ids = work.tokens * np.dtype(spec.dtype).itemsize + work.documents * SPILL_BYTES
     runs = ids + hashes
     output = work.output + (work.documents * _KEPT_BYTES if spec.deduplicate else 0.0)

@@ -20,7 +20,7 @@ from streaming_ext.format.spec import DatasetSpec, ReadOptions
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.source_format import LENGTH_BYTES, FileLook
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.parts.part import Part, Piece
+from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.ranges import worth_fetching
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
@@ -203,8 +203,8 @@ def work_on(
     workers = min(config.workers, os.cpu_count() or 1)
 
     def do(number: int) -> tuple[TokenizedPart, WrittenPart]:
-        pieces, of_part = parts[number % len(parts)]
-        part, scratch = Part(number, pieces), str(folder / f"scratch-{number}")
+        spans, of_part = parts[number % len(parts)]
+        part, scratch = Part(number, spans), str(folder / f"scratch-{number}")
         tokenize = TokenizeJob(
             part=part,
             scratch=scratch,
@@ -234,11 +234,11 @@ def work_on(
 
 def _part(
     number: int, texts: Texts, spec: DatasetSpec, folder: Path
-) -> tuple[tuple[Piece, ...], DatasetSpec]:
+) -> tuple[tuple[SourceSpan, ...], DatasetSpec]:
     """Texts as a file, whose reading takes next to no time, and how to read it."""
     path = folder / f"{number}.arrow"
     table = pa.table({"text": texts.texts})
     with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
         writer.write_table(table)
     spec = spec.model_copy(update={"source_format": None, "text_column": "text"})
-    return (Piece(SourceFile(url=str(path), size=path.stat().st_size)),), spec
+    return (SourceSpan(SourceFile(url=str(path), size=path.stat().st_size)),), spec

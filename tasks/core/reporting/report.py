@@ -126,8 +126,8 @@ class RunReport(BaseModel):
         text_bytes, tokens, shard_bytes: of the parts done in this run.
         published: the dataset is whole.
         sources_not_checked: source files of it whose bytes nothing was there to check by.
-        gathered: of two stages, the parts that the second one made in this run.
-        gather_seconds: what that stage took.
+        merged: of two phases, the parts that the second one made in this run.
+        merge_seconds: what that phase took.
         duplicate_documents, duplicate_tokens: left out of the dataset as copies, once it is
             published; the counts of `parts` are from before.
     """
@@ -153,8 +153,8 @@ class RunReport(BaseModel):
     published: bool
     parts: tuple[PartTimes, ...]
     sources_not_checked: int = 0
-    gathered: tuple[PartTimes, ...] = ()
-    gather_seconds: float = 0.0
+    merged: tuple[PartTimes, ...] = ()
+    merge_seconds: float = 0.0
     duplicate_documents: int = 0
     duplicate_tokens: int = 0
 
@@ -165,7 +165,7 @@ class RunReport(BaseModel):
         All of the run where no part says when it was worked on.
         """
         busy = latest = 0.0
-        for part in sorted((*self.parts, *self.gathered), key=lambda part: part.began_at):
+        for part in sorted((*self.parts, *self.merged), key=lambda part: part.began_at):
             busy += max(0.0, part.ended_at - max(part.began_at, latest))
             latest = max(latest, part.ended_at)
         return min(busy, self.seconds) or self.seconds

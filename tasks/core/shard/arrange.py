@@ -29,7 +29,7 @@ from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import Source, num_parts
 from streaming_ext.store import Storage
 from streaming_ext.text.identity import identify
-from streaming_ext.text.parts.part import Part, Piece
+from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile, is_remote
 from tasks.core.build.build import Recorded, Stretch
 from tasks.core.build.engine import damaged_parts, lost_files
@@ -40,8 +40,8 @@ from tasks.core.shard.publish import files_of_part
 from tasks.core.shard.run_plan import RunPlan
 from tasks.core.shuffle.copies import OlderTexts, put_comparison
 from tasks.core.shuffle.records import (
-    Gathering,
     MergeIndex,
+    MergeInput,
     SpillRecord,
     read_spill_records,
     source_numbers,
@@ -72,9 +72,9 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
         record.spec.require_same(plan.spec, where=f"{storage}/{spill_record_path(record.part)}")
     laid_out = _lay_out(own, records)
     shuffled = plan.spec.shuffle is not None
-    gathering, documents, copies = Gathering(), SpillIndex.of([]), SpillIndex.of([])
+    merge_input, documents, copies = MergeInput(), SpillIndex.of([]), SpillIndex.of([])
     if shuffled:
-        own, gathering = _shuffled(plan, storage, records, laid_out)
+        own, merge_input = _shuffled(plan, storage, records, laid_out)
         documents = _index(laid_out, [record.spills for record in records])
     if plan.spec.deduplicate is not None:
         digests = [record.digests for record in records]
@@ -89,20 +89,20 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
             older=older,
             shuffled=shuffled,
         )
-        gathering = replace(gathering, digests=kept)
-    gathering = replace(gathering, index=MergeIndex(documents, copies).put(storage))
+        merge_input = replace(merge_input, digests=kept)
+    merge_input = replace(merge_input, index=MergeIndex(documents, copies).put(storage))
     parts = plan.parts[: plan.first_part] + own
-    done = _recorded(storage, plan, gathering, parts, found)
+    done = _recorded(storage, plan, merge_input, parts, found)
     if plan.parent is None:
-        _remove_others(storage, done, gathering)
+        _remove_others(storage, done, merge_input)
     else:
-        remove_unrecorded(storage, plan.parent, done, beside=_beside(gathering))
+        remove_unrecorded(storage, plan.parent, done, beside=_beside(merge_input))
     return replace(
         plan,
-        stage="gather",
+        phase="merge",
         parts=parts,
         todo=tuple(part.number for part in own if part.number not in done),
-        gathering=gathering,
+        merge_input=merge_input,
     )
 
 
@@ -114,7 +114,7 @@ def _index(laid_out: "_LaidOut", spills: Sequence[Sequence[Spill]]) -> SpillInde
 
 def _shuffled(
     plan: RunPlan, storage: Storage, records: Sequence[SpillRecord], laid_out: "_LaidOut"
-) -> tuple[tuple[Part, ...], Gathering]:
+) -> tuple[tuple[Part, ...], MergeInput]:
     """The parts of phase two of a shuffle, and what they are merged from.
 
     The table of sources is put. Sources of an extension are numbered behind the existing
@@ -140,11 +140,11 @@ def _shuffled(
         num_parts(id_bytes, plan.spec.shard_size), id_bytes, path, first=plan.first_part
     )
     summary = with_older(summary, plan.parent)
-    return parts, Gathering(summary=summary)
+    return parts, MergeInput(summary=summary)
 
 
 def stand_ins(count: int, size: int, table: str, *, first: int = 0) -> tuple[Part, ...]:
-    """The parts of phase two, each with what stands for its pieces.
+    """The parts of phase two, each with what stands for its spans.
 
     Args:
         count: how many there are.
@@ -153,19 +153,19 @@ def stand_ins(count: int, size: int, table: str, *, first: int = 0) -> tuple[Par
         first: number of the first of them.
     """
     source = SourceFile(url=table, size=size // count)
-    return tuple(Part(number, (Piece(source),)) for number in range(first, first + count))
+    return tuple(Part(number, (SourceSpan(source),)) for number in range(first, first + count))
 
 
-def _beside(gathering: Gathering) -> set[str]:
+def _beside(merge_input: MergeInput) -> set[str]:
     """What the run has put that is of no part."""
-    summary = gathering.summary
+    summary = merge_input.summary
     own = {summary.sources.path} if summary is not None else set()
-    return own | {file.path for file in (gathering.digests.files if gathering.digests else ())}
+    return own | {file.path for file in (merge_input.digests.files if merge_input.digests else ())}
 
 
 @dataclass(frozen=True, slots=True)
 class _LaidOut:
-    """All pieces of all parts, in the order of the sources.
+    """All spans of all parts, in the order of the sources.
 
     Attributes:
         sources: by number.
@@ -184,32 +184,36 @@ def _lay_out(parts: Sequence[Part], records: Sequence[SpillRecord]) -> _LaidOut:
     bad: list[BadDocument] = []
     for record, numbers in zip(records, source_numbers(parts), strict=True):
         rows_before: dict[str, int] = {}
-        for piece, documents, number in zip(record.made_of, record.documents, numbers, strict=True):
-            span = piece.span or (0, piece.source.size)
+        for source_span, documents, number in zip(
+            record.made_of, record.documents, numbers, strict=True
+        ):
+            span = source_span.span or (0, source_span.source.size)
             if number == len(sources):
-                version = record.whole_version or _whole_version(piece.source, piece.span)
+                version = record.whole_version or _whole_version(
+                    source_span.source, source_span.span
+                )
                 sources.append(
                     Source(
-                        identity=piece.source.model_copy(update={"version": version}),
+                        identity=source_span.source.model_copy(update={"version": version}),
                         span=span,
                         rows=0,
                         documents=0,
                     )
                 )
             source = sources[number]
-            rows_before[piece.source.url] = source.rows
+            rows_before[source_span.source.url] = source.rows
             unchecked = (
                 NOT_CHECKED
-                if NOT_CHECKED in {source.identity.content, piece.source.content}
+                if NOT_CHECKED in {source.identity.content, source_span.source.content}
                 else None
             )
             sources[number] = Source(
                 identity=source.identity.model_copy(update={"content": unchecked}),
                 span=((source.span or span)[0], span[1]),
-                rows=source.rows + piece.rows,
+                rows=source.rows + source_span.rows,
                 documents=source.documents + documents,
             )
-        before.append(max(rows_before.values()))  # only a part of one piece begins inside a file
+        before.append(max(rows_before.values()))  # only a part of one span begins inside a file
         for one in record.bad_listed[: MOST_BAD_LISTED - len(bad)]:
             row = one.row + rows_before[one.file]
             bad.append(one.model_copy(update={"row": row, "place": f"row {row}"}))
@@ -221,7 +225,7 @@ def _lay_out(parts: Sequence[Part], records: Sequence[SpillRecord]) -> _LaidOut:
 
 
 def _whole_version(identity: SourceIdentity, span: tuple[int, int] | None) -> str:
-    """What pins all of a file of which only a later piece is here."""
+    """What pins all of a file of which only a later span is here."""
     if span is None or is_remote(identity.url):
         return identity.version
     return identify(SourceFile(url=identity.url, size=identity.size), Path(identity.url)).version
@@ -236,7 +240,7 @@ def _dropped(names: Iterable[FilterName], records: Sequence[SpillRecord]) -> dic
 def _recorded(
     storage: Storage,
     plan: RunPlan,
-    gathering: Gathering,
+    merge_input: MergeInput,
     parts: Sequence[Part],
     spills: Mapping[int, SpillRecord],
 ) -> dict[int, PartRecord]:
@@ -244,8 +248,8 @@ def _recorded(
     sizes = storage.list()
 
     def is_of_these(record: PartRecord) -> bool:
-        if gathering.source is not None:
-            return record.source == gathering.source
+        if merge_input.source is not None:
+            return record.source == merge_input.source
         return record.made_of == spills[record.part].made_of
 
     done = {
@@ -261,9 +265,9 @@ def _recorded(
     return {part: record for part, record in done.items() if part not in damaged}
 
 
-def _remove_others(storage: Storage, done: Iterable[int], gathering: Gathering) -> None:
+def _remove_others(storage: Storage, done: Iterable[int], merge_input: MergeInput) -> None:
     """Remove what other runs left of parts that do not count."""
-    kept = {*_beside(gathering), *(path for part in done for path in files_of_part(part))}
+    kept = {*_beside(merge_input), *(path for part in done for path in files_of_part(part))}
     folders = {part_folder(split, part) for part in done for split in SPLITS}
     for top in (
         PARTS_FOLDER,

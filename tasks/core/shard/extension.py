@@ -11,7 +11,7 @@ from streaming_ext.format.record import PartRecord, PartSummary
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.spec import TokenizerIdentity
 from streaming_ext.store import Storage
-from streaming_ext.text.parts.part import Part, Piece
+from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 from tasks.core.build.engine import lost_files, with_files
 from tasks.core.config import ShardConfig
@@ -19,14 +19,14 @@ from tasks.core.reading.dataset_files import DatasetFiles, read_records
 from tasks.core.reporting.report import PartCounts
 from tasks.core.shard.extend_config import ExtendRunConfig, require_extendable
 from tasks.core.shard.extension_leftovers import is_begun
-from tasks.core.shard.older_sources import all_pieces, new_sources, older_sources, pieces_of
+from tasks.core.shard.older_sources import all_spans, new_sources, older_sources, spans_of
 from tasks.core.shard.own_tokenizer import own_tokenizer
 from tasks.core.shard.publish import beside_parts, digests_of, tables_of
-from tasks.core.shard.run_plan import Parent, StageName
+from tasks.core.shard.run_plan import Parent, PhaseName
 from tasks.core.shard.same_sources import require_same_sources
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shard.sources import parts_of
-from tasks.core.shuffle.records import Gathering, SpillRecord, first_sources, read_spill_records
+from tasks.core.shuffle.records import MergeInput, SpillRecord, first_sources, read_spill_records
 
 _INSTEAD = (
     "the sources of the extension that was begun, or remove runs/.build.json to have it begun anew"
@@ -70,17 +70,17 @@ def plan_extension(
             "Put it back from a copy of the dataset."
         )
     known_sources = older_sources(parent, storage)
-    made_of = pieces_of(known_sources) if known_sources else all_pieces(own)
+    made_of = spans_of(known_sources) if known_sources else all_spans(own)
     added = new_sources(storage, made_of, sources, manifest.spec.read_options)
     parts = tuple(_stand_in(summary) for summary in manifest.parts) + tuple(
         replace(part, number=known + part.number)
         for part in (parts_of(added, config) if added else ())
     )
-    two_stages = manifest.spec.two_stages
+    two_phases = manifest.spec.two_phases
     begun: dict[int, PartRecord] | dict[int, SpillRecord] = {}
     if is_begun(storage, parent):
         behind = {part: record for part, record in records.items() if part >= known}
-        if two_stages:
+        if two_phases:
             runs = read_spill_records(storage)
             begun = with_files(runs, files.sizes)
         else:
@@ -96,20 +96,20 @@ def plan_extension(
         published=not added and _is_whole(files, manifest),
         scratch=scratch,
         earlier=tuple(PartCounts.of(record) for record in (*own.values(), *begun.values())),
-        stage=_stage(two_stages=two_stages, is_added=bool(added)),
+        phase=_phase(two_phases=two_phases, is_added=bool(added)),
         first_part=known,
         first_sources=first_sources(parts, known, len(known_sources))
         if manifest.shuffled is not None
         else (),
-        gathering=Gathering() if two_stages and not added else None,
+        merge_input=MergeInput() if two_phases and not added else None,
         parent=parent,
     )
 
 
-def _stage(*, two_stages: bool, is_added: bool) -> StageName:
-    if not two_stages:
+def _phase(*, two_phases: bool, is_added: bool) -> PhaseName:
+    if not two_phases:
         return "shard"
-    return "scatter" if is_added else "gather"  # of which publishing alone is left
+    return "sort" if is_added else "merge"  # of which publishing alone is left
 
 
 def _of_the_dataset(
@@ -157,4 +157,4 @@ def _stand_in(summary: PartSummary) -> Part:
     source = SourceFile(
         url=summary.source.url, size=summary.source.size, version=summary.source.version
     )
-    return Part(summary.part, (Piece(source, summary.span),))
+    return Part(summary.part, (SourceSpan(source, summary.span),))

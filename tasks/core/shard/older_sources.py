@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streaming_ext.base.errors import ConfigMismatchError, CorruptDatasetError
 from streaming_ext.format.manifest import ShuffleSummary
-from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, PieceRecord
+from streaming_ext.format.record import MOST_BAD_LISTED, PartRecord, SpanRecord
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.shuffled import (
     SOURCES_PATH,
@@ -32,22 +32,21 @@ def place_of(url: str) -> str:
     return _HUB_REVISION.sub(r"\1/", url)
 
 
-def all_pieces(records: Mapping[int, PartRecord]) -> list[PieceRecord]:
+def all_spans(records: Mapping[int, PartRecord]) -> list[SpanRecord]:
     """What parts were made of."""
-    return [piece for record in records.values() for piece in record.made_of]
+    return [source_span for record in records.values() for source_span in record.made_of]
 
 
-def pieces_of(sources: Iterable[Source]) -> list[PieceRecord]:
+def spans_of(sources: Iterable[Source]) -> list[SpanRecord]:
     """The same of the sources of a shuffled dataset."""
     return [
-        PieceRecord(source=source.identity, span=source.span, rows=source.rows)
-        for source in sources
+        SpanRecord(source=source.identity, span=source.span, rows=source.rows) for source in sources
     ]
 
 
 def new_sources(
     storage: Storage,
-    made_of: Iterable[PieceRecord],
+    made_of: Iterable[SpanRecord],
     sources: Sequence[SourceFile],
     options: ReadOptions,
 ) -> tuple[SourceFile, ...]:
@@ -64,9 +63,9 @@ def new_sources(
     Raises:
         ConfigMismatchError: a file is in the dataset with other bytes; names them all.
     """
-    there: dict[str, list[PieceRecord]] = {}
-    for piece in made_of:
-        there.setdefault(place_of(piece.source.url), []).append(piece)
+    there: dict[str, list[SpanRecord]] = {}
+    for source_span in made_of:
+        there.setdefault(place_of(source_span.source.url), []).append(source_span)
     known = [source for source in sources if place_of(source.url) in there]
     with ThreadPoolExecutor(_IO_THREADS) as threads:
         found = threads.map(
@@ -84,15 +83,17 @@ def new_sources(
 
 
 def _difference(
-    source: SourceFile, pieces: Iterable[PieceRecord], options: ReadOptions
+    source: SourceFile, spans: Iterable[SpanRecord], options: ReadOptions
 ) -> str | None:
-    for piece in pieces:
-        made = piece.source
+    for source_span in spans:
+        made = source_span.source
         if source.size != made.size:
             return f"{source.url}: {made.size} bytes in the dataset, {source.size} now"
         version = source.version
         if version is None:
-            version = identify(source, Path(source.url), span=piece.span, options=options).version
+            version = identify(
+                source, Path(source.url), span=source_span.span, options=options
+            ).version
         if version != made.version:
             return f"{source.url}: content {made.version} in the dataset, {version} now"
     return None

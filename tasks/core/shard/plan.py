@@ -87,15 +87,15 @@ def compare_with_output(
     parts, share = own_share(parts_of(sources, config), nodes=config.nodes, rank=config.node_rank)
     build = ShardBuild(
         config=config,
-        stage="shard" if spec.imported is None else "import",
+        phase="shard" if spec.imported is None else "import",
         spec=spec,
         tokenizer=tokenizer,
         parts=parts,
         scratch=scratch,
         share=share,
     )
-    if spec.two_stages:
-        build = compare_two_phases(replace(build, stage="scatter"), storage)
+    if spec.two_phases:
+        build = compare_two_phases(replace(build, phase="sort"), storage)
     else:
         build = compare(build, storage)
     _require_not_extended(build, storage)

@@ -87,7 +87,7 @@ def publish(
             put_tokenizer(plan.tokenizer_folder, plan.spec.tokenizer.kind, storage)
         ),
         share=plan.share,
-        shuffled=None if plan.gathering is None else plan.gathering.summary,
+        shuffled=None if plan.merge_input is None else plan.merge_input.summary,
         digests=digests_of_run(plan),
     )
     return whole(manifest, parts)
@@ -113,13 +113,13 @@ def whole(
 
 def digests_of_run(plan: RunPlan) -> tuple[KeptDigests, ...]:
     """The hashes of the texts that a run without copies made."""
-    made = None if plan.gathering is None else plan.gathering.digests
+    made = None if plan.merge_input is None else plan.merge_input.digests
     return () if made is None else (made,)
 
 
 def remove_runs(storage: Storage, tell: Callable[[str], None]) -> None:
-    """Remove what the first stage of a run left for the second one."""
-    tell("removing the runs of the first stage")
+    """Remove what the first phase of a run left for the second one."""
+    tell("removing the runs of the first phase")
     for path in storage.list(SHUFFLE_FOLDER):
         storage.remove(path)
 

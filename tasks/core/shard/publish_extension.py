@@ -63,7 +63,7 @@ def publish_extension(
                 for split, index in own.items()
             },
             tokenizer_files=old.tokenizer_files,
-            shuffled=None if plan.gathering is None else plan.gathering.summary,
+            shuffled=None if plan.merge_input is None else plan.merge_input.summary,
             generations=(*old.generations, generation),
             digests=(*old.digests, *digests_of_run(plan)),
         )

@@ -15,7 +15,7 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.build.build import Build
 from tasks.core.config import ShardConfig
 from tasks.core.reporting.report import PartCounts
-from tasks.core.shuffle.records import Gathering
+from tasks.core.shuffle.records import MergeInput
 
 
 def manifest_there(storage: Storage) -> Manifest | None:
@@ -35,8 +35,8 @@ def to_grow(storage: Storage) -> str:
     return f"Sources that are new are added to it by {command('extend', storage, 'SOURCE...')}."
 
 
-# What is done with each part. With a shuffle, `scatter` sorts it and `gather` merges.
-StageName = Literal["shard", "import", "scatter", "gather"]
+# What is done with each part. With a shuffle, `sort` sorts it and `merge` merges.
+PhaseName = Literal["shard", "import", "sort", "merge"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,26 +61,26 @@ class RunPlan(Build):
         earlier: counts of the parts that are done already.
         share: whose part of all sources these are, if each node keeps its own.
         first_part: number of the first part that is made; those before are of a published dataset.
-        first_sources: number of the source of each part's first piece, for a shuffle.
-        gathering: what the parts of the second phase are gathered from.
+        first_sources: number of the source of each part's first span, for a shuffle.
+        merge_input: what the parts of the second phase are merged from.
         parent: the published dataset that is extended: its parts are the first ones.
     """
 
     config: ShardConfig
-    stage: StageName
+    phase: PhaseName
     spec: DatasetSpec
     tokenizer: Tokenizer | None = None
     earlier: tuple[PartCounts, ...] = ()
     share: NodeShare | None = None
     first_part: int = 0
     first_sources: tuple[int, ...] = ()
-    gathering: Gathering | None = None
+    merge_input: MergeInput | None = None
     parent: Parent | None = None
 
     @property
-    def is_one_stage(self) -> bool:
+    def is_one_phase(self) -> bool:
         """Whether each part is packed as soon as its source is read."""
-        return self.stage in {"shard", "import"}
+        return self.phase in {"shard", "import"}
 
     @property
     def tokenizer_folder(self) -> Path:

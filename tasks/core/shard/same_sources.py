@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from streaming_ext.base.errors import ConfigMismatchError
-from streaming_ext.format.record import PartRecord, PieceRecord
+from streaming_ext.format.record import PartRecord, SpanRecord
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store import Storage
 from streaming_ext.text.identity import identify
-from streaming_ext.text.parts.part import Part, Piece
+from streaming_ext.text.parts.part import Part, SourceSpan
 from tasks.core.shard.sources import shortened
 from tasks.core.shuffle.records import SpillRecord
 
@@ -39,7 +39,7 @@ def require_same_sources(
         ConfigMismatchError: naming what differs.
     """
     differences: list[str] = []
-    to_hash: list[tuple[Piece, PieceRecord]] = []
+    to_hash: list[tuple[SourceSpan, SpanRecord]] = []
     cut_differs = False
     for number, record in sorted(records.items()):
         made_of = record.made_of
@@ -47,20 +47,22 @@ def require_same_sources(
             url = record.source.url
             differences.append(f"part {number:05}: the output has {url}, this run has none")
             continue
-        pieces = parts[number].pieces
-        same_first = pieces[0].source.url == made_of[0].source.url
-        if same_first and _cut(made_of) != [(piece.source.url, piece.span) for piece in pieces]:
+        spans = parts[number].spans
+        same_first = spans[0].source.url == made_of[0].source.url
+        if same_first and _cut(made_of) != [
+            (source_span.source.url, source_span.span) for source_span in spans
+        ]:
             cut_differs = True
             differences.append(
                 f"part {number:05}: the output has {record.made_of_text}, this run "
                 f"{parts[number].source}"
             )
             continue
-        for piece, made in zip(pieces, made_of, strict=False):
-            if (found := _difference(number, piece, made)) is not None:
+        for source_span, made in zip(spans, made_of, strict=False):
+            if (found := _difference(number, source_span, made)) is not None:
                 differences.append(found)
-            elif piece.source.version is None:
-                to_hash.append((piece, made))
+            elif source_span.source.version is None:
+                to_hash.append((source_span, made))
     with ThreadPoolExecutor(_IO_THREADS) as threads:
         changes = threads.map(lambda pair: _changed(pair[0], pair[1], options), to_hash)
         differences += [words for words in changes if words is not None]
@@ -73,12 +75,12 @@ def require_same_sources(
         )
 
 
-def _cut(made_of: Sequence[PieceRecord]) -> list[tuple[str, tuple[int, int] | None]]:
-    return [(piece.source.url, piece.span) for piece in made_of]
+def _cut(made_of: Sequence[SpanRecord]) -> list[tuple[str, tuple[int, int] | None]]:
+    return [(source_span.source.url, source_span.span) for source_span in made_of]
 
 
-def _difference(number: int, piece: Piece, made: PieceRecord) -> str | None:
-    source, identity = piece.source, made.source
+def _difference(number: int, source_span: SourceSpan, made: SpanRecord) -> str | None:
+    source, identity = source_span.source, made.source
     if source.url != identity.url:
         return (
             f"part {number:05}: the output has {identity.url}, this run {source.url}"
@@ -93,9 +95,11 @@ def _difference(number: int, piece: Piece, made: PieceRecord) -> str | None:
     return None
 
 
-def _changed(piece: Piece, made: PieceRecord, options: ReadOptions) -> str | None:
-    """What is said of a local piece whose bytes are others now."""
-    now = identify(piece.source, Path(piece.source.url), span=piece.span, options=options)
+def _changed(source_span: SourceSpan, made: SpanRecord, options: ReadOptions) -> str | None:
+    """What is said of a local span whose bytes are others now."""
+    now = identify(
+        source_span.source, Path(source_span.source.url), span=source_span.span, options=options
+    )
     if now.version == made.source.version:
         return None
     return f"{now.url}: content {made.source.version} in the output's record, {now.version} now"

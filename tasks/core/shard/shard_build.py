@@ -79,10 +79,12 @@ def least_bytes(plan: RunPlan) -> float:
     """What the parts that are left to tokenize take at least, as runs and as shards."""
     if plan.spec.filters.given():
         return 0.0  # who knows how many documents stay
-    pieces = {
-        piece.source.url: piece.source for part in plan.todo for piece in plan.part(part).pieces
+    spans = {
+        source_span.source.url: source_span.source
+        for part in plan.todo
+        for source_span in plan.part(part).spans
     }
-    sources = list(pieces.values())
+    sources = list(spans.values())
     text_bytes = source_bytes = 0
     for source in sources[:: max(1, len(sources) // _SOURCES)][:_SOURCES]:
         try:
@@ -122,7 +124,7 @@ class ShardBuild(RunPlan):
     @property
     def words(self) -> Words:
         """How people see what the run does."""
-        return _WORDS[self.stage]
+        return _WORDS[self.phase]
 
     @property
     def light(self) -> bool:
@@ -142,7 +144,7 @@ class ShardBuild(RunPlan):
     @property
     def most_at_once(self) -> int:
         """Parts that may be in hand at once; the second phase may have more of them."""
-        return len(self.parts) if self.is_one_stage else self.config.workers
+        return len(self.parts) if self.is_one_phase else self.config.workers
 
     def is_published(self, output: Storage) -> bool:
         """Whether the output has the manifest of this dataset."""
@@ -166,7 +168,7 @@ class ShardBuild(RunPlan):
         What the first of two phases leaves is compared with its hashes when the second one reads
         it; what the second one made before, in `arrange`.
         """
-        if not self.is_one_stage:
+        if not self.is_one_phase:
             return Recorded(output, {})
         records = read_records(output)
         for record in records.values():
@@ -192,8 +194,8 @@ class ShardBuild(RunPlan):
     def steps(self, output: Storage) -> tuple[Step, ...]:
         """The tasks of each part, in order."""
         write = Step("write", moves=output.remote)
-        if self.stage == "gather":
-            return Step("gather"), write
+        if self.phase == "merge":
+            return Step("merge"), write
         read = "tokenize" if self.spec.imported is None else "read"
         return Step("download", fetches=True, moves=True), Step(read), write
 
@@ -209,8 +211,8 @@ class ShardBuild(RunPlan):
             )
         if step == "write":
             return WriteJob(part=part, scratch=scratch, output=str(output), spec=self.spec)
-        if step == "gather":
-            return self._gather_job(number, output)
+        if step == "merge":
+            return self._merge_job(number, output)
         fetched: FetchedPart | None = results.get("download")
         return TokenizeJob(
             part=part,
@@ -225,9 +227,9 @@ class ShardBuild(RunPlan):
             known_on=str(output) if finds_copies(self.spec, output) else None,
         )
 
-    def _gather_job(self, number: int, output: Storage) -> Job[TokenizedPart]:
-        gathering = self.gathering
-        if gathering is None or gathering.index is None:
+    def _merge_job(self, number: int, output: Storage) -> Job[TokenizedPart]:
+        merge_input = self.merge_input
+        if merge_input is None or merge_input.index is None:
             raise DatasetError(f"{output}: part {number:05} is missing, and so are its spills.")
         return MergeJob(
             part=self.parts[number],
@@ -236,8 +238,8 @@ class ShardBuild(RunPlan):
             scratch=str(self.part_scratch(number)),
             output=str(output),
             spec=self.spec,
-            source=gathering.source,
-            index=gathering.index,
+            source=merge_input.source,
+            index=merge_input.index,
         )
 
     def times(self, number: int, results: Mapping[str, Any]) -> PartTimes:
@@ -275,17 +277,17 @@ class ShardBuild(RunPlan):
 
     def each_worker(self) -> Job[Any] | None:
         """Every worker loads the tokenizer, which the second phase does without."""
-        if self.stage == "gather":
+        if self.phase == "merge":
             return None
         return PrepareJob.of(self.tokenizer_folder, self.config.engine)
 
     def prepare(self) -> None:
         """Put the tokenizer where all workers load it, and drop source files of no use."""
         wanted = {
-            local_name(piece.source).partition(".")[0]
+            local_name(source_span.source).partition(".")[0]
             for part in self.todo
-            for piece in self.parts[part].pieces
-            if piece.source.remote
+            for source_span in self.parts[part].spans
+            if source_span.source.remote
         }
         try:
             for file in self.downloads.glob("*"):
@@ -300,24 +302,24 @@ class ShardBuild(RunPlan):
 
     def require_room(self, output: Storage) -> None:
         """Refuse spills and shards that are sure not to fit."""
-        if self.stage == "scatter":
+        if self.phase == "sort":
             require_room(self, output)
 
     def remove_leftovers(self, output: Storage) -> None:
         """Remove what killed runs left of parts that are not recorded."""
         recorded = set(range(len(self.parts))) - set(self.todo)
-        if self.stage == "scatter":
+        if self.phase == "sort":
             _remove_unrecorded_spills(output, recorded)
         if self.parent is not None:
             begin_extension(output, self.parent)
-            if self.is_one_stage:
+            if self.is_one_phase:
                 remove_unrecorded(output, self.parent, recorded)
-        elif self.is_one_stage:
+        elif self.is_one_phase:
             _remove_unrecorded(output, recorded)
 
     def finish(self, output: Storage, tell: Tell) -> Whole | Build:
         """Put what belongs to no part; the first of two phases is followed by the second."""
-        if self.stage == "scatter":
+        if self.phase == "sort":
             return arrange(self, output)
         if self.parent is not None:
             return publish_extension(self, self.parent, output, tell=tell)
@@ -325,7 +327,7 @@ class ShardBuild(RunPlan):
 
     def published_to(self, output: Storage, tell: Tell) -> None:
         """Remove the spills of the first phase."""
-        if self.gathering is not None:
+        if self.merge_input is not None:
             remove_runs(output, tell)
 
     def report_fields(self, output: Storage) -> dict[str, Any]:
@@ -341,8 +343,8 @@ class ShardBuild(RunPlan):
 _WORDS = {
     "shard": Words("sharding", "sharded"),
     "import": Words("importing", "imported"),
-    "scatter": Words("phase 1 of 2, tokenizing and sorting", "sorted", "arranging phase 2"),
-    "gather": Words("phase 2 of 2, merging", "sharded"),
+    "sort": Words("phase 1 of 2, tokenizing and sorting", "sorted", "arranging phase 2"),
+    "merge": Words("phase 2 of 2, merging", "sharded"),
 }
 
 

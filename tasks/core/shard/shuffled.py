@@ -23,7 +23,7 @@ from tasks.core.shard.run_plan import manifest_there, to_grow
 from tasks.core.shard.same_sources import require_same_sources
 from tasks.core.shard.shard_build import ShardBuild
 from tasks.core.shard.sources import require_same_share, shortened
-from tasks.core.shuffle.records import Gathering, first_sources, read_spill_records, source_numbers
+from tasks.core.shuffle.records import MergeInput, first_sources, read_spill_records, source_numbers
 
 _log = logging.getLogger(__name__)
 _IO_THREADS = 8
@@ -65,9 +65,9 @@ def compare_two_phases(build: ShardBuild, storage: Storage) -> ShardBuild:
             return replace(
                 build,
                 spec=manifest.spec,
-                stage="gather",
+                phase="merge",
                 parts=stand_ins(len(manifest.parts), 0, MANIFEST),
-                gathering=_gathering_of(manifest),
+                merge_input=_merge_input_of(manifest),
                 published=not lost,
             )
     else:
@@ -100,11 +100,11 @@ def _require_same_sources(storage: Storage, made: Sequence[Source], parts: Seque
     """
     asked: list[tuple[SourceFile, tuple[int, int]]] = []
     for part, numbers in zip(parts, source_numbers(parts), strict=True):
-        for piece, number in zip(part.pieces, numbers, strict=True):
-            span = piece.span or (0, piece.source.size)
+        for source_span, number in zip(part.spans, numbers, strict=True):
+            span = source_span.span or (0, source_span.source.size)
             if number == len(asked):
-                asked.append((piece.source, span))
-            asked[number] = (piece.source, (asked[number][1][0], span[1]))
+                asked.append((source_span.source, span))
+            asked[number] = (source_span.source, (asked[number][1][0], span[1]))
     differences = []
     if len(asked) != len(made):
         differences.append(f"the output has {len(made)} source files, this run {len(asked)}")
@@ -133,7 +133,7 @@ def _difference(made: Source, asked: tuple[SourceFile, tuple[int, int]]) -> str 
     return None
 
 
-def _gathering_of(manifest: Manifest) -> Gathering:
-    """What a published dataset was gathered from, as far as publishing it again needs that."""
+def _merge_input_of(manifest: Manifest) -> MergeInput:
+    """What a published dataset was merged from, as far as publishing it again needs that."""
     digests = manifest.digests[-1] if manifest.digests else None
-    return Gathering(summary=manifest.shuffled, digests=digests)
+    return MergeInput(summary=manifest.shuffled, digests=digests)

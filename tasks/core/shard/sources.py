@@ -11,7 +11,7 @@ from streaming_ext.text.formats import format_of
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.parts.cutting import arrange
 from streaming_ext.text.parts.looking import those_that_can_be_cut
-from streaming_ext.text.parts.part import Part, Piece, sizes_of
+from streaming_ext.text.parts.part import Part, SourceSpan, sizes_of
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.build.outside import made_by_output
@@ -52,18 +52,18 @@ def own_share(
     listed = "\n".join(_line(part) for part in parts)
     share = NodeShare(rank=rank, nodes=nodes, sources=content_hash(listed.encode()))
     numbers = deal(sizes_of(parts), nodes)[rank]
-    return tuple(Part(own, parts[number].pieces) for own, number in enumerate(numbers)), share
+    return tuple(Part(own, parts[number].spans) for own, number in enumerate(numbers)), share
 
 
 def _line(part: Part) -> str:
     """A part in the list that all nodes must agree on."""
 
-    def of(piece: Piece) -> str:
-        source = piece.source
-        span = "" if piece.span is None else f"\t{piece.span[0]}-{piece.span[1]}"
+    def of(source_span: SourceSpan) -> str:
+        source = source_span.source
+        span = "" if source_span.span is None else f"\t{source_span.span[0]}-{source_span.span[1]}"
         return f"{source.url}\t{source.size}\t{source.pin}{span}"
 
-    return "\t+\t".join(of(piece) for piece in part.pieces)
+    return "\t+\t".join(of(source_span) for source_span in part.spans)
 
 
 def require_same_share(made: NodeShare | None, wanted: NodeShare | None, *, where: str) -> None:

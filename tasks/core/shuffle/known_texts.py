@@ -1,7 +1,7 @@
 """Copies that are found while a part is tokenized, and so need not be: nothing is decided here.
 
 Known are the texts of earlier parts that are recorded on the output, and those of the part so far.
-What is a copy of these is left out between the stages in any case; of such a text the run has no
+What is a copy of these is left out between the phases in any case; of such a text the run has no
 ids. A copy of what is not known yet, or no longer fits here, is tokenized as any other text.
 """
 

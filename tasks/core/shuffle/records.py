@@ -40,8 +40,8 @@ class SpillRecord(PartCounts, Sealed):
 
     Attributes:
         splits: counts alone; nothing is packed yet.
-        documents: of each piece.
-        whole_version: what pins all of the first file, where the part holds the first piece of it.
+        documents: of each span.
+        whole_version: what pins all of the first file, where the part holds the first span of it.
         spills: of documents, each of those that follow those of the one before.
         digests: spills of their hashes, where copies are looked for.
     """
@@ -90,7 +90,7 @@ def read_spill_records(
 
 
 def source_numbers(parts: Sequence[Part]) -> list[list[int]]:
-    """The number of the source of each piece, a list a part; a file that was cut is one source.
+    """The number of the source of each span, a list a part; a file that was cut is one source.
 
     a.parquet [0-5] [5-9], b.parquet, c.parquet    are the sources 0, 0, 1, 2
     """
@@ -98,10 +98,10 @@ def source_numbers(parts: Sequence[Part]) -> list[list[int]]:
     number, last = -1, ("", -1)
     for part in parts:
         numbers = []
-        for piece in part.pieces:
-            begin, end = piece.span or (0, piece.source.size)
-            number += not (begin and last == (piece.source.url, begin))
-            last = (piece.source.url, end)
+        for source_span in part.spans:
+            begin, end = source_span.span or (0, source_span.source.size)
+            number += not (begin and last == (source_span.source.url, begin))
+            last = (source_span.source.url, end)
             numbers.append(number)
         found.append(numbers)
     return found
@@ -110,7 +110,7 @@ def source_numbers(parts: Sequence[Part]) -> list[list[int]]:
 def first_sources(
     parts: Sequence[Part], first_part: int = 0, first_source: int = 0
 ) -> tuple[int, ...]:
-    """The number of the source of each part's first piece.
+    """The number of the source of each part's first span.
 
     Args:
         parts: all of them.
@@ -122,7 +122,7 @@ def first_sources(
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering:
+class MergeInput:
     """What all parts of phase two are merged from.
 
     Attributes:

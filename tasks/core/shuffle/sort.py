@@ -232,7 +232,7 @@ class Spilled:
             part: number of the part.
             spec: of the dataset.
             documents: of the part, as they are read.
-            first_source: number of the source of its first piece; those of further pieces follow.
+            first_source: number of the source of its first span; those of further spans follow.
             one_spill: in the end all sorted spills are merged into one.
         """
         self._part, self._spec, self._documents = part, spec, documents
@@ -246,15 +246,15 @@ class Spilled:
         self._digests = SortedSpills(
             folder, partial(digests_path, part), DIGESTS, most=MOST_DIGEST_BYTES
         )
-        self._of_pieces = np.zeros(documents.num_pieces, np.int64)
+        self._of_spans = np.zeros(documents.num_spans, np.int64)
         self._counts = np.zeros((2, 2), np.int64)  # documents and tokens of each split
         self.spills: tuple[Spill, ...] = ()
         self.digests: tuple[Spill, ...] = ()
 
     @property
     def documents(self) -> tuple[int, ...]:
-        """Documents of each piece."""
-        return tuple(self._of_pieces.tolist())
+        """Documents of each span."""
+        return tuple(self._of_spans.tolist())
 
     def add(self, tokens: Tokens) -> None:
         """Append documents."""
@@ -262,14 +262,14 @@ class Spilled:
         rows, places = batch.rows[kept], batch.named_by[kept]
         if not len(rows):
             return
-        pieces, own_rows = self._documents.origins(rows)
-        self._of_pieces += np.bincount(pieces, minlength=len(self._of_pieces))
+        spans, own_rows = self._documents.origins(rows)
+        self._of_spans += np.bincount(spans, minlength=len(self._of_spans))
         for split in range(2):
             lengths = tokens.lengths[tokens.in_holdout == bool(split)]
             self._counts[split] += len(lengths), len(lengths) + lengths.sum()
         keys, groups = np.zeros(len(rows), np.uint64), np.full(len(rows), self._part)
         if self._spec.shuffle is not None:
-            groups, rows = pieces + self._first_source, own_rows
+            groups, rows = spans + self._first_source, own_rows
             keys = document_keys(self._spec.shuffle_seed, groups, places)
         none = np.zeros(len(rows), np.bool_)
         self._writer.add(

@@ -1,4 +1,4 @@
-"""The job that brings the pieces of a part here."""
+"""The job that brings the spans of a part here."""
 
 import time
 from pathlib import Path
@@ -11,7 +11,7 @@ from tasks.core.workers.messages import Job, JobProgress, Kept, Report
 
 
 class FetchJob(Job[FetchedPart]):
-    """Bring a part's pieces to a folder on scratch; see `fetch_part`."""
+    """Bring a part's spans to a folder on scratch; see `fetch_part`."""
 
     RESULT = FetchedPart
 

@@ -7,8 +7,8 @@ from streaming_ext.format.layout import Split
 from streaming_ext.format.record import (
     BadDocument,
     PartSummary,
-    PieceRecord,
     SourceIdentity,
+    SpanRecord,
     SplitPart,
 )
 from tasks.core.shuffle.spills import Spill
@@ -18,7 +18,7 @@ RESULT_FILE = "tokenized.json"
 
 
 class FetchedPart(Message):
-    """The pieces of a part on this machine.
+    """The spans of a part on this machine.
 
     Attributes:
         paths: where each lies; on scratch, or in a cache that is not ours.
@@ -34,19 +34,19 @@ class TokenizedPart(Message):
     """A part on scratch, packed; see `PartRecord` for the words.
 
     Attributes:
-        pieces: left out where a part that is on scratch is told of elsewhere.
+        spans: left out where a part that is on scratch is told of elsewhere.
         audited_documents: documents tokenized twice and compared.
         engine: which engine it was.
         seconds: time the tokenizing took.
         ended: when it ended, in seconds since 1970.
-        piece_documents: documents of each piece, where they are to be shuffled.
+        span_documents: documents of each span, where they are to be shuffled.
         whole_version, spills, digests: see `SpillRecord`; none where there is one phase.
         duplicate_documents, duplicate_tokens: left out as copies; see `PartRecord`.
     """
 
     part: int
     source: SourceIdentity
-    pieces: tuple[PieceRecord, ...] = ()
+    spans: tuple[SpanRecord, ...] = ()
     rows: int
     null_documents: int
     empty_documents: int
@@ -59,7 +59,7 @@ class TokenizedPart(Message):
     engine: str
     seconds: float
     ended: float = 0.0
-    piece_documents: tuple[int, ...] = ()
+    span_documents: tuple[int, ...] = ()
     whole_version: str | None = None
     spills: tuple[Spill, ...] | None = None
     digests: tuple[Spill, ...] = ()
@@ -79,7 +79,7 @@ class TokenizedPart(Message):
         """The same without what only those need who have it on scratch."""
         spills = None if self.spills is None else ()
         return self.model_copy(
-            update={"pieces": (), "piece_documents": (), "spills": spills, "digests": ()}
+            update={"spans": (), "span_documents": (), "spills": spills, "digests": ()}
         )
 
     @property

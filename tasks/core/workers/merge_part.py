@@ -47,7 +47,7 @@ class MergeJob(Job[TokenizedPart]):
     """Make a part of phase two out of spills, into packed shards on scratch.
 
     Attributes:
-        part: its number, and what stands for its pieces.
+        part: its number, and what stands for its spans.
         parts: how many there are.
         first: number of the first of them.
         scratch: folder that the result goes to, replaced if it exists.

@@ -97,7 +97,7 @@ class Answer(Message, Generic[R]):
 
 
 class Job(Message, Generic[R]):
-    """A piece of work for a worker; `R` is its result.
+    """A span of work for a worker; `R` is its result.
 
     Attributes:
         RESULT: the type of the result.

@@ -1,4 +1,4 @@
-"""The job that tokenizes a part: into packed shards, or what a second stage takes up."""
+"""The job that tokenizes a part: into packed shards, or what a second phase takes up."""
 
 import gc
 import time
@@ -54,11 +54,11 @@ class TokenizeJob(Job[TokenizedPart]):
     """Tokenize one part into packed shards on scratch.
 
     Attributes:
-        part: its number and pieces.
-        paths: where the bytes of its pieces lie; none where that is their sources' own place.
+        part: its number and spans.
+        paths: where the bytes of its spans lie; none where that is their sources' own place.
         scratch: folder that the result goes to, replaced if it exists.
         tokenizer_folder: what `Tokenizer.save` wrote.
-        first_source: number of the source of the first piece, where documents are shuffled.
+        first_source: number of the source of the first span, where documents are shuffled.
         first: number of the first part of the run.
         one_spill: a shuffled part becomes one spill, however large it is.
         known_on: the output, where copies of texts of its earlier parts need not be tokenized.
@@ -106,7 +106,7 @@ def tokenize_part(
     *,
     known: KnownTexts | None = None,
 ) -> TokenizedPart:
-    """Tokenize the pieces of a part into `job.scratch`; see `make_part`.
+    """Tokenize the spans of a part into `job.scratch`; see `make_part`.
 
     Args:
         job: which part, from where and to where.
@@ -131,7 +131,7 @@ def tokenize_part(
 
     with emptied(folder):
         sink: PartFiles | Spilled
-        if spec.two_stages:
+        if spec.two_phases:
             sink = Spilled(
                 folder,
                 number,
@@ -154,7 +154,7 @@ def tokenize_part(
         engine=engine.name,
         seconds=time.monotonic() - began,
         ended=time.time(),
-        piece_documents=() if isinstance(sink, PartFiles) else sink.documents,
+        span_documents=() if isinstance(sink, PartFiles) else sink.documents,
         whole_version=whole_version,
         spills=None if isinstance(sink, PartFiles) else sink.spills,
         digests=() if isinstance(sink, PartFiles) else sink.digests,

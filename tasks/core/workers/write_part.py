@@ -44,7 +44,7 @@ def write_part(
         StorageError: the output is full, gone or not writable, or scratch is not this part's.
     """
     began = time.monotonic()
-    scratch, first = Path(job.scratch), job.part.pieces[0].source.url
+    scratch, first = Path(job.scratch), job.part.spans[0].source.url
     part = TokenizedPart.saved(scratch)
     if (part.part, part.source.url) != (job.part.number, first):
         raise StorageError(
@@ -79,7 +79,7 @@ def write_part(
 def _spill_record(part: TokenizedPart, job: WriteJob) -> SpillRecord:
     return SpillRecord(
         **_counts(part, job),
-        documents=part.piece_documents,
+        documents=part.span_documents,
         whole_version=part.whole_version,
         spills=part.spills or (),
         digests=part.digests,

@@ -174,5 +174,5 @@ class TestPage:
         """As of a shuffled run: parts of its sources, and lengths of the parts made of them."""
         counted = Lengths()
         counted.add(np.full(160, 7))
-        made = make_figures(report(*many(16), gathered=tuple(many(3))), (), make_spec(), counted)
+        made = make_figures(report(*many(16), merged=tuple(many(3))), (), make_spec(), counted)
         assert "longest 7 tokens</em>" in ReportPage(made, make_spec()).html()

@@ -164,7 +164,7 @@ def test_nobody_answers(unanswered: "subprocess.Popen[str]") -> None:
     assert "No Dask cluster" in stderr
 
 
-@pytest.mark.soak  # as `test_shuffled`, whose two stages are these
+@pytest.mark.soak  # as `test_shuffled`, whose two phases are these
 def test_deduplicated(
     dask: DaskCluster, with_copies: CommandLine, deduplicated: Path, tmp_path: Path
 ) -> None:
@@ -195,7 +195,7 @@ def test_extended(
 
 @pytest.mark.soak
 def test_shuffled(dask: DaskCluster, served: CommandLine, shuffled: Path, tmp_path: Path) -> None:
-    """The workers join each of the two stages; one dies in between, and is not missed."""
+    """The workers join each of the two phases; one dies in between, and is not missed."""
     output = tmp_path / "out"
     run = served.start(
         *served.shard_arguments(output, executor=f"dask://{dask.address}", **SHUFFLE)

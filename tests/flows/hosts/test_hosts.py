@@ -128,7 +128,7 @@ def test_cancelled_in_the_dashboard(hosts: Cluster, runs: Runs, tmp_path: Path) 
 
 @pytest.mark.soak  # four partitions; `test_dask.py` has a shuffle on hosts too
 def test_shuffled(hosts: Cluster, served: CommandLine, shuffled: Path, tmp_path: Path) -> None:
-    """The hosts join each of the two stages."""
+    """The hosts join each of the two phases."""
     runs = Runs(hosts, served, tmp_path / "out")
     at_home = runs.at_home(partitions=2, **SHUFFLE)
     stdout, stderr = output_of(at_home, seconds=PATIENCE_SECONDS)

@@ -128,16 +128,16 @@ class TestReport:
         assert "FAILED /b: tokenize: damaged\n" in out.getvalue()
 
     def test_the_second_stage_alone(self) -> None:
-        """Of a run that was killed in the second stage, and goes on there."""
+        """Of a run that was killed in the second phase, and goes on there."""
         done = make_report()
         gone_on = done.model_copy(
             update={"parts": (), "files_done": 0, "tokens": 0, "text_bytes": 0,
-                    "gathered": done.parts, "gather_seconds": 61.0}
+                    "merged": done.parts, "merge_seconds": 61.0}
         )  # fmt: skip
         for report, is_told in ((gone_on, True), (done, False)):
             screen, out = console()
             show_report(report, screen)
-            told = "second stage  1 part put together, 700 tokens, 0:01:01"
+            told = "second phase  1 part put together, 700 tokens, 0:01:01"
             assert (told in out.getvalue()) == is_told
 
     def test_nothing_done(self) -> None:

@@ -136,6 +136,6 @@ def do(plan: RunPlan, storage: Storage, *parts: int) -> None:
     for part in parts:
         scratch = plan.part_scratch(part)
         tokenizer = open_saved(plan.tokenizer_folder)
-        source = plan.parts[part].pieces[0].source
+        source = plan.parts[part].spans[0].source
         tokenized(source, scratch, plan.spec, tokenizer=tokenizer, part=part)
         write_part(write_job(scratch, str(storage), plan.spec, part=part), storage)

@@ -1,4 +1,4 @@
-"""Columns that are kept beside documents: in every format, through every stage, or one error."""
+"""Columns that are kept beside documents: in every format, through every phase, or one error."""
 
 import io
 import json
@@ -162,7 +162,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-STAGES: dict[str, dict[str, object]] = {
+PHASES: dict[str, dict[str, object]] = {
     "in order": {},
     "small files together": {"min_part_size": "1MiB"},
     "shuffled": {"shuffle": "documents"},
@@ -171,22 +171,22 @@ STAGES: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("stages", STAGES)
+@pytest.mark.parametrize("phases", PHASES)
 def test_values_stay_with_their_documents(
-    tmp_path: Path, sources: Path, vocabulary: Path, stages: str
+    tmp_path: Path, sources: Path, vocabulary: Path, phases: str
 ) -> None:
     kept = ["language", "meta.url", "score", "adult", "id", "source"]
     root = build_from(sources, tmp_path / "dataset", tokenizer=str(vocabulary), keep_columns=kept,
-                      **STAGES[stages])  # fmt: skip
+                      **PHASES[phases])  # fmt: skip
     manifest = read_manifest(LocalStorage(root))
-    assert manifest.format == ("1.2" if "deduplicate" in STAGES[stages] else "1.1")
+    assert manifest.format == ("1.2" if "deduplicate" in PHASES[phases] else "1.1")
     assert manifest.spec.keep_columns == tuple(kept)
     found = []
     for part in manifest.parts:
         table = pq.read_table(root / f"documents/{part.part:05}.parquet")
         assert table.schema.field("column.id").type in {pa.int64(), pa.large_string()}
         found += table.to_pylist()
-    files = 2 if "duplicate" in stages else 3
+    files = 2 if "duplicate" in phases else 3
     assert len(found) == (19 + 20 + (19 if files == 3 else 0))
     for document in found:
         names = [document[f"column.{name}"] for name in kept]
@@ -196,7 +196,7 @@ def test_values_stay_with_their_documents(
         row = int(score * 4)
         assert names[4] == (row if row < 20 else None)
         in_file = row % 20
-        if stages != "small files together":
+        if phases != "small files together":
             assert document["row"] == in_file
     assert verify(LocalStorage(root), deep=True).findings == ()
 

@@ -194,7 +194,7 @@ def test_nothing_changes_below_the_part_size(tmp_path: Path, vocabulary: Path) -
     assert set(manifest["parts"][0]) == {
         "part", "source", "record", "rows", "null_documents", "empty_documents", "text_bytes"
     }  # fmt: skip
-    assert "pieces" not in json.loads(files[0]["parts/00000.json"])
+    assert "spans" not in json.loads(files[0]["parts/00000.json"])
     assert Manifest.model_validate_json(files[0]["manifest.json"]).format == 1
 
 

@@ -1,4 +1,4 @@
-"""Which pieces make a part: by hand, and whatever the sizes."""
+"""Which spans make a part: by hand, and whatever the sizes."""
 
 from itertools import pairwise, zip_longest
 
@@ -16,7 +16,7 @@ def files(*sizes: int, prefix: str = "/") -> list[SourceFile]:
 
 def told(parts: tuple[Part, ...]) -> list[list[tuple[int, tuple[int, int] | None]]]:
     assert [part.number for part in parts] == list(range(len(parts)))
-    return [[(int(p.source.url[-3:]), p.span) for p in part.pieces] for part in parts]
+    return [[(int(p.source.url[-3:]), p.span) for p in part.spans] for part in parts]
 
 
 def test_by_hand() -> None:
@@ -66,17 +66,17 @@ def test_every_byte_once_and_in_order(
     sources, least = files(*sizes), int(share * part_size)
     may = {source for number, source in enumerate(sources) if number in cuttable}
     parts = arrange(sources, part_size=part_size, min_part_size=least, may_be_cut=may)
-    pieces = [piece for part in parts for piece in part.pieces]
-    held = [(p.source, p.span or (0, p.source.size)) for p in pieces]
+    spans = [span for part in parts for span in part.spans]
+    held = [(p.source, p.span or (0, p.source.size)) for p in spans]
     assert list(dict.fromkeys(source for source, _ in held)) == sources
     for source in sources:
         spans = [span for of, span in held if of == source]
         assert (spans[0][0], spans[-1][1]) == (0, source.size)
         assert all(before[1] == after[0] for before, after in pairwise(spans))
     for part, after in zip_longest(parts, parts[1:]):
-        whole = all(piece.span is None for piece in part.pieces)
-        assert part.size <= part_size or len(part.pieces) == 1
-        assert whole or len(part.pieces) == 1
+        whole = all(span.span is None for span in part.spans)
+        assert part.size <= part_size or len(part.spans) == 1
+        assert whole or len(part.spans) == 1
         if whole and part.size < least and after is not None:  # then there was a reason to stop
-            next_ = after.pieces[0]
+            next_ = after.spans[0]
             assert next_.span is not None or part.size + next_.size > part_size

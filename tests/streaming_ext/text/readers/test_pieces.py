@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import Span
-from streaming_ext.text.documents.lines import LinesOfPiece, bytes_of_lines
+from streaming_ext.text.documents.lines import LinesOfSpan, bytes_of_lines
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.readers.json_lines import JsonLinesFormat
 from streaming_ext.text.sources import SourceFile
@@ -49,7 +49,7 @@ class Bytes:
 
 def lines_of(data: bytes, span: Span, request: int = 2**20) -> list[bytes]:
     needed = bytes_of_lines(Bytes(data), span)
-    stream = LinesOfPiece(Bytes(data, needed), span, request)
+    stream = LinesOfSpan(Bytes(data, needed), span, request)
     found = b"".join(iter(lambda: stream.read(request), b""))
     assert not found or data[stream.origin :].startswith(found)
     return found.splitlines(keepends=True) if b"\r" not in found else _split(found)

@@ -17,7 +17,7 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store.crc import Crc
 from streaming_ext.text.fetch import came_unchecked, fetch, remove_fetched
 from streaming_ext.text.identity import identity_of
-from streaming_ext.text.parts.part import Part, Piece
+from streaming_ext.text.parts.part import Part, SourceSpan
 from streaming_ext.text.sources import SourceFile
 from streaming_ext.writing.part_documents import fetch_part
 from tests.servers.scripted import Answer, scripted
@@ -153,7 +153,7 @@ def test_what_cannot_be_checked_is_refused_where_that_is_asked(
 
     with scripted(answer) as server:
         source = SourceFile(url=f"{server.url}/x.jsonl", size=len(data), version='etag:"e"')
-        part = Part(0, (Piece(source, span),))
+        part = Part(0, (SourceSpan(source, span),))
         fetch_part(part, tmp_path, options=ReadOptions())
         with pytest.raises(SourceError, match=f"x.jsonl cannot be checked: .*{way_out}"):
             fetch_part(part, tmp_path, options=ReadOptions(), check=True)

@@ -44,7 +44,7 @@ class ShoutJob(Job[MadePart]):
 @dataclass(frozen=True, kw_only=True)
 class Shout(Build):
     shouted: Shouted
-    stage: str = "shout"
+    phase: str = "shout"
 
     @property
     def words(self) -> Words:

@@ -285,7 +285,7 @@ def test_the_table_of_parts(description: DatasetDescription) -> None:
 
 def test_a_run_that_did_the_second_stage_alone(description: DatasetDescription) -> None:
     done = make_report()
-    gone_on = make_report(parts=(), files_done=0, gathered=done.parts)
+    gone_on = make_report(parts=(), files_done=0, merged=done.parts)
     with Path("/dev/null").open("w") as nowhere:
         console = Console(record=True, width=200, file=nowhere)
         show_dataset(replace(description, runs=(gone_on, done)), console)
@@ -296,7 +296,7 @@ def test_a_run_that_did_the_second_stage_alone(description: DatasetDescription) 
             "(UTC)",
             "parts",
             "2nd",
-            "stage",
+            "phase",
             "failed",
             "text",
             "seconds",

@@ -151,7 +151,7 @@ def test_in_small_steps(
     plan, storage = begin(lines, tmp_path / "many", vocabulary, **settings)
     do_parts(plan, storage)
     second = second_phase(plan, storage)
-    assert second.stage == "gather"
+    assert second.phase == "merge"
     assert len([path for path in storage.list("shuffle") if "/copies-" in path]) > 4
     assert len([path for path in storage.list("shuffle") if path.endswith(".digests")]) > 6
     assert hash_of(build(lines, tmp_path / "many", vocabulary, **settings)) == whole

@@ -1,4 +1,4 @@
-"""An extension of two stages in partitions, as hosts take them: by the plan that they share."""
+"""An extension of two phases in partitions, as hosts take them: by the plan that they share."""
 
 import shutil
 from collections.abc import Iterator
@@ -34,10 +34,10 @@ def test_the_same_bytes(old: Path, lines: Path, tmp_path: Path) -> None:  # noqa
     twin = Path(shutil.copytree(old, tmp_path / "twin"))
     extended(twin, *new)
     plan, storage = planned(old, *new)
-    for own in partitions(plan, storage, tmp_path / "scatter"):
+    for own in partitions(plan, storage, tmp_path / "sort"):
         do_parts(own, storage)
     plan = second_phase(plan, storage)
-    for own in partitions(plan, storage, tmp_path / "gather"):
+    for own in partitions(plan, storage, tmp_path / "merge"):
         do_parts(own, storage)
     assert plan.parent is not None
     publish(plan, storage)

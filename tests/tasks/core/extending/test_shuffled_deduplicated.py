@@ -1,4 +1,4 @@
-"""Extensions of datasets of two stages: shuffled by generation, without copies over all of them."""
+"""Extensions of datasets of two phases: shuffled by generation, without copies over all of them."""
 
 import io
 import json
@@ -322,19 +322,19 @@ def test_damage_of_the_table_of_an_older_generation_is_found(
 
 def test_training_goes_on(old: Path, lines: Path, tmp_path: Path) -> None:
     """From random steps of two generations: each sequence of the newest comes exactly once."""
-    stages = [Path(shutil.copytree(old, tmp_path / "0"))]
+    phases = [Path(shutil.copytree(old, tmp_path / "0"))]
     for number in (2, 3):
         extended(old, lines / f"{number}.jsonl")
-        stages.append(Path(shutil.copytree(old, tmp_path / str(number))))
-    wanted = all_rows(stages[2])
+        phases.append(Path(shutil.copytree(old, tmp_path / str(number))))
+    wanted = all_rows(phases[2])
     draw = np.random.default_rng(3)
     for _ in range(4):
-        before = int(draw.integers(1, len(opened(stages[0]))))
-        first, state = steps(opened(stages[0]), before)
-        loader = opened(stages[1])
+        before = int(draw.integers(1, len(opened(phases[0]))))
+        first, state = steps(opened(phases[0]), before)
+        loader = opened(phases[1])
         loader.load_state_dict(state, extend_state=True)
-        second, state = steps(loader, int(draw.integers(1, len(opened(stages[1])) - before)))
-        loader = opened(stages[2])
+        second, state = steps(loader, int(draw.integers(1, len(opened(phases[1])) - before)))
+        loader = opened(phases[2])
         loader.load_state_dict(state, extend_state=True)
         rest = Counter(row for batch in loader for row in rows_of(batch))
         assert first + second + rest == wanted

@@ -113,7 +113,7 @@ def test_a_stopped_import_goes_on_and_fetches_the_rest_alone(
 
     monkeypatch.setattr(ObjectClient, "read", noted)
     assert content(imported("megatron", url, tmp_path / "out", **options)) == whole
-    last = plan.parts[plan.todo[-1]].pieces[0].span
+    last = plan.parts[plan.todo[-1]].spans[0].span
     assert last is not None
     fetched = [span for kind, span in asked if kind == "bin" and span and span[1] - span[0] > 512]
     assert fetched  # and no other piece once more

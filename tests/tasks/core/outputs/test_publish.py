@@ -61,7 +61,7 @@ def plan(tmp_path: Path, storage: Recorder) -> ShardBuild:
     storage.order = ()
     made = ShardBuild(
         config=ShardConfig(sources=("x",), output=str(storage), tokenizer="bytes", workers=1),
-        stage="shard",
+        phase="shard",
         spec=spec,
         parts=tuple(Part.whole(*source) for source in enumerate(sources)),
         todo=(),
@@ -157,7 +157,7 @@ def test_no_parts_at_all(plan: ShardBuild, storage: Recorder, tmp_path: Path) ->
     empty = LocalStorage(tmp_path / "empty")
     empty.create()
     none = ShardBuild(
-        config=plan.config, stage="shard", spec=plan.spec, parts=(), todo=(), published=False,
+        config=plan.config, phase="shard", spec=plan.spec, parts=(), todo=(), published=False,
         scratch=plan.scratch,
     )  # fmt: skip
     publish(none, empty)

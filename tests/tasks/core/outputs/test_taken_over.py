@@ -22,7 +22,7 @@ from tests.tasks.core.subsets import test_subset
 
 SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}
 COPIES = {"deduplicate": "exact"}
-STAGES = {"shard": {}, "shuffled": SHUFFLE, "deduplicated": COPIES, "both": SHUFFLE | COPIES}
+PHASES = {"shard": {}, "shuffled": SHUFFLE, "deduplicated": COPIES, "both": SHUFFLE | COPIES}
 Run = Callable[[Path], object]
 
 
@@ -34,18 +34,18 @@ class KilledError(Exception):
 def runs(first: Path, second: Path, rank_path: Path, tmp_path: Path) -> dict[str, Run]:
     """Each kind of run, to its end, by its name."""
 
-    def shard(output: Path, stages: str) -> Path:
-        sources, options = first.parent / "sources", STAGES[stages]
+    def shard(output: Path, phases: str) -> Path:
+        sources, options = first.parent / "sources", PHASES[phases]
         return build_dataset.build_from(sources, output, tokenizer=str(rank_path), **options)
 
-    def extend(output: Path, stages: str) -> None:
+    def extend(output: Path, phases: str) -> None:
         if not output.exists():
-            shutil.copytree(old(stages), output)
+            shutil.copytree(old(phases), output)
         extended.extended(output, second.parent / "sources")
 
-    def old(stages: str) -> Path:
+    def old(phases: str) -> Path:
         made = tmp_path / "old"
-        return made if made.exists() else shard(made, stages)
+        return made if made.exists() else shard(made, phases)
 
     def copy_export(output: Path) -> None:
         original = tmp_path / "export"
@@ -79,7 +79,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run, Path, str], None]:
         finish = engine.finish
 
         def end(build: Build, *arguments: Any) -> Build | None:
-            is_there = (build.stage == "scatter") == (at == "arrange")
+            is_there = (build.phase == "sort") == (at == "arrange")
             return kill() if is_there else finish(build, *arguments)
 
         with monkeypatch.context() as patch:
@@ -141,7 +141,7 @@ def test_a_flip_in_each_kind_of_file(
     refused: Collection[str],
     tmp_path: Path,
 ) -> None:
-    """Each run was killed behind the last part, of the first stage or of all."""
+    """Each run was killed behind the last part, of the first phase or of all."""
     run, half = runs[kind], tmp_path / "half"
     run(tmp_path / "whole")
     whole = made(tmp_path / "whole")

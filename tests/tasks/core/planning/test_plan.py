@@ -60,7 +60,7 @@ class TestFresh:
         plan = planned(config)
         assert plan.todo == (0, 1, 2, 3)
         assert not plan.published
-        assert [part.pieces[0].source.name for part in plan.parts] == [
+        assert [part.spans[0].source.name for part in plan.parts] == [
             f"{n}.parquet" for n in range(4)
         ]
         assert plan.scratch == tmp_path / ".out.scratch"

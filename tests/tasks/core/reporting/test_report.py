@@ -79,7 +79,7 @@ def test_the_rate_is_that_of_the_work() -> None:
     report = make_report(seconds=100.0, parts=parts, text_bytes=14_000_000)
     assert report.work_seconds == 4 + 3
     assert report.megabytes_per_second == 2.0
-    again = report.model_copy(update={"gathered": (times(tokenized_at=99.0),)})
+    again = report.model_copy(update={"merged": (times(tokenized_at=99.0),)})
     assert again.work_seconds == 4 + 3 + 3
 
 

@@ -56,8 +56,8 @@ def test_by_hand(tmp_path: Path) -> None:
     part, reports = tokenized(source, tmp_path / "s", make_spec(), part=3)
     assert stream(tmp_path / "s") == [97, 98, EOT, 60, 124, EOT, 0xC3, 0xA9, EOT]
     assert provenance(tmp_path / "s") == [(0, "train", 2), (3, "train", 2), (4, "train", 2)]
-    left_out = {"seconds", "ended", "engine", "source", "splits", "pieces"}
-    left_out |= {"piece_documents", "spills", "whole_version", "digests"}  # of two stages
+    left_out = {"seconds", "ended", "engine", "source", "splits", "spans"}
+    left_out |= {"span_documents", "spills", "whole_version", "digests"}  # of two phases
     left_out |= {"duplicate_documents", "duplicate_tokens"}
     assert part.model_dump(exclude=left_out) == {
         "part": 3,

@@ -1,6 +1,6 @@
-"""Runs of two stages, stopped, killed and starved in either: what ends, and the same bytes after.
+"""Runs of two phases, stopped, killed and starved in either: what ends, and the same bytes after.
 
-As `test_stopping.py` and `storage/test_faults.py` have it for runs of one stage. A kill of all
+As `test_stopping.py` and `storage/test_faults.py` have it for runs of one phase. A kill of all
 processes and Ctrl+C are in `test_shuffle.py` and `test_deduplicate.py`.
 """
 
@@ -42,7 +42,7 @@ KINDS: dict[str, Kind] = {
     "deduplicated": {"deduplicate": "exact"},
     "both": {**SHUFFLE, "deduplicate": "exact"},
 }
-STAGES = {"scatter": "shuffle/*.json", "gather": "parts/*.json"}
+PHASES = {"sort": "shuffle/*.json", "merge": "parts/*.json"}
 
 
 @pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
@@ -53,7 +53,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture(scope="session")
 def long(slow: CommandLine) -> CommandLine:
-    """Sources of some seconds' work, one of them there twice; many parts in the second stage."""
+    """Sources of some seconds' work, one of them there twice; many parts in the second phase."""
 
     def make(folder: Path) -> None:
         for file in slow.sources.glob("*.parquet"):
@@ -71,20 +71,20 @@ def whole(long: CommandLine, kind: Kind) -> Path:
         ended = long.shard(folder / "out", **kind)
         assert ended.returncode == 0, ended.stderr
 
-    return shared.folder("two stages " + " ".join(map(str, kind.values())), make) / "out"
+    return shared.folder("two phases " + " ".join(map(str, kind.values())), make) / "out"
 
 
 def stand_still_in(
-    command: CommandLine, output: Path, stage: str, kind: Kind
+    command: CommandLine, output: Path, phase: str, kind: Kind
 ) -> "subprocess.Popen[str]":
-    """Start a run; come back when it has recorded something in a stage, its workers suspended."""
+    """Start a run; come back when it has recorded something in a phase, its workers suspended."""
     run = command.start(*command.shard_arguments(output, engine="reference", **kind))
     try:
-        wait_for(lambda: list(output.glob(STAGES[stage])) or run.poll() is not None)
+        wait_for(lambda: list(output.glob(PHASES[phase])) or run.poll() is not None)
         for worker in workers_of(run.pid):
             worker.suspend()
         assert run.poll() is None, output_of(run, seconds=PATIENCE_SECONDS)
-        assert stage == "gather" or not list(output.glob(STAGES["gather"]))
+        assert phase == "merge" or not list(output.glob(PHASES["merge"]))
         assert not (output / "manifest.json").exists()
     except BaseException:
         kill_group(run)
@@ -100,12 +100,12 @@ def goes_on(command: CommandLine, output: Path, kind: Kind, whole: Path) -> None
     assert not (output / "shuffle").exists()
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("phase", PHASES)
 def test_cancelled_in_prefect(
-    long: CommandLine, whole: Path, kind: Kind, stage: str, api_url: str, tmp_path: Path
+    long: CommandLine, whole: Path, kind: Kind, phase: str, api_url: str, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    run = stand_still_in(long, output, stage, kind)
+    run = stand_still_in(long, output, phase, kind)
     processes = psutil.Process(run.pid).children(recursive=True)
     found, _ = flow_run(api_url, output)
     cancel_in_the_dashboard(run, f"{api_url}/flow_runs/{found['id']}")
@@ -118,12 +118,12 @@ def test_cancelled_in_prefect(
     goes_on(long, output, kind, whole)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("phase", PHASES)
 def test_the_parent_killed(
-    long: CommandLine, whole: Path, kind: Kind, stage: str, tmp_path: Path
+    long: CommandLine, whole: Path, kind: Kind, phase: str, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    run = stand_still_in(long, output, stage, kind)
+    run = stand_still_in(long, output, phase, kind)
     workers = workers_of(run.pid)
     assert workers
     os.kill(run.pid, signal.SIGKILL)
@@ -156,12 +156,12 @@ def slow_down_and_cut(s3: SwiftServer) -> Iterator[tuple[str, Callable[[], int]]
         yield proxy.url, strike
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("phase", PHASES)
 def test_faults_of_storage_that_pass(
     long: CommandLine,
     whole: Path,
     kind: Kind,
-    stage: str,
+    phase: str,
     s3: SwiftServer,
     bucket: str,
     slow_down_and_cut: tuple[str, Callable[[], int]],
@@ -172,7 +172,7 @@ def test_faults_of_storage_that_pass(
         **{**aws_environment(s3.url), "AWS_ENDPOINT_URL": url}, SHARDMILL_STORAGE_TIMEOUT="30"
     )
     run = command.start(*command.shard_arguments(f"s3://{bucket}/out", **kind))
-    at_work = f"out/{STAGES[stage].partition('/')[0]}/"
+    at_work = f"out/{PHASES[phase].partition('/')[0]}/"
     wait_for(lambda: is_there(s3, bucket, at_work) or run.poll() is not None)
     struck = 0
     while run.poll() is None and not struck:

@@ -1,4 +1,4 @@
-"""A run with a shuffle: the same bytes for any number of workers, after kills in either stage."""
+"""A run with a shuffle: the same bytes for any number of workers, after kills in either phase."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def test_sound_and_explained(shardmill: Command, shuffled: Path) -> None:
     shown = shardmill("inspect", shuffled).stdout
     assert "documents shuffled over all parts, seed 3" in shown
     (run,) = told["runs"]
-    assert len(run["gathered"]) == len(told["parts"])
+    assert len(run["merged"]) == len(told["parts"])
     assert len(run["parts"]) == 5
     sample = shardmill("inspect", shuffled, "--split", "train", "--sample", "3").stdout
     assert ".parquet" in sample
@@ -59,7 +59,7 @@ def struck(
     recorded: str,
     strike: Callable[["subprocess.Popen[str]"], bool],
 ) -> None:
-    """Have something happen to a run amid a stage.
+    """Have something happen to a run amid a phase.
 
     Args:
         command: runs it, with two workers.
@@ -77,10 +77,10 @@ def struck(
     raise AssertionError(f"{TRIES} runs were faster")
 
 
-@pytest.mark.parametrize("stage", ["scatter", "gather"])
-def test_killed(served: CommandLine, shuffled: Path, tmp_path: Path, stage: str) -> None:
+@pytest.mark.parametrize("phase", ["sort", "merge"])
+def test_killed(served: CommandLine, shuffled: Path, tmp_path: Path, phase: str) -> None:
     output = tmp_path / "out"
-    folder = "shuffle/*.json" if stage == "scatter" else "parts/*.json"
+    folder = "shuffle/*.json" if phase == "sort" else "parts/*.json"
 
     def kill(run: "subprocess.Popen[str]") -> bool:
         kill_group(run)
@@ -92,7 +92,7 @@ def test_killed(served: CommandLine, shuffled: Path, tmp_path: Path, stage: str)
     ended = served.shard(output, workers=2, **SHUFFLE)
     assert ended.returncode == 0, ended.stderr
     assert_same_dataset(shuffled, output)
-    if stage == "gather":
+    if phase == "merge":
         assert all(file.stat().st_mtime_ns == changed for file, changed in done.items())
 
 

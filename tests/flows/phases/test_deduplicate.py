@@ -1,4 +1,4 @@
-"""A run that leaves out copies: killed in either stage, it goes on to the same bytes."""
+"""A run that leaves out copies: killed in either phase, it goes on to the same bytes."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.tasks.core.build_dataset import build_from
 
 
 def test_killed(with_copies: CommandLine, tmp_path: Path) -> None:
-    """In the second stage; the first one is cut in `tasks/core/deduplicate`."""
+    """In the second phase; the first one is cut in `tasks/core/deduplicate`."""
     output = tmp_path / "out"
     run = with_copies.start(*with_copies.shard_arguments(output, workers=2, deduplicate="exact"))
     wait_for(lambda: list(output.glob("parts/*.json")) or run.poll() is not None)

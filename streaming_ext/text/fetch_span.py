@@ -1,4 +1,4 @@
-"""Bringing a piece of a remote source file to scratch: its own bytes, resumed where it was cut.
+"""Bringing a span of a remote source file to scratch: its own bytes, resumed where it was cut.
 
 They are put where they belong into a file of the full length, whose rest stays a hole.
 """
@@ -23,7 +23,7 @@ from streaming_ext.text.sources.source_bytes import open_reader
 from streaming_ext.text.sources.source_file import SourceFile
 
 
-def fetch_piece(
+def fetch_span(
     source: SourceFile,
     folder: Path,
     report: Callable[[int], None] = lambda done: None,
@@ -31,16 +31,16 @@ def fetch_piece(
     options: ReadOptions,
     span: Span,
 ) -> tuple[Path, int]:
-    """Bring what it takes to read a piece; returns where it lies, and how many bytes came for it.
+    """Bring what it takes to read a span; returns where it lies, and how many bytes came for it.
 
     What an earlier attempt brought is kept. A file that the Hub's local cache holds is used there.
 
     Args:
         source: remote.
         folder: on scratch.
-        report: called with the bytes of the piece that are here.
+        report: called with the bytes of the span that are here.
         options: all that will be read of it.
-        span: of the piece.
+        span: of the span.
 
     Raises:
         SourceError: the file changed or is gone.
@@ -85,5 +85,5 @@ def _fetch(
 
 @cache
 def _check_once(source: SourceFile, cached: Path) -> None:
-    """Compare a file of the Hub's cache with its hash, once for all its pieces of a process."""
+    """Compare a file of the Hub's cache with its hash, once for all its spans of a process."""
     check_content(source, cached)
