@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # One more than there are cores: tests wait at times (tests/distribution.py).
 TEST_WORKERS ?= $(shell expr $$(nproc) + 1)
 
-.PHONY: venv demo test soak interop lint types tests format audit clean
+.PHONY: venv demo test docs soak interop lint types tests format audit clean
 
 venv: $(READY)
 
@@ -27,9 +27,13 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/shardmill demo
 
-# Types are looked at beside the tests: of these the first ones wait for servers to start.
+# mypy and the site run beside the tests: of these the first ones wait for servers to start.
 test: lint
-	$(MAKE) --jobs 2 types tests
+	$(MAKE) --jobs 3 types docs tests
+
+# The site, in build/site; a warning or a dead link is an error.
+docs: $(READY)
+	$(BIN)/zensical build --clean --strict
 
 lint: $(READY)
 	$(BIN)/ruff check

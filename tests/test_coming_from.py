@@ -61,5 +61,5 @@ def test_ours(
 
 def test_where_it_points_to_is_there() -> None:
     text = (ROOT / DOCUMENT).read_text()
-    for name in set(re.findall(r"\]\(([\w-]+\.md)", text)):
+    for name in set(re.findall(r"\]\(([\w/-]+\.md)", text)):
         assert (ROOT / "docs" / name).is_file(), name

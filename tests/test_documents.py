@@ -23,7 +23,7 @@ def folder(
     return tmp_path
 
 
-@pytest.mark.parametrize("page", ["formats", "extend"])
+@pytest.mark.parametrize("page", ["how-to/export", "how-to/grow"])
 def test_commands(
     page: str, folder: Path, environment: dict[str, str], api_url: str, vocabulary: Path
 ) -> None:
@@ -34,7 +34,7 @@ def test_commands(
 
 
 def test_training_from_text(folder: Path, vocabulary: Path) -> None:
-    first, second = blocks("docs/from-text.md", "python")
+    first, second = blocks("docs/how-to/train-on-text.md", "python")
     for number in range(2):
         lines = [json.dumps({"text": text}) + "\n" for text in make_documents(40, seed=number)]
         (folder / f"cc-100_{number:02}.jsonl").write_text("".join(lines))
@@ -46,5 +46,5 @@ def test_training_from_text(folder: Path, vocabulary: Path) -> None:
         "/data": f"{folder}/data",
     }.items():
         first, second = first.replace(there, replaced), second.replace(there, replaced)
-    exec(compile(first + "    break\n" + second, "docs/from-text.md", "exec"), {})  # noqa: S102
+    exec(compile(first + "    break\n" + second, "docs/how-to/train-on-text.md", "exec"), {})  # noqa: S102
     assert (folder / "data/cc-100-gpt2/manifest.json").is_file()

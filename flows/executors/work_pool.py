@@ -44,7 +44,7 @@ class WorkPool:
             raise UsageError(
                 f"--executor prefect://{deployment}: the Prefect server at {client.api_url} has no "
                 "such deployment. Start a server, set PREFECT_API_URL, and make it with `prefect "
-                "deploy` (docs/clusters.md)."
+                "deploy` (docs/operate/clusters.md)."
             ) from error
         schema = found.parameter_openapi_schema or {}
         if missing := PARAMETERS - set(schema.get("properties", {})):
@@ -72,7 +72,7 @@ class WorkPool:
         except ObjectNotFound as error:
             raise UsageError(
                 f"--executor prefect://{self._deployment}: the deployment was deleted. Make it "
-                "with `prefect deploy` (docs/clusters.md) and run the same command again to go on."
+                "with `prefect deploy` (docs/operate/clusters.md) and run the same command again to go on."
             ) from error
         except httpx.HTTPStatusError as error:
             if may_pass(error.response):

@@ -1,4 +1,4 @@
-"""Where each file of a dataset lies, as paths relative to its root; see docs/format.md."""
+"""Where each file of a dataset lies, as paths relative to its root; see docs/reference/dataset-format.md."""
 
 from typing import Literal, get_args
 

@@ -86,7 +86,7 @@ class ObjectClient:
         except ValueError as error:  # adlfs where no account is named
             raise UsageError(
                 f"{self.scheme}://{self.bucket}: {str(error).rstrip('!')}. Credentials come from "
-                "the environment: docs/storage.md names the variables."
+                "the environment: docs/operate/storage.md names the variables."
             ) from error
 
     def ask(

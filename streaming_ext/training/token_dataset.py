@@ -229,7 +229,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     def state_dict(
         self, num_samples: int | None = None, from_beginning: bool = False
     ) -> dict[str, Any]:
-        """Where training stands; see docs/training.md for what it holds.
+        """Where training stands; see docs/reference/states.md for what it holds.
 
         Args:
             num_samples: sequences that training received in this iteration, over all ranks; None

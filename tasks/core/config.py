@@ -24,7 +24,7 @@ class Selection(Options):
         Field(
             ge=0,
             validate_default=True,
-            description="Whose share to make here, from 0; see docs/training.md.",
+            description="Whose share to make here, from 0; see docs/how-to/node-shares.md.",
         ),
     ] = None
 

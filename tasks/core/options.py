@@ -116,7 +116,7 @@ class Output(Options):
     output_format: Annotated[
         str,
         Field(
-            description=f"How rows lie in shards: {', '.join(FORMATS)}; docs/formats.md tells of "
+            description=f"How rows lie in shards: {', '.join(FORMATS)}; docs/how-to/export.md tells of "
             "each."
         ),
     ] = DEFAULT_FORMAT

@@ -1,4 +1,4 @@
-"""Filters as a user gives them: the command of docs/sources.md, its report, and bad conditions."""
+"""Filters as a user gives them: the command of docs/reference/source-formats.md, its report, and bad conditions."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from tasks.core.synthetic import make_documents
 from tests.command_line import CommandLine
 from tests.flows.conftest import Command
 
-PAGE = Path(__file__).parents[2] / "docs/sources.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/source-formats.md"
 
 
 @pytest.fixture(scope="module")

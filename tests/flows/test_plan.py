@@ -1,4 +1,4 @@
-"""`shardmill plan` as a user runs it, and the commands of docs/planning.md."""
+"""`shardmill plan` as a user runs it, and the commands of docs/how-to/plan.md."""
 
 import json
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_wrong_usage(
 
 def test_the_commands_of_the_document(embedded: CommandLine, tmp_path: Path) -> None:
     """With the session's sources and vocabulary in place of those that it names, and their size."""
-    commands = [line for block in blocks("docs/planning.md", "bash") for line in _lines(block)]
+    commands = [line for block in blocks("docs/how-to/plan.md", "bash") for line in _lines(block)]
     assert len(commands) >= 3
     for command in commands:
         program, *words = command.split()

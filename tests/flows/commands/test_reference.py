@@ -1,4 +1,4 @@
-"""docs/options.md is what the code says."""
+"""docs/reference/options.md is what the code says."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_options_page_is_current() -> None:
-    page = (ROOT / "docs/options.md").read_text()
-    assert page == reference(), "python -m flows.commands.reference > docs/options.md"
+    page = (ROOT / "docs/reference/options.md").read_text()
+    assert page == reference(), "python -m flows.commands.reference > docs/reference/options.md"
 
 
 def test_every_option_has_words() -> None:

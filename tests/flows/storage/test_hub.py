@@ -104,8 +104,8 @@ def test_the_whole_story(
 
 
 def test_the_commands_of_the_documents(online: CommandLine, bucket: str, tmp_path: Path) -> None:
-    """Of docs/storage.md, among which README's are."""
-    (script,) = [block for block in blocks("docs/storage.md", "bash") if "s3://" in block]
+    """Of docs/operate/storage.md, among which README's are."""
+    (script,) = [block for block in blocks("docs/operate/storage.md", "bash") if "s3://" in block]
     (short,) = [block for block in blocks("README.md", "bash") if "s3://" in block]
     assert script.startswith(short)
     script = script.replace("HuggingFaceFW/fineweb-edu", "org/text")

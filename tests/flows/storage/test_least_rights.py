@@ -1,4 +1,4 @@
-"""Runs as a user who may do on object storage what docs/storage.md lists, and nothing else."""
+"""Runs as a user who may do on object storage what docs/operate/storage.md lists, and nothing else."""
 
 import hashlib
 import time

@@ -1,4 +1,4 @@
-"""docs/from-text.ipynb: its cells are run, one behind the other, and hold what they assert."""
+"""docs/how-to/train-on-text.ipynb: its cells are run, one behind the other, and hold what they assert."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-NOTEBOOK = Path(__file__).parents[3] / "docs" / "from-text.ipynb"
+NOTEBOOK = Path(__file__).parents[3] / "docs/how-to/train-on-text.ipynb"
 
 
 def test_cells(

@@ -1,4 +1,4 @@
-"""The recipes of docs/training.md, run as they stand there."""
+"""The recipes of docs/how-to/train.md, run as they stand there."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""docs/transforms.md: each cell is run, and prints what stands below it."""
+"""docs/how-to/transforms.md: each cell is run, and prints what stands below it."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ from tasks.core.synthetic import make_documents
 from tests.streaming_ext.transforms.conftest import write_lines
 from tests.streaming_ext.transforms.test_sft import TEMPLATE
 
-DOCS = Path(__file__).parents[3] / "docs" / "transforms.md"
+DOCS = Path(__file__).parents[3] / "docs/how-to/transforms.md"
 CELL = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 
 

@@ -103,7 +103,7 @@ def test_hashes_are_compared_by_one_process_and_some_stay() -> None:
 
 
 def test_the_published_ten_hours() -> None:
-    """FineWeb-Edu, 1.5T tokens, 4 machines on gigabit: see docs/planning.md for where from."""
+    """FineWeb-Edu, 1.5T tokens, 4 machines on gigabit: see docs/how-to/plan.md for where from."""
     tokens, size = 1.5e12, 4.3e12
     work = Work(
         parts=[round(size / 2410)] * 2410, text=4.7 * tokens, fetched=size, output=1.21 * tokens,
