@@ -1,4 +1,4 @@
-"""docs/reference/options.md, made from the commands themselves: `python -m flows.commands.reference`."""
+"""docs/reference/options.md, made by `python -m flows.commands.reference`."""
 
 import inspect
 import sys
@@ -9,7 +9,6 @@ from flows.commands.help import default_text, grouped
 
 _HEAD = """# Options
 
-Made from the code by `python -m flows.commands.reference > docs/reference/options.md`; a test compares both.
 In files of `--config`, names may be written with `_`. Exit codes: 0 all is well; 1 files failed, or
 a dataset is not sound; 2 wrong usage; 129 the terminal closed; 130 stopped by Ctrl+C; 143 stopped
 by SIGTERM, or cancelled in Prefect.

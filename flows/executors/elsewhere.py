@@ -281,7 +281,8 @@ class Elsewhere:
             reasons = "\n  ".join(dict.fromkeys(self._refusals))
             raise StorageError(
                 f"No host of {self._launcher.place} can work for this run:\n  {reasons}\n"
-                "The output must be reached by the same name from every host (docs/operate/clusters.md)."
+                "The output must be reached by the same name from every host "
+                "(docs/operate/clusters.md)."
             )
 
     def _sign(self, beat: int) -> ParentSign:

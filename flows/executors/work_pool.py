@@ -72,7 +72,8 @@ class WorkPool:
         except ObjectNotFound as error:
             raise UsageError(
                 f"--executor prefect://{self._deployment}: the deployment was deleted. Make it "
-                "with `prefect deploy` (docs/operate/clusters.md) and run the same command again to go on."
+                "with `prefect deploy` (docs/operate/clusters.md) and run the same command "
+                "again to go on."
             ) from error
         except httpx.HTTPStatusError as error:
             if may_pass(error.response):

@@ -144,7 +144,7 @@ def show_published(manifest: Manifest, where: str, console: Console) -> None:
         say(
             console,
             f"{counted(manifest.not_checked, 'source file')} not checked on the way: where they "
-            "lie no hash of the bytes that were read is offered (docs/reference/dataset-format.md).",
+            "lie no hash of the bytes that were read is offered (docs/operate/storage.md).",
         )
     if manifest.bad_documents:
         say(

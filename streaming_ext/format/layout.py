@@ -1,4 +1,4 @@
-"""Where each file of a dataset lies, as paths relative to its root; see docs/reference/dataset-format.md."""
+"""Paths of the files of a dataset, relative to its root: docs/reference/dataset-format.md."""
 
 from typing import Literal, get_args
 

@@ -106,8 +106,8 @@ def require_no_secret(text: str, option: str) -> None:
         scheme, problem = found
         raise UsageError(
             f"{option}: this {scheme}:// URL must not hold {problem}. URLs stand in records, logs "
-            "and Prefect's database. Give credentials through the environment (docs/operate/storage.md); "
-            "the URL is not repeated here."
+            "and Prefect's database. Give credentials through the environment "
+            "(docs/operate/storage.md); the URL is not repeated here."
         )
 
 

@@ -116,8 +116,8 @@ class Output(Options):
     output_format: Annotated[
         str,
         Field(
-            description=f"How rows lie in shards: {', '.join(FORMATS)}; docs/how-to/export.md tells of "
-            "each."
+            description=f"How rows lie in shards: {', '.join(FORMATS)}; "
+            "docs/how-to/export.md describes each."
         ),
     ] = DEFAULT_FORMAT
     compression: Annotated[

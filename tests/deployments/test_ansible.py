@@ -101,7 +101,9 @@ def test_machines_become_hosts(
     dataset: Path,
     tmp_path: Path,
 ) -> None:
-    (commands,) = [block for block in blocks("docs/operate/clusters.md", "bash") if "ansible" in block]
+    (commands,) = [
+        block for block in blocks("docs/operate/clusters.md", "bash") if "ansible" in block
+    ]
     checkout = tmp_path / "checkout"
     shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns(".*", "build", "dist", "tests"))
     (checkout / "worker.env").write_text(f"PREFECT_API_URL={api_url}\n")

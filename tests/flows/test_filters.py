@@ -1,4 +1,4 @@
-"""Filters as a user gives them: the command of docs/reference/source-formats.md, its report, and bad conditions."""
+"""Filters as a user gives them: the documented command, its report, and bad conditions."""
 
 import re
 import shlex

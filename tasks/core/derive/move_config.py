@@ -17,7 +17,9 @@ class Export(Options):
 
     format: Annotated[
         str,
-        Field(description=f"What to write: {', '.join(FORMATS)}; docs/how-to/export.md tells of each."),
+        Field(
+            description=f"What to write: {', '.join(FORMATS)}; docs/how-to/export.md tells of each."
+        ),
     ]
     dataset: Annotated[
         str, Field(min_length=1, description="Folder or URL of a published dataset.")

@@ -126,7 +126,9 @@ def test_the_commands_of_the_document(
     )  # fmt: skip
     named = {"fineweb-edu-gpt2": dataset, "books-gpt2": other}
     commands = [
-        line for block in blocks("docs/how-to/copy-merge-subset.md", "bash") for line in _lines(block)
+        line
+        for block in blocks("docs/how-to/copy-merge-subset.md", "bash")
+        for line in _lines(block)
     ]
     assert len(commands) >= 5
     runs = embedded.where(**aws_environment(s3.url))

@@ -1,4 +1,4 @@
-"""Runs as a user who may do on object storage what docs/operate/storage.md lists, and nothing else."""
+"""Runs with the least rights on object storage that docs/operate/storage.md lists."""
 
 import hashlib
 import time

@@ -1,4 +1,4 @@
-"""docs/how-to/train-on-text.ipynb: its cells are run, one behind the other, and hold what they assert."""
+"""docs/how-to/train-on-text.ipynb: its cells run in order and hold what they assert."""
 
 import json
 from pathlib import Path

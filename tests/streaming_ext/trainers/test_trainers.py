@@ -1,4 +1,4 @@
-"""The recipes of docs/how-to/trainers.md: what a trainer gets, and that a checkpoint brings it back.
+"""The recipes for trainers: what a trainer gets, and that a checkpoint brings it back.
 
 Trainers that are not installed are stood in for by what they ask of a loader.
 """
