@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from streaming_ext.reading.documents import Documents, documents_of
-from streaming_ext.reading.packing_plan import PackingPlan, plan_units, write_plan
+from streaming_ext.reading.packing_plan import PackingPlan, plan_groups, write_plan
 
 BLOCK = 1 << 20  # documents made at once
 BUFFER = 1000  # documents that TRL packs at once
@@ -58,19 +58,19 @@ def planned(
         path = Path(folder) / "a.plan"
         started, used = time.perf_counter(), time.process_time()
         with path.open("wb") as file:
-            units = plan_units(documents, count=count, tokens=1100 * count, length=length)
-            write_plan(file, units, length=length)
+            groups = plan_groups(documents, count=count, tokens=1100 * count, length=length)
+            write_plan(file, groups, length=length)
         seconds, cpu = time.perf_counter() - started, time.process_time() - used
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # nothing is mapped yet
         started = time.perf_counter()
         plan = PackingPlan(path, length=length)
         opening = time.perf_counter() - started
         rows = int(plan.bounds[-1])
-        tokens = pieces = 0
-        for unit in range(len(plan.bounds) - 1):
-            told = plan.rows_of_unit(unit)
+        tokens = segments = 0
+        for group in range(len(plan.bounds) - 1):
+            told = plan.rows_of_group(group)
             tokens += int(told.lengths.sum())
-            pieces += len(told.lengths)
+            segments += len(told.lengths)
         return {
             "seconds": seconds,
             "cpu_seconds": cpu,
@@ -81,7 +81,7 @@ def planned(
             "peak_bytes": peak,
             "seconds for 1e9 documents": seconds * 1e9 / count,
             "tokens": tokens,
-            "pieces": pieces,
+            "pieces": segments,
         }
 
 
@@ -95,13 +95,13 @@ def by_concatenation(lengths: np.ndarray, length: int) -> tuple[float, float]:
 
 def by_buffer(lengths: np.ndarray, length: int, buffer: int = BUFFER) -> tuple[float, float]:
     """The same for best fit decreasing in buffers of 1,000 documents, as TRL packs batches."""
-    from streaming_ext.reading.packing import pack_unit
+    from streaming_ext.reading.packing import pack_group
 
     rows = tokens = 0
     for first in range(0, len(lengths), buffer):
         some = lengths[first : first + buffer]
-        unit = pack_unit(np.cumsum(some) - some, some, length=length, key=1)
-        rows, tokens = rows + len(unit.firsts) - 1, tokens + int(some.sum())
+        group = pack_group(np.cumsum(some) - some, some, length=length, key=1)
+        rows, tokens = rows + len(group.firsts) - 1, tokens + int(some.sum())
     return 1 - tokens / (rows * length), 0.0
 
 

@@ -1,7 +1,8 @@
 """How far do sequences come apart that were neighbours on disk?
 
 Run: python -m benchmarks.reading.shuffle_quality [PICTURE.png]
-For one epoch of 2^23 sequences in 512 shards, windows of 2^18 in each of 8 lanes: the distance in
+For one epoch of 2^23 sequences in 512 shards, windows of 2^18 in each of 8 canonical nodes: the
+distance in
 the epoch between each sequence and the next one on disk, and how many distinct shards a global
 batch of 512 holds; beside a true permutation and stock's py1e. The picture needs matplotlib.
 """
@@ -13,7 +14,7 @@ import numpy as np
 from streaming_ext.order.order import OrderSpec, PassOrder
 from streaming_ext.training.stock import streaming  # noqa: F401 - lets the next import load
 
-COUNT, SHARD, BATCH, LANES, WINDOW = 1 << 23, 1 << 14, 512, 8, 1 << 18
+COUNT, SHARD, BATCH, CANONICAL_NODES, WINDOW = 1 << 23, 1 << 14, 512, 8, 1 << 18
 
 
 def orders() -> dict[str, np.ndarray]:
@@ -22,15 +23,17 @@ def orders() -> dict[str, np.ndarray]:
     from streaming.base.shuffle import get_shuffle
 
     bounds = np.arange(0, COUNT + 1, SHARD)
-    spec = OrderSpec(shuffle=True, seed=17, lanes=LANES, window=WINDOW)
+    spec = OrderSpec(shuffle=True, seed=17, canonical_nodes=CANONICAL_NODES, window=WINDOW)
     sizes = np.full(COUNT // SHARD, SHARD)
-    stock = get_shuffle("py1e", sizes, LANES, 17, 0, WINDOW)
+    stock = get_shuffle("py1e", sizes, CANONICAL_NODES, 17, 0, WINDOW)
     # (nodes, ranks, workers, batches, batch size) -> the places of the epoch
-    places = get_partitions("relaxed", COUNT, LANES, LANES, 1, 1, BATCH // LANES, 0)
-    places = places.transpose(3, 0, 1, 2, 4).reshape(-1)
+    positions = get_partitions(
+        "relaxed", COUNT, CANONICAL_NODES, CANONICAL_NODES, 1, 1, BATCH // CANONICAL_NODES, 0
+    )
+    positions = positions.transpose(3, 0, 1, 2, 4).reshape(-1)
     return {
         "shardmill": PassOrder(spec, bounds=bounds).sequences(np.arange(COUNT)),
-        "stock py1e": stock[places[places >= 0]],
+        "stock py1e": stock[positions[positions >= 0]],
         "true permutation": np.random.default_rng(17).permutation(COUNT),
         "not shuffled": np.arange(COUNT),
     }
@@ -40,9 +43,9 @@ def main() -> None:
     """Print the figures, draw the picture when a file is named."""
     distances = {}
     for name, order in orders().items():
-        place = np.empty(COUNT, np.int64)
-        place[order] = np.arange(COUNT)
-        apart = np.abs(np.diff(place))
+        position = np.empty(COUNT, np.int64)
+        position[order] = np.arange(COUNT)
+        apart = np.abs(np.diff(position))
         distances[name] = np.sort(apart)
         shards = [len(np.unique(batch // SHARD)) for batch in order.reshape(-1, BATCH)[::64]]
         near = (apart < BATCH).mean()

@@ -15,7 +15,7 @@ def show_trace(traces: Iterable[SequenceTrace], console: Console, *, streams: in
         say(console, f"rank {trace.rank}: sequence {trace.sequence}{stream}", style="bold cyan")
         for span in trace.spans:
             held = f"{span.tokens} tokens of {span.document}, from its token {span.first} on"
-            say(console, f"  token {span.place}: {held}")
+            say(console, f"  token {span.position}: {held}")
 
 
 def show_visits(visits: Sequence[DocumentVisit], console: Console, *, streams: int) -> None:
@@ -27,4 +27,4 @@ def show_visits(visits: Sequence[DocumentVisit], console: Console, *, streams: i
         stream = f" of stream {visit.stream}" if streams > 1 else ""
         where = f"step {visit.step}, rank {visit.rank}: sequence {visit.sequence}{stream}"
         held = f"{span.tokens} tokens of it, from its token {span.first} on"
-        say(console, f"{where}, token {span.place}: {held}")
+        say(console, f"{where}, token {span.position}: {held}")

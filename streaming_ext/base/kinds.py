@@ -15,7 +15,7 @@ from streaming_ext.base.errors import UsageError
 MOST = 2**63 - 1
 
 
-def plain_whole(value: Any) -> int | None:
+def plain_integer(value: Any) -> int | None:
     """A whole number of any kind as a plain one; None where it is something else."""
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     return int(value) if whole else None
@@ -27,7 +27,7 @@ def count(name: str, value: Any, *, least: int, most: int = MOST, optional: bool
     Raises:
         UsageError: naming the argument, what came and what is allowed.
     """
-    whole = plain_whole(value)
+    whole = plain_integer(value)
     if (optional and value is None) or (whole is not None and least <= whole <= most):
         return whole
     low = whole is not None and whole < least
@@ -48,8 +48,8 @@ def flag(name: str, value: Any) -> bool:
 
 def plain_real(value: Any) -> float | None:
     """A number of any kind as a plain one, whole numbers as such; None where it is none."""
-    if plain_whole(value) is not None:
-        return plain_whole(value)
+    if plain_integer(value) is not None:
+        return plain_integer(value)
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
 

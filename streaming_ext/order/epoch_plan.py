@@ -12,16 +12,16 @@ from streaming_ext.order.mixing import Dealing, Mixing
 from streaming_ext.order.mixture import Mixture
 from streaming_ext.order.order import OrderSpec, StreamOrders
 from streaming_ext.order.ranks import DataRank
-from streaming_ext.order.steps import PastSizes, Stage, StepSizes
+from streaming_ext.order.steps import PastSizes, Phase, StepSizes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cursor:
-    """A place between two steps.
+    """A position between two steps.
 
     Attributes:
         epoch: number of the epoch, from 0.
-        place: places of the epoch that lie behind.
+        position: positions of the epoch that lie behind.
         before: draws of each stream before this epoch.
         missed: those of them that never came: passes before an extension were shorter.
         tokens: of training before this epoch, of all streams it ever had.
@@ -30,7 +30,7 @@ class Cursor:
     """
 
     epoch: int
-    place: int
+    position: int
     before: tuple[int, ...]
     missed: tuple[int, ...]
     tokens: int = 0
@@ -84,12 +84,12 @@ class EpochPlan:
             UsageError: there is nothing to read, or less than a step or `mixing` asks for.
         """
         self.length, self.steps, self.rank = steps.longest, steps, rank
-        self._stages: tuple[Cursor | None, list[Stage]] = (None, [])  # those asked for last
+        self._phases: tuple[Cursor | None, list[Phase]] = (None, [])  # those asked for last
         self.mixing = mixing
         self.drop_last = drop_last
-        self._lanes = spec.lanes
-        # Ranks take the places of a step as they come where rows of it are those of a rank.
-        self._lanes_of_ranks = 1 if method == "device_per_stream" else spec.lanes
+        self._canonical_nodes = spec.canonical_nodes
+        # Ranks take the positions of a step as they come where rows of it are those of a rank.
+        self._nodes_of_ranks = 1 if method == "device_per_stream" else spec.canonical_nodes
         self._orders = StreamOrders(spec, bounds=bounds, left_out=left_out)
         self.sizes: tuple[int, ...] = tuple(self._orders.sizes.tolist())
         if 0 in self.sizes:
@@ -109,9 +109,9 @@ class EpochPlan:
             mixing=mixing,
             length=self.length,
         )
-        self.row = self._dealing.row  # places in a row that all draw from one stream
+        self.row = self._dealing.row  # positions in a row that all draw from one stream
         self.epoch_size = self._dealing.epoch_size
-        self.filled = self.epoch_size  # places before the last fillers
+        self.filled = self.epoch_size  # positions before the last fillers
         self.choose = self._dealing.choose  # of the first epoch
         if mixing is not None:
             self.choose = self.chosen(self.start(0))
@@ -133,13 +133,13 @@ class EpochPlan:
         if self.mixing is None:
             return Cursor(
                 epoch=epoch,
-                place=0,
+                position=0,
                 tokens=epoch * self.tokens_of(self.epoch_size),
                 before=tuple(epoch * count for count in self.choose),
                 missed=(0,) * len(self.choose),
             )
         zero = (0,) * len(self.sizes)
-        cursor = Cursor(epoch=0, place=0, before=zero, missed=zero)
+        cursor = Cursor(epoch=0, position=0, before=zero, missed=zero)
         for _ in range(epoch):
             cursor = self.next_epoch(cursor)
         return cursor
@@ -149,7 +149,7 @@ class EpochPlan:
         before = tuple(a + b for a, b in zip(cursor.before, self.chosen(cursor), strict=True))
         return Cursor(
             epoch=cursor.epoch + 1,
-            place=0,
+            position=0,
             before=before,
             grown=self.grown.still(cursor.grown, before[0]),
             missed=cursor.missed,
@@ -160,72 +160,72 @@ class EpochPlan:
         """Sequences of each stream in the cursor's epoch."""
         return self._dealing.chosen(cursor.tokens, cursor.before)
 
-    def stages(self, cursor: Cursor) -> list[Stage]:
+    def phases(self, cursor: Cursor) -> list[Phase]:
         """The steps behind a cursor, to the end of its epoch; the first one is number 0."""
-        kept, stages = self._stages
+        kept, phases = self._phases
         if kept != cursor:
             past = cursor.past
-            if past is None or past.until <= cursor.place:
-                stages = self._stages_between(self.steps, cursor, cursor.place, self.epoch_size)
+            if past is None or past.until <= cursor.position:
+                phases = self._phases_between(self.steps, cursor, cursor.position, self.epoch_size)
             else:
-                stages = self._stages_between(past.sizes, cursor, cursor.place, past.until)
-                stop = stages[-1].stop
-                behind = self._stages_between(self.steps, cursor, past.until, self.epoch_size)
-                stages += [replace(stage, first=stop + stage.first) for stage in behind]
-            self._stages = cursor, stages
-        return stages
+                phases = self._phases_between(past.sizes, cursor, cursor.position, past.until)
+                stop = phases[-1].stop
+                behind = self._phases_between(self.steps, cursor, past.until, self.epoch_size)
+                phases += [replace(phase, first=stop + phase.first) for phase in behind]
+            self._phases = cursor, phases
+        return phases
 
-    def _stages_between(
-        self, sizes: StepSizes, cursor: Cursor, place: int, end: int
-    ) -> list[Stage]:
-        return sizes.stages(
-            place=place,
+    def _phases_between(
+        self, sizes: StepSizes, cursor: Cursor, position: int, end: int
+    ) -> list[Phase]:
+        return sizes.phases(
+            position=position,
             end=end,
             tokens=cursor.tokens,
-            lanes=self._lanes_of_ranks,
+            canonical_nodes=self._nodes_of_ranks,
             rank=self.rank,
             drop_last=self.drop_last,
         )
 
-    def stage_of(self, cursor: Cursor, step: int) -> Stage:
-        """The stage of a step behind a cursor; of the last one where there is no such step."""
-        stages = self.stages(cursor)
-        return next((stage for stage in stages if step < stage.stop), stages[-1])
+    def phase_of(self, cursor: Cursor, step: int) -> Phase:
+        """The phase of a step behind a cursor; of the last one where there is no such step."""
+        phases = self.phases(cursor)
+        return next((phase for phase in phases if step < phase.stop), phases[-1])
 
     def steps_left(self, cursor: Cursor) -> int:
         """Steps behind a cursor, to the end of its epoch."""
-        stages = self.stages(cursor)
-        return stages[-1].stop if stages else 0
+        phases = self.phases(cursor)
+        return phases[-1].stop if phases else 0
 
     def after(self, cursor: Cursor, steps: int) -> Cursor:
         """The cursor behind some more steps of its epoch, of which there are as many."""
         if not steps:
             return cursor
-        place = self.stage_of(cursor, steps - 1).place_of(steps)
-        return replace(cursor, place=min(place, self.epoch_size))
+        position = self.phase_of(cursor, steps - 1).position_of(steps)
+        return replace(cursor, position=min(position, self.epoch_size))
 
     def steps_done(self, cursor: Cursor) -> int:
         """Steps of the cursor's epoch that lie before it."""
-        begin = replace(cursor, place=0)
-        for stage in self.stages(begin):
-            if stage.place <= cursor.place <= stage.end:
-                return stage.step_of(cursor.place)
+        begin = replace(cursor, position=0)
+        for phase in self.phases(begin):
+            if phase.position <= cursor.position <= phase.end:
+                return phase.step_of(cursor.position)
         return self.steps_left(begin)
 
     def tokens_seen(self, cursor: Cursor) -> int:
-        """Tokens of training up to a place, of all streams it ever had."""
-        return cursor.tokens + self.tokens_of(cursor.place)
+        """Tokens of training up to a position, of all streams it ever had."""
+        return cursor.tokens + self.tokens_of(cursor.position)
 
-    def tokens_of(self, places: int) -> int:
-        """Tokens of the first places of an epoch, over all ranks."""
-        return places * self.length
+    def tokens_of(self, positions: int) -> int:
+        """Tokens of the first positions of an epoch, over all ranks."""
+        return positions * self.length
 
     def drawn(self, cursor: Cursor) -> tuple[int, ...]:
-        """Draws of each stream up to a place, in whole rows."""
+        """Draws of each stream up to a position, in whole rows."""
         return self._up_to(cursor, cursor.before, Mixture.consumed)
 
     def seen(self, cursor: Cursor) -> tuple[int, ...]:
-        """Sequences of each stream up to a place, to the last one."""
+        """Sequences of each stream up to a position, to the last one."""
         before = tuple(a - b for a, b in zip(cursor.before, cursor.missed, strict=True))
         return self._up_to(cursor, before, Mixture.seen)
 
@@ -236,12 +236,12 @@ class EpochPlan:
         count: Callable[[Mixture, int, int], tuple[int, ...]],
     ) -> tuple[int, ...]:
         """Draws before an epoch and in it, of which those that fill up are none."""
-        if not cursor.place:  # there need not be a further epoch: streams may be used up
+        if not cursor.position:  # there need not be a further epoch: streams may be used up
             return before
         mixture = self._dealing.mixture(cursor.tokens, cursor.before)
         if mixture is None:
-            return (before[0] + cursor.place,)
-        inside = map(min, count(mixture, cursor.epoch, cursor.place), self.chosen(cursor))
+            return (before[0] + cursor.position,)
+        inside = map(min, count(mixture, cursor.epoch, cursor.position), self.chosen(cursor))
         return tuple(a + b for a, b in zip(before, inside, strict=True))
 
     def visits(self, cursor: Cursor, stream: int, sequences: Ints) -> list[Visit]:
@@ -251,9 +251,9 @@ class EpochPlan:
         """
         base = self._first_draw(cursor, stream)
         draws = range(base, base + min(self.chosen(cursor)[stream], self.filled))
-        shift = cursor.before[0] % self._lanes
-        begin = replace(cursor, place=0)
-        stages, mixture = self.stages(begin), self._dealing.mixture(begin.tokens, begin.before)
+        shift = cursor.before[0] % self._canonical_nodes
+        begin = replace(cursor, position=0)
+        phases, mixture = self.phases(begin), self._dealing.mixture(begin.tokens, begin.before)
         found = []
         drawn = (
             self.grown.draws_of(cursor.grown, sequences, draws)
@@ -261,25 +261,25 @@ class EpochPlan:
             else self._orders.draws_of(stream, sequences, draws)
         )
         for draw, sequence in drawn:
-            place = draw - base
+            position = draw - base
             if mixture is not None:
-                place = mixture.place_of(cursor.epoch, stream, place)
-            stage = next((each for each in stages if place < each.end), None)
-            if stage is None:
+                position = mixture.position_of(cursor.epoch, stream, position)
+            phase = next((each for each in phases if position < each.end), None)
+            if phase is None:
                 continue
             found += [
                 Visit(
-                    step=stage.step_of(place),
-                    rank=stage.rank_of(place, piece, shift=shift),
-                    sequence=sequence * stage.pieces + piece,
-                    length=stage.length,
+                    step=phase.step_of(position),
+                    rank=phase.rank_of(position, index, shift=shift),
+                    sequence=sequence * phase.per_position + index,
+                    length=phase.length,
                 )
-                for piece in range(stage.pieces)
+                for index in range(phase.per_position)
             ]
         return sorted(found, key=lambda visit: (visit.step, visit.rank))
 
     def _first_draw(self, cursor: Cursor, stream: int) -> int:
-        """The draw of a stream that the first place of an epoch which it has is."""
+        """The draw of a stream that the first position of an epoch which it has is."""
         return cursor.before[stream]
 
     def sequences(self, cursor: Cursor, steps: Ints) -> tuple[Ints, Ints]:
@@ -287,54 +287,56 @@ class EpochPlan:
 
         Args:
             cursor: where step 0 begins.
-            steps: numbers of steps behind the cursor, of one stage: (steps,).
+            steps: numbers of steps behind the cursor, of one phase: (steps,).
 
         Returns:
             streams and sequences, each (steps, batch_size); sequence -1 fills a short step. Where
-            a step holds pieces of places, sequences count in such pieces.
+            a step holds parts of positions, sequences count in such parts.
         """
-        return self._of_stage(cursor, steps, self.stage_of(cursor, int(steps[0])))
+        return self._of_phase(cursor, steps, self.phase_of(cursor, int(steps[0])))
 
     def whole_step(self, cursor: Cursor, step: int) -> tuple[Ints, Ints]:
         """What all ranks read in one step, rank by rank: streams and sequences, (sequences,)."""
-        stage = self.stage_of(cursor, step).of_all_ranks
-        streams, sequences = self._of_stage(cursor, np.array([step]), stage)
+        phase = self.phase_of(cursor, step).of_all_ranks
+        streams, sequences = self._of_phase(cursor, np.array([step]), phase)
         return streams[0], sequences[0]
 
-    def at_places(self, cursor: Cursor, places: Ints) -> tuple[Ints, Ints]:
-        """Streams and sequences of some places of the cursor's epoch, of all ranks.
+    def at_positions(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
+        """Streams and sequences of some positions of the cursor's epoch, of all ranks.
 
         Args:
             cursor: anywhere in the epoch.
-            places: (places,); those that hold no sequence are left out.
+            positions: (positions,); those that hold no sequence are left out.
         """
-        streams, sequences = self._look_up(cursor, places[places < self.filled])
+        streams, sequences = self._look_up(cursor, positions[positions < self.filled])
         real = sequences >= 0
         return streams[real], sequences[real]
 
-    def _of_stage(self, cursor: Cursor, steps: Ints, stage: Stage) -> tuple[Ints, Ints]:
-        places = stage.places(steps, shift=cursor.before[0] % self._lanes).reshape(-1)
-        shape = (len(steps), stage.batch_size)
-        streams, sequences = np.zeros_like(places), np.full_like(places, -1)
-        inside = np.flatnonzero(places < self.filled)
-        if inside.size == places.size:
-            streams, sequences = self._look_up(cursor, places)
+    def _of_phase(self, cursor: Cursor, steps: Ints, phase: Phase) -> tuple[Ints, Ints]:
+        positions = phase.positions(steps, shift=cursor.before[0] % self._canonical_nodes).reshape(
+            -1
+        )
+        shape = (len(steps), phase.batch_size)
+        streams, sequences = np.zeros_like(positions), np.full_like(positions, -1)
+        inside = np.flatnonzero(positions < self.filled)
+        if inside.size == positions.size:
+            streams, sequences = self._look_up(cursor, positions)
         elif inside.size:
-            streams[inside], sequences[inside] = self._look_up(cursor, places[inside])
+            streams[inside], sequences[inside] = self._look_up(cursor, positions[inside])
         streams, sequences = streams.reshape(shape), sequences.reshape(shape)
-        if stage.pieces > 1:
-            sequences = sequences * stage.pieces + stage.piece_numbers
+        if phase.per_position > 1:
+            sequences = sequences * phase.per_position + phase.index_in_position
         return streams, sequences
 
-    def _look_up(self, cursor: Cursor, places: Ints) -> tuple[Ints, Ints]:
+    def _look_up(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
         mixture = self._dealing.mixture(cursor.tokens, cursor.before)
         if mixture is None:
-            draws = cursor.before[0] + places
+            draws = cursor.before[0] + positions
             if cursor.grown is not None:
-                return np.zeros_like(places), self.grown.sequences(cursor.grown, draws)
-            streams = np.zeros_like(places)
+                return np.zeros_like(positions), self.grown.sequences(cursor.grown, draws)
+            streams = np.zeros_like(positions)
             return streams, self._orders.sequences(streams, draws)
-        streams, draws = mixture.draws(cursor.epoch, places, cursor.before)
+        streams, draws = mixture.draws(cursor.epoch, positions, cursor.before)
         sequences = self._orders.sequences(streams, draws)
         if not self.drop_last and self.mixing is None:  # the last row of a stream may be short
             behind = np.add(cursor.before, self.choose)[streams]

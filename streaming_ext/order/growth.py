@@ -1,11 +1,11 @@
-"""A pass over a stream that grew while the pass was under way.
+"""A pass over a stream that grew during the pass.
 
-The sequences of an older generation are the first ones of the newer, so a place of its pass stays
-what it was. What is behind is what the pass had left, in its order, and the new sequences, in the
-order of a pass over them alone, laid into each other row by row of canonical nodes:
+The sequences of an older generation are the first ones of the newer, so the positions of its pass
+that were read stay as they were. Behind them come the rest of that pass, in its order, and the new
+sequences, in the order of a pass over them alone, interleaved in rows of canonical nodes:
 
-    a pass over 6 sequences stands at place 2, 4 more come: places 0 and 1 are those of the old
-    pass, places 2 to 9 its other four and the four new ones, in turn
+    a pass over 6 sequences stands at position 2 when 4 more come: positions 0 and 1 are those of
+    the old pass, positions 2 to 9 its other four and the four new ones, in turn
 """
 
 from collections.abc import Sequence
@@ -119,7 +119,7 @@ class _GrownPass:
             bounds: of each generation that the pass was in, the oldest first.
             growth: see there.
         """
-        self._row = spec.lanes
+        self._row = spec.canonical_nodes
         self._sizes = [int(each[-1]) for each in bounds]
         self._seen = [seen for _, seen in growth.steps]
         self._orders = [PassOrder(spec, bounds=bounds[0], number=growth.number)]
@@ -127,58 +127,58 @@ class _GrownPass:
             added = np.unique(np.concatenate([[size], each[each > size]])) - size
             self._orders.append(PassOrder(spec, bounds=added, number=growth.number))
 
-    def sequences(self, places: Ints) -> Ints:
-        """The sequences at some places of the pass."""
-        return self._at(len(self._seen), places)
+    def sequences(self, positions: Ints) -> Ints:
+        """The sequences at some positions of the pass."""
+        return self._at(len(self._seen), positions)
 
-    def _at(self, level: int, places: Ints) -> Ints:
-        if not places.size:
-            return places
+    def _at(self, level: int, positions: Ints) -> Ints:
+        if not positions.size:
+            return positions
         if level == 0:
-            return self._of(0, places)
+            return self._of(0, positions)
         seen, size = self._seen[level - 1], self._sizes[level - 1]
         left, added = size - seen, self._sizes[level] - size
-        result = np.empty_like(places)
-        early = places < seen
-        result[early] = self._at(level - 1, places[early])
-        own, behind = np.empty(np.count_nonzero(~early), np.int64), places[~early] - seen
+        result = np.empty_like(positions)
+        early = positions < seen
+        result[early] = self._at(level - 1, positions[early])
+        own, behind = np.empty(np.count_nonzero(~early), np.int64), positions[~early] - seen
         is_old, numbers = laid_in(behind, left=left, added=added, row=self._row)
         own[is_old] = self._at(level - 1, seen + numbers[is_old])
         own[~is_old] = self._of(level, numbers[~is_old]) + size
         result[~early] = own
         return result
 
-    def _of(self, level: int, places: Ints) -> Ints:
-        if not places.size:
-            return places
+    def _of(self, level: int, positions: Ints) -> Ints:
+        if not positions.size:
+            return positions
         order = self._orders[level]
-        return order.sequences(order.number * order.size + places)
+        return order.sequences(order.number * order.size + positions)
 
 
 def laid_in(
-    places: Ints, *, left: int, added: int, row: int
+    positions: Ints, *, left: int, added: int, row: int
 ) -> tuple["np.ndarray[tuple[int], np.dtype[np.bool_]]", Ints]:
     """Two lists laid into each other evenly, in rows; what makes no row comes at the end.
 
     Args:
-        places: in [0, left + added): (places,).
+        positions: in [0, left + added): (positions,).
         left: length of the first list.
         added: length of the second one.
-        row: places of a row, which is all of one list.
+        row: positions of a row, which is all of one list.
 
     Returns:
-        whether each place is of the first list, and which element it is: (places,) each.
+        whether each position is of the first list, and which element it is: (positions,) each.
     """
     left_rows, added_rows = left // row, added // row
     rows = left_rows + added_rows
-    number, inside = np.divmod(places, row)
+    number, inside = np.divmod(positions, row)
     if rows:
         before = number * left_rows // rows  # rows of the first list
         is_left = (number + 1) * left_rows // rows > before
     else:
         before, is_left = np.zeros_like(number), np.zeros(len(number), np.bool_)
     element = np.where(is_left, before, number - before) * row + inside
-    tail = places - rows * row  # behind all rows
+    tail = positions - rows * row  # behind all rows
     in_tail, left_tail = tail >= 0, left - left_rows * row
     is_left = np.where(in_tail, tail < left_tail, is_left)
     of_tail = np.where(

@@ -16,7 +16,7 @@ from streaming_ext.order.schedule import Schedule
 METHODS: Final = ("random", "stratified", "per_stream", "device_per_stream")
 AT_LIMITS: Final = ("error", "renormalize")
 RAMP_SPANS: Final = 256  # a ramp is a stair of so many steps, each of a window of rows at least
-_ONE: Final = 1 << 64  # shares are whole numbers of such parts, so that sums stay exact
+_ONE: Final = 1 << 64  # proportions are whole numbers of such parts, so that sums stay exact
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,12 +24,12 @@ class Mixing:
     """How much of each stream training gets, by the tokens that lie behind.
 
     Attributes:
-        shares: of the streams, relative to each other.
+        proportions: of the streams, relative to each other.
         max_repeats: passes over each stream in all of training, at most; None for no limit.
         at_limit: what to do there: `error`, or `renormalize`: the other streams take over.
     """
 
-    shares: tuple[Schedule, ...]
+    proportions: tuple[Schedule, ...]
     max_repeats: tuple[Fraction | None, ...]
     at_limit: str = "error"
 
@@ -39,16 +39,16 @@ class Mixing:
                 f"`at_max_repeats` must be {' or '.join(map(repr, AT_LIMITS))}, got "
                 f"{self.at_limit!r}."
             )
-        for share in self.shares:
-            for point in share.points:
-                if not any(each.at(point.start) for each in self.shares):
+        for proportion in self.proportions:
+            for point in proportion.points:
+                if not any(each.at(point.start) for each in self.proportions):
                     raise UsageError(
                         f"All streams have the proportion 0 at token {point.start:,}: raise one."
                     )
 
     def identity(self) -> dict[str, Any]:
         """What a state names of it."""
-        told: dict[str, Any] = {"proportions": [str(share) for share in self.shares]}
+        told: dict[str, Any] = {"proportions": [str(proportion) for proportion in self.proportions]}
         if any(limit is not None for limit in self.max_repeats):
             told["max_repeats"] = [
                 None if limit is None else str(limit) for limit in self.max_repeats
@@ -58,7 +58,7 @@ class Mixing:
 
     def changes(self, tokens: int, stop: int) -> list[int]:
         """Where entries of the schedules are behind `tokens`, up to `stop`."""
-        points = {point.start for share in self.shares for point in share.points}
+        points = {point.start for proportion in self.proportions for point in proportion.points}
         return sorted(point for point in points if tokens < point < stop)
 
     def room(self, sizes: Sequence[int], before: Sequence[int], *, row: int) -> list[int | None]:
@@ -79,7 +79,7 @@ class Mixing:
     ) -> list[tuple[int, ...]]:
         """How many of some rows belong to each stream, span after span; see `Mixture`.
 
-        Over any number of spans, a stream has what its share asks for to within one row.
+        Over any number of spans, a stream has what its proportion asks for to within one row.
 
         Args:
             tokens: of training at the first row.
@@ -90,9 +90,9 @@ class Mixing:
         Raises:
             UsageError: a stream would go beyond its limit.
         """
-        count = len(self.shares)
-        asked, given = [0] * count, [0] * count  # the first in parts of `_ONE`
-        weights = _Weights(self.shares)
+        count = len(self.proportions)
+        wanted, given = [0] * count, [0] * count  # the first in parts of `_ONE`
+        weights = _Weights(self.proportions)
         spans: list[tuple[int, ...]] = []
         at = 0
         for size, middle in self._even_spans(tokens, rows, row_tokens):
@@ -102,17 +102,24 @@ class Mixing:
                     None if limit is None else limit - own
                     for limit, own in zip(room, given, strict=True)
                 ]
-                shares = self._shares(weights.at(middle), left, here=tokens + at * row_tokens)
-                whole = _deal(stop - at, shares, asked, given)
+                proportions = self._proportions(
+                    weights.at(middle), left, here=tokens + at * row_tokens
+                )
+                whole = _deal(stop - at, proportions, wanted, given)
                 span = dealt(whole, _fitting(whole, left))
-                asked = [a + sum(span) * share for a, share in zip(asked, shares, strict=True)]
+                wanted = [
+                    a + sum(span) * proportion
+                    for a, proportion in zip(wanted, proportions, strict=True)
+                ]
                 given = [a + b for a, b in zip(given, span, strict=True)]
                 spans.append(span)
                 at += sum(span)
         return spans
 
-    def _shares(self, weights: list[int], left: Sequence[int | None], *, here: int) -> list[int]:
-        """The shares of streams of some weights, in parts of `_ONE`, when they have rows left."""
+    def _proportions(
+        self, weights: list[int], left: Sequence[int | None], *, here: int
+    ) -> list[int]:
+        """Proportions by weight, in parts of `_ONE`, of the streams that have rows left."""
         over = [
             number
             for number, rows in enumerate(left)
@@ -133,7 +140,7 @@ class Mixing:
             size, start = stop - begin, tokens + begin * row_tokens
             if not size:
                 continue
-            if any(share.in_ramp(start) for share in self.shares):
+            if any(proportion.in_ramp(start) for proportion in self.proportions):
                 number = max(1, min(RAMP_SPANS, size // WINDOW_ROWS))
                 edges = [begin + size * i // number for i in range(number + 1)]
                 for low, high in pairwise(edges):
@@ -158,9 +165,9 @@ class Mixing:
 class _Weights:
     """Proportions as whole numbers over one denominator: a hundred fractions take milliseconds."""
 
-    def __init__(self, shares: Sequence[Schedule]) -> None:
-        self._shares = shares
-        points = {point.start for share in shares for point in share.points}
+    def __init__(self, proportions: Sequence[Schedule]) -> None:
+        self._proportions = proportions
+        points = {point.start for proportion in proportions for point in proportion.points}
         self._points = sorted(points)
         # By the number of the stretch between two points: at 0 tokens, and growth a token.
         self._lines: dict[int, list[tuple[int, int]]] = {}
@@ -170,7 +177,7 @@ class _Weights:
         stretch = bisect_right(self._points, tokens)
         lines = self._lines.get(stretch)
         if lines is None:
-            told = [share.line(tokens) for share in self._shares]
+            told = [proportion.line(tokens) for proportion in self._proportions]
             whole = lcm(*(part.denominator for line in told for part in line))
             lines = [(int(first * whole), int(growth * whole)) for first, growth in told]
             self._lines[stretch] = lines
@@ -178,16 +185,18 @@ class _Weights:
 
 
 def _deal(
-    size: int, shares: Sequence[int], asked: Sequence[int], given: Sequence[int]
+    size: int, proportions: Sequence[int], wanted: Sequence[int], given: Sequence[int]
 ) -> tuple[int, ...]:
     """Rows of a span for each stream: what it is behind, rounded so that the sum is `size`."""
     missing = [
-        a + size * share - own * _ONE for a, share, own in zip(asked, shares, given, strict=True)
+        a + size * proportion - own * _ONE
+        for a, proportion, own in zip(wanted, proportions, given, strict=True)
     ]
     counts = [
-        max(0, lack // _ONE) if share else 0 for lack, share in zip(missing, shares, strict=True)
+        max(0, lack // _ONE) if proportion else 0
+        for lack, proportion in zip(missing, proportions, strict=True)
     ]
-    live = [number for number, share in enumerate(shares) if share]
+    live = [number for number, proportion in enumerate(proportions) if proportion]
 
     def lacks(number: int) -> int:
         return missing[number] - counts[number] * _ONE
@@ -224,8 +233,8 @@ class Dealing:
     """The mixture of each epoch: the same one for all, or one of where the epoch begins.
 
     Attributes:
-        row: places in a row that all draw from one stream.
-        epoch_size: places of an epoch.
+        row: positions in a row that all draw from one stream.
+        epoch_size: positions of an epoch.
         choose: sequences of each stream an epoch; with `mixing` only their sum counts.
         mixing: proportions of the streams, where they change or have limits.
     """
@@ -249,12 +258,12 @@ class Dealing:
             spec: the order within each stream.
             sizes: sequences of each stream, (streams,).
             choose: sequences of each stream an epoch, (streams,).
-            method: how several streams share a step, one of `METHODS`.
-            step: places a step, over all ranks.
-            ranks: that share a step.
+            method: how several streams proportion a step, one of `METHODS`.
+            step: positions a step, over all ranks.
+            ranks: that proportion a step.
             drop_last: leave out of each stream what makes no whole row; or fill that up.
             mixing: proportions of the streams, where they change or have limits.
-            length: tokens a place.
+            length: tokens a position.
 
         Raises:
             UsageError: a stream gives less than one row an epoch.
@@ -266,9 +275,9 @@ class Dealing:
         self._mixtures: dict[tuple[int, tuple[int, ...]], Mixture] = {}
         self.row = 1
         if len(sizes) > 1:
-            # An epoch is dealt out in rows of consecutive places, each of one stream.
+            # An epoch is dealt out in rows of consecutive positions, each of one stream.
             rows = {"per_stream": step, "stratified": 1, "device_per_stream": step // ranks}
-            self.row = rows.get(method, spec.lanes)
+            self.row = rows.get(method, spec.canonical_nodes)
             window = step if method == "stratified" else WINDOW_ROWS
             choose = self._whole_rows(choose, method, window, drop_last=drop_last)
         self.epoch_size = sum(self._same.rows) * self.row if self._same else sum(choose)
@@ -296,10 +305,10 @@ class Dealing:
             )
             raise UsageError(
                 f"A stream gives {min(choose)} sequences an epoch, less than {least}. Raise "
-                f"its share, or {instead}."
+                f"its proportion, or {instead}."
             )
         self._same = Mixture(
-            rows, lanes=self.row, seed=self._seed, shuffle=self._shuffle, window=window
+            rows, canonical_nodes=self.row, seed=self._seed, shuffle=self._shuffle, window=window
         )
         return [count * self.row for count in rows] if drop_last else list(choose)
 
@@ -326,7 +335,9 @@ class Dealing:
                 row_tokens=self.row * self._length,
                 room=room,
             )
-            found = Mixture(*spans, lanes=self.row, seed=self._seed, shuffle=self._shuffle)
+            found = Mixture(
+                *spans, canonical_nodes=self.row, seed=self._seed, shuffle=self._shuffle
+            )
             for old in list(self._mixtures.copy())[:-2]:  # another thread may look ahead meanwhile
                 self._mixtures.pop(old, None)
             self._mixtures[tokens, before] = found

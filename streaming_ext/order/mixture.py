@@ -1,8 +1,8 @@
-"""Which stream each place of an epoch draws from, so that every window holds the proportions.
+"""Which stream each position of an epoch draws from, so that every window holds the proportions.
 
-An epoch is cut into rows of one place a lane; a row belongs to one stream. So the draws of a
-stream go up with the place, and no sequence of a stream comes twice before all came once. Where
-the proportions change on the way, rows are dealt out in spans, each with proportions of its own.
+An epoch is cut into rows of one position a canonical node; a row belongs to one stream. So the
+draws of a stream rise with the position, and no sequence comes twice before all came once. If the
+proportions change during the epoch, rows are dealt out in spans, each with its own proportions.
 """
 
 from itertools import accumulate
@@ -17,27 +17,27 @@ WINDOW_ROWS: Final = 100  # proportions given in per cent are exact in every win
 
 
 class Mixture:
-    """The places of an epoch dealt out to streams."""
+    """The positions of an epoch dealt out to streams."""
 
     def __init__(
         self,
         *spans: tuple[int, ...],
-        lanes: int,
+        canonical_nodes: int,
         seed: int,
         shuffle: bool,
         window: int = WINDOW_ROWS,
     ) -> None:
-        """Deal `span[s]` rows to stream s, span after span; with one stream places are draws.
+        """Deal `span[s]` rows to stream s, span after span; with one stream positions are draws.
 
         Args:
             spans: one behind the other.
-            lanes: places a row.
+            canonical nodes: positions a row.
             seed, shuffle: see `OrderSpec`.
             window: rows that hold the proportions, and are shuffled among each other.
         """
         self._window_rows = window
         self.rows = tuple(map(sum, zip(*spans, strict=True)))
-        self.lanes = lanes
+        self.canonical_nodes = canonical_nodes
         self._seed = seed
         self._shuffle = shuffle
         self._spans = spans
@@ -61,42 +61,42 @@ class Mixture:
             return self.rows
         return _added(self._before[span], dealt(self._spans[span], row - self._first_row(span)))
 
-    def draws(self, epoch: int, places: Ints, bases: tuple[int, ...]) -> tuple[Ints, Ints]:
-        """Stream and draw of each place of an epoch.
+    def draws(self, epoch: int, positions: Ints, bases: tuple[int, ...]) -> tuple[Ints, Ints]:
+        """Stream and draw of each position of an epoch.
 
         Args:
             epoch: part of the key.
-            places: shape (n,), from the start of the epoch.
+            positions: shape (n,), from the start of the epoch.
             bases: draws of each stream before this epoch, whole rows of them.
 
         Returns:
             streams and draws, each of shape (n,).
         """
-        row, lane = np.divmod(places, self.lanes)
+        row, node = np.divmod(positions, self.canonical_nodes)
         if len(self._spans) == 1:
             windows = row // self._window_rows
         else:
             span = np.searchsorted(self._first_rows, row, side="right") - 1
             inside = row - self._first_rows[span]
             windows = self._first_windows[span] + inside // self._window_rows
-        streams, rows = np.empty_like(places), np.empty_like(places)
+        streams, rows = np.empty_like(positions), np.empty_like(positions)
         for window in np.unique(windows).tolist():
             chosen = np.flatnonzero(windows == window)
             in_window = row[chosen] - self._rows_of(window).start
             window_streams, window_rows = self._window(epoch, window)
             streams[chosen] = window_streams[in_window]
             rows[chosen] = window_rows[in_window]
-        return streams, np.asarray(bases, np.int64)[streams] + rows * self.lanes + lane
+        return streams, np.asarray(bases, np.int64)[streams] + rows * self.canonical_nodes + node
 
-    def place_of(self, epoch: int, stream: int, draw: int) -> int:
-        """The place of an epoch that a draw of a stream is at: `draws` backwards.
+    def position_of(self, epoch: int, stream: int, draw: int) -> int:
+        """The position of an epoch that a draw of a stream is at: `draws` backwards.
 
         Args:
             epoch: part of the key.
             stream: which one.
             draw: counted from the beginning of the epoch.
         """
-        wanted, lane = divmod(draw, self.lanes)
+        wanted, node = divmod(draw, self.canonical_nodes)
         low, high = 0, int(self._first_windows[-1])
         while high - low > 1:  # the last window with no more than `wanted` rows before it
             middle = (low + high) // 2
@@ -106,30 +106,30 @@ class Mixture:
                 high = middle
         streams, rows = self._window(epoch, low)
         inside = int(np.flatnonzero((streams == stream) & (rows == wanted))[0])
-        return (self._rows_of(low).start + inside) * self.lanes + lane
+        return (self._rows_of(low).start + inside) * self.canonical_nodes + node
 
-    def seen(self, epoch: int, places: int) -> tuple[int, ...]:
-        """Draws of each stream after the first `places` places, to the last one."""
-        counts = list(self.consumed(epoch, places))
-        row, lane = divmod(places, self.lanes)
-        if lane:
+    def seen(self, epoch: int, positions: int) -> tuple[int, ...]:
+        """Draws of each stream after the first `positions` positions, to the last one."""
+        counts = list(self.consumed(epoch, positions))
+        row, node = divmod(positions, self.canonical_nodes)
+        if node:
             window = self._window_of(row)
             streams, _ = self._window(epoch, window)
-            counts[int(streams[row - self._rows_of(window).start])] -= self.lanes - lane
+            counts[int(streams[row - self._rows_of(window).start])] -= self.canonical_nodes - node
         return tuple(counts)
 
-    def consumed(self, epoch: int, places: int) -> tuple[int, ...]:
-        """Draws of each stream after the first `places` places, rounded up to whole rows."""
-        row = -(-places // self.lanes)
+    def consumed(self, epoch: int, positions: int) -> tuple[int, ...]:
+        """Draws of each stream after the first `positions` positions, rounded up to whole rows."""
+        row = -(-positions // self.canonical_nodes)
         if row >= self._first_rows[-1]:
-            return tuple(count * self.lanes for count in self.rows)
+            return tuple(count * self.canonical_nodes for count in self.rows)
         window = self._window_of(row)
         begin = self._rows_of(window).start
         counts = np.array(self.counts(begin))
         if row > begin:
             streams, _ = self._window(epoch, window)
             counts += np.bincount(streams[: row - begin], minlength=len(self.rows))
-        return tuple((counts * self.lanes).tolist())
+        return tuple((counts * self.canonical_nodes).tolist())
 
     def _span_of(self, row: int) -> int:
         return int(np.searchsorted(self._first_rows, row, side="right")) - 1
@@ -160,7 +160,7 @@ class Mixture:
         streams = np.repeat(np.arange(len(each)), each)
         if self._shuffle:
             streams = streams[permutation(len(streams), key_of(self._seed, 2, epoch, window))]
-        # By stream, and those of one in their order: each stream's rows go up with the place.
+        # By stream, and those of one in their order: each stream's rows go up with the position.
         by_stream = np.argsort(streams, kind="stable")
         rows = np.empty_like(streams)
         firsts = np.cumsum(each) - each

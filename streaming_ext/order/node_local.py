@@ -1,8 +1,8 @@
-"""Training where each node holds its own share: who holds what, told between the nodes and checked.
+"""Training in which each node holds its own partition of the data.
 
-Each node's dataset is an ordinary one whose manifest says which share of how many it is. Ranks read
-the share of their node and no other; before the first step all of them compare what they hold, so
-that a missing share, one that is there twice, or one made otherwise is refused by all at once.
+The manifest of each node's dataset says which partition of how many it is. Ranks read the partition
+of their node only. Before the first step all ranks compare what they hold: a partition that is
+missing, held twice, or made from other sources or settings is refused by all ranks.
 """
 
 from collections import Counter
@@ -29,13 +29,13 @@ from streaming_ext.order.steps import StepSizes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeGroup:
-    """All shares together, and the place of this rank among them.
+    """All partitions together, and the position of this rank among them.
 
     Attributes:
         rank: among the ranks of its node.
-        node: number of the share.
-        sequences: of each share: (nodes,).
-        fingerprint: of all shares in their order.
+        node: number of the partition.
+        sequences: of each partition: (nodes,).
+        fingerprint: of all partitions in their order.
     """
 
     rank: DataRank
@@ -45,13 +45,13 @@ class NodeGroup:
 
     @property
     def nodes(self) -> int:
-        """How many shares there are."""
+        """How many partitions there are."""
         return len(self.sequences)
 
     def steps(self, batch: int, *, drop_last: bool) -> int:
         """Steps of an epoch, the same on every node, for `batch` sequences a node and step.
 
-        The longest share decides; ranks of the others fill up. With `drop_last` its last short
+        The longest partition decides; ranks of the others fill up. With `drop_last` its last short
         step is left out, and so less than one global batch of all sequences is.
         """
         rounded = [count // batch if drop_last else -(-count // batch) for count in self.sequences]
@@ -59,10 +59,10 @@ class NodeGroup:
 
 
 class NodePlan(EpochPlan):
-    """The sequences of every step of one rank, out of its node's share.
+    """The sequences of every step of one rank, out of its node's partition.
 
-    Places count the node's own; each epoch is one pass over the share. An epoch is as long on
-    every node, so behind its last sequence a shorter share has places that hold none.
+    Places count the node's own; each epoch is one pass over the partition. An epoch is as long on
+    every node, so behind its last sequence a shorter partition has positions that hold none.
     """
 
     def __init__(
@@ -82,39 +82,39 @@ class NodePlan(EpochPlan):
         """
         if steps.change:
             raise UsageError(
-                "Shares of nodes are read in steps of one size: give batch_size and "
+                "Partitions of nodes are read in steps of one size: give batch_size and "
                 "sequence_length as numbers, or pass node_local=False."
             )
         batch = steps.global_batch.largest // group.nodes
         count = group.steps(batch, drop_last=drop_last)
-        self._shares = group.sequences
+        self._partitions = group.sequences
         super().__init__(
             spec,
             bounds=bounds,
             choose=[count * batch],
-            steps=StepSizes(Schedule.whole(batch, name="global_batch"), steps.length),
+            steps=StepSizes(Schedule.of_integers(batch, name="global_batch"), steps.length),
             rank=group.rank,
             drop_last=drop_last and min(group.sequences) >= count * batch,
             left_out=left_out,
         )
-        self.sizes = (sum(self._shares),)
+        self.sizes = (sum(self._partitions),)
         self._own = int(bounds[0][-1])
         self.filled = min(self._own, self.epoch_size)
 
-    def tokens_of(self, places: int) -> int:
-        """Of the sequences of all shares: behind its last one a shorter share has none."""
-        return self.length * sum(min(places, count) for count in self._shares)
+    def tokens_of(self, positions: int) -> int:
+        """Of the sequences of all partitions: behind its last one a shorter partition has none."""
+        return self.length * sum(min(positions, count) for count in self._partitions)
 
     def seen(self, cursor: Cursor) -> tuple[int, ...]:
-        """Sequences of all shares up to a place."""
+        """Sequences of all partitions up to a position."""
         return (self.tokens_seen(cursor) // self.length,)
 
     def _first_draw(self, cursor: Cursor, stream: int) -> int:
         return cursor.epoch * self._own
 
-    def _look_up(self, cursor: Cursor, places: Ints) -> tuple[Ints, Ints]:
-        streams = np.zeros_like(places)
-        return streams, self._orders.sequences(streams, cursor.epoch * self._own + places)
+    def _look_up(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
+        streams = np.zeros_like(positions)
+        return streams, self._orders.sequences(streams, cursor.epoch * self._own + positions)
 
 
 def find_node_group(
@@ -125,7 +125,7 @@ def find_node_group(
     sequences: int,
     settings: Mapping[str, Any],
 ) -> NodeGroup | None:
-    """The group of nodes that these data are a share of, None where they stand for themselves.
+    """The group of nodes that these data are a partition of, None where they stand for themselves.
 
     Args:
         indexes: of the streams.
@@ -137,13 +137,13 @@ def find_node_group(
         ConfigMismatchError: as `join`.
     """
     node_local, mesh = position.node_local, position.device_mesh
-    shared = any(index.manifest is not None and index.manifest.share for index in indexes)
-    if node_local is False or (node_local is None and not shared):
+    partitioned = any(index.manifest is not None and index.manifest.share for index in indexes)
+    if node_local is False or (node_local is None and not partitioned):
         return None
     if len(indexes) > 1 or "epoch_size" in settings:
         raise UsageError(
-            "Shares of nodes are read one dataset and one whole pass an epoch: leave out streams= "
-            "and epoch_size=, or pass node_local=False."
+            "Partitions of nodes are read as one dataset, a whole pass an epoch: leave out "
+            "streams= and epoch_size=, or pass node_local=False."
         )
     if "domain_by" in settings:
         raise UsageError(
@@ -153,7 +153,7 @@ def find_node_group(
     manifests = Path(node_local) if isinstance(node_local, str | Path) else None
     if manifests is not None and {"packing", "exclude"} & settings.keys():
         raise UsageError(
-            "How many rows other shares have with packing or exclude stands in no manifest: pass "
+            "No manifest says how many rows another partition has with packing or exclude: pass "
             "node_local=True and call torch.distributed.init_process_group first."
         )
     return join(
@@ -175,25 +175,25 @@ def join(
     group: Any,
     manifests: Path | None,
 ) -> NodeGroup:
-    """Find out who holds which share.
+    """Find out who holds which partition.
 
     Args:
         index: of this node's dataset.
         rank: among all data-parallel ranks.
-        sequences: that this share holds.
+        sequences: that this partition holds.
         settings: every argument that decides the order; must be the same on all ranks.
         group: torch process group of the data-parallel ranks, None for the default one.
         manifests: a folder with `manifest.json` of every node, in files or folders of any name;
-            asked in place of the group.
+            asked in position of the group.
 
     Raises:
-        UsageError: there is neither, or ranks are not spread evenly over the shares.
-        ConfigMismatchError: shares are missing, there twice, or do not fit together.
+        UsageError: there is neither, or ranks are not spread evenly over the partitions.
+        ConfigMismatchError: partitions are missing, there twice, or do not fit together.
     """
-    share = None if index.manifest is None else index.manifest.share
-    own = ShareReport(
+    partition = None if index.manifest is None else index.manifest.share
+    own = PartitionReport(
         origin=f"rank {rank.rank}",
-        share=share,
+        partition=partition,
         spec=None if index.manifest is None else index.manifest.spec,
         index_hash=index.index_hash,
         sequences=sequences,
@@ -201,80 +201,80 @@ def join(
     )
     if manifests is None:
         reports = from_group(own, rank, group)
-        shares = require_one_group(reports)
-        places = [number_of(report) for report in reports]
+        partitions = require_one_group(reports)
+        positions = [number_of(report) for report in reports]
     else:
         known = from_manifests(manifests, split=index.split, length=settings["sequence_length"])
-        shares = require_one_group([own, *known], each_once=known)
-        places = _in_blocks(rank, nodes=len(shares), own=number_of(own))
+        partitions = require_one_group([own, *known], each_once=known)
+        positions = _in_blocks(rank, nodes=len(partitions), own=number_of(own))
     node = number_of(own)
-    counts = Counter(places)
+    counts = Counter(positions)
     if len(set(counts.values())) > 1:
-        listed = ", ".join(f"share {number}: {counts[number]}" for number in sorted(counts))
+        listed = ", ".join(f"partition {number}: {counts[number]}" for number in sorted(counts))
         raise UsageError(
-            f"Each share must be read by as many ranks, but {listed}. Is one share on two nodes? "
-            "Start as many ranks on each node, each node with its own share."
+            f"Each partition must be read by equally many ranks, but {listed}. Is one partition on "
+            "two nodes? Start equally many ranks on each node, each with its own partition."
         )
-    mine = [number for number, place in enumerate(places) if place == node]
+    mine = [number for number, position in enumerate(positions) if position == node]
     return NodeGroup(
         rank=DataRank(rank=mine.index(rank.rank), size=len(mine)),
         node=node,
-        sequences=tuple(report.sequences for report in shares),
-        fingerprint=content_hash("\n".join(report.index_hash for report in shares).encode()),
+        sequences=tuple(report.sequences for report in partitions),
+        fingerprint=content_hash("\n".join(report.index_hash for report in partitions).encode()),
     )
 
 
 def _in_blocks(rank: DataRank, *, nodes: int, own: int) -> list[int]:
-    """The share of each rank where launchers number the ranks node by node."""
+    """The partition of each rank where launchers number the ranks node by node."""
     if rank.size % nodes:
         raise UsageError(f"{rank.size} ranks cannot be spread evenly over {nodes} nodes.")
     each = rank.size // nodes
     if rank.rank // each != own:
         raise UsageError(
             f"Rank {rank.rank} of {rank.size} is on node {rank.rank // each} of {nodes}, but the "
-            f"dataset here is share {own}. Number the ranks node by node, or let them tell each "
-            "other: torch.distributed.init_process_group, and node_local=True."
+            f"dataset is partition {own}. Number the ranks node by node, or call "
+            "torch.distributed.init_process_group and pass node_local=True."
         )
     return [number // each for number in range(rank.size)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShareReport:
-    """What one rank, or one node's manifest, says of the share that it reads.
+class PartitionReport:
+    """What one rank, or one node's manifest, says of the partition that it reads.
 
     Attributes:
         origin: who says so, for people: `rank 3`, or a file.
-        share: which share; None for a dataset that is none.
+        partition: which partition; None for a dataset that is none.
         spec: what decided its bytes.
         index_hash: content hash of its index: the identity of the data.
-        sequences: in the share, of the length that is asked for.
+        sequences: in the partition, of the length that is asked for.
         settings: arguments that decide the order; empty where a manifest speaks.
     """
 
     origin: str
-    share: NodeShare | None
+    partition: NodeShare | None
     spec: DatasetSpec | None
     index_hash: str
     sequences: int
     settings: Mapping[str, Any]
 
 
-def from_group(own: ShareReport, rank: DataRank, group: Any) -> list[ShareReport]:
+def from_group(own: PartitionReport, rank: DataRank, group: Any) -> list[PartitionReport]:
     """The reports of all data-parallel ranks, in their order."""
     from torch import distributed
 
     if not (distributed.is_available() and distributed.is_initialized()):
-        if rank.size > 1 or (own.share is not None and own.share.nodes > 1):
+        if rank.size > 1 or (own.partition is not None and own.partition.nodes > 1):
             raise UsageError(
-                "The dataset is one share of several, and the nodes must compare theirs."
+                "The dataset is one partition of several, and the nodes must compare theirs."
                 "\n  1. Call torch.distributed.init_process_group before making the dataset."
                 "\n  2. Pass node_local=FOLDER, a folder that holds every node's manifest.json."
-                "\n  3. Pass node_local=False to read this share alone, as any dataset."
+                "\n  3. Pass node_local=False to read this partition alone, as any dataset."
             )
         return [own]
     gathered: list[Any] = [None] * distributed.get_world_size(group)
     distributed.all_gather_object(gathered, (rank.rank, own), group=group)
-    by_rank: dict[int, ShareReport] = {}
+    by_rank: dict[int, PartitionReport] = {}
     for number, report in gathered:  # replicas say the same
         if number in by_rank and by_rank[number] != report:
             raise ConfigMismatchError(
@@ -290,19 +290,19 @@ def from_group(own: ShareReport, rank: DataRank, group: Any) -> list[ShareReport
     return [by_rank[number] for number in range(rank.size)]
 
 
-def from_manifests(folder: Path, *, split: str, length: int) -> list[ShareReport]:
+def from_manifests(folder: Path, *, split: str, length: int) -> list[PartitionReport]:
     """The reports of all manifests in a folder."""
     reports = []
     files = [file for file in sorted(folder.rglob("*.json")) if file.is_file()]
     for file in files:
         manifest = manifest_of(file.read_bytes(), where=str(file))
         if split not in manifest.splits:
-            raise ConfigMismatchError(f"{file}: this share has no split {split!r}.")
+            raise ConfigMismatchError(f"{file}: this partition has no split {split!r}.")
         summary = manifest.splits[split]
         reports.append(
-            ShareReport(
+            PartitionReport(
                 origin=str(file),
-                share=manifest.share,
+                partition=manifest.share,
                 spec=manifest.spec,
                 index_hash=summary.index.xxh128,
                 sequences=summary.samples * manifest.spec.sequence_length // length,
@@ -315,62 +315,66 @@ def from_manifests(folder: Path, *, split: str, length: int) -> list[ShareReport
 
 
 def require_one_group(
-    reports: Sequence[ShareReport], *, each_once: Sequence[ShareReport] = ()
-) -> list[ShareReport]:
-    """One report a share, in their order, when all fit together.
+    reports: Sequence[PartitionReport], *, each_once: Sequence[PartitionReport] = ()
+) -> list[PartitionReport]:
+    """One report a partition, in their order, when all fit together.
 
     Args:
         reports: the first one is what the others are compared with.
-        each_once: those of which no two may be of one share.
+        each_once: those of which no two may be of one partition.
 
     Raises:
         ConfigMismatchError: naming who differs, in what.
     """
     first = reports[0]
     for report in reports:
-        if report.share is None:
+        if report.partition is None:
             raise ConfigMismatchError(
-                f"{report.origin} reads a dataset that is no share of several, others do. Make it "
-                "with --node-rank and --nodes, or pass node_local=False everywhere."
+                f"{report.origin} reads a dataset that is no partition of several, others do. Make "
+                "it with --node-rank and --nodes, or pass node_local=False everywhere."
             )
         if problem := differences(first, report):
             raise ConfigMismatchError(
                 f"{report.origin} and {first.origin} do not fit together: {problem}."
             )
-    shares: dict[int, ShareReport] = {}
+    partitions: dict[int, PartitionReport] = {}
     for report in reports:
-        known = shares.setdefault(number_of(report), report)
+        known = partitions.setdefault(number_of(report), report)
         if known.index_hash != report.index_hash:
             raise ConfigMismatchError(
-                f"{known.origin} and {report.origin} both hold share {number_of(report)}, with "
+                f"{known.origin} and {report.origin} both hold partition {number_of(report)}, with "
                 f"different content: index {known.index_hash} and {report.index_hash}."
             )
     twice = [number for number, count in Counter(map(number_of, each_once)).items() if count > 1]
     if twice:
-        places = [report.origin for report in each_once if number_of(report) == twice[0]]
-        raise ConfigMismatchError(f"Share {twice[0]} is there twice: {' and '.join(places)}.")
-    nodes = first.share.nodes if first.share else 0
-    if missing := sorted(set(range(nodes)) - set(shares)):
+        positions = [report.origin for report in each_once if number_of(report) == twice[0]]
+        raise ConfigMismatchError(f"Partition {twice[0]} is held twice: {' and '.join(positions)}.")
+    nodes = first.partition.nodes if first.partition else 0
+    if missing := sorted(set(range(nodes)) - set(partitions)):
         listed = ", ".join(map(str, missing))
-        there = ", ".join(f"{number_of(report)} ({report.origin})" for report in shares.values())
-        raise ConfigMismatchError(
-            f"Of {nodes} shares {listed} {'is' if len(missing) == 1 else 'are'} missing; there are "
-            f"{there}. Start a rank on every node, or make the shares again for fewer nodes."
+        there = ", ".join(
+            f"{number_of(report)} ({report.origin})" for report in partitions.values()
         )
-    return [shares[number] for number in range(nodes)]
+        raise ConfigMismatchError(
+            f"Of {nodes} partitions {listed} {'is' if len(missing) == 1 else 'are'} missing; there "
+            f"are {there}. Start a rank on every node, or make the partitions for fewer nodes."
+        )
+    return [partitions[number] for number in range(nodes)]
 
 
-def number_of(report: ShareReport) -> int:
-    return -1 if report.share is None else report.share.rank
+def number_of(report: PartitionReport) -> int:
+    return -1 if report.partition is None else report.partition.rank
 
 
-def differences(one: ShareReport, other: ShareReport) -> str:
+def differences(one: PartitionReport, other: PartitionReport) -> str:
     """In what two reports of a group may not differ, and do."""
     lines = []
-    if one.share and other.share:
-        if one.share.nodes != other.share.nodes:
-            lines.append(f"shares of {one.share.nodes} and of {other.share.nodes} nodes")
-        elif one.share.sources != other.share.sources:
+    if one.partition and other.partition:
+        if one.partition.nodes != other.partition.nodes:
+            lines.append(
+                f"partitions of {one.partition.nodes} and of {other.partition.nodes} nodes"
+            )
+        elif one.partition.sources != other.partition.sources:
             lines.append("made from other lists of sources")
     if one.spec and other.spec and (found := one.spec.differences(other.spec)):
         fields = [line.partition(":")[0] for line in found]

@@ -1,9 +1,9 @@
-"""The order of one pass over a dataset: which sequence is drawn at which place, computed on demand.
+"""The order of one pass over a dataset: which sequence each draw reads, computed on demand.
 
-The units of a dataset (a shard, or a run of shards where sequences cross their borders) are
-permuted and laid end to end. That list of sequences is cut into lanes, and in each lane windows of
-`window` sequences are permuted. Both permutations are functions of a key, so the state is a few
-numbers a unit, whatever the number of sequences.
+The groups of a dataset (a shard, or several shards where sequences cross their borders) are
+permuted and laid end to end. That list of sequences is cut into canonical nodes, and in each
+canonical node windows of `window` sequences are permuted. Both permutations are functions of a key,
+so the state is a few numbers a group, whatever the number of sequences.
 
 Everything is integer arithmetic written out here: NumPy promises no stream of random numbers from
 one version to the next, and an order must outlive them.
@@ -70,35 +70,35 @@ def permutation(size: int, key: Keys) -> Ints:
     return np.argsort(mix(key ^ mix(np.arange(size, dtype=np.uint64))), kind="stable")
 
 
-def permute(places: Ints, sizes: Ints, keys: Keys) -> Ints:
-    """Send each place to its image under a keyed permutation of range(size).
+def permute(positions: Ints, sizes: Ints, keys: Keys) -> Ints:
+    """Send each position to its image under a keyed permutation of range(size).
 
     A Feistel network over pairs of digits in base ceil(sqrt(size)); an image that falls outside
     the range walks on along its cycle until it is inside, which for large sizes is rare.
 
     Args:
-        places: shape (n,), each in [0, size).
-        sizes: shape (n,), the size of the range each place belongs to.
+        positions: shape (n,), each in [0, size).
+        sizes: shape (n,), the size of the range each position belongs to.
         keys: shape (n,); equal keys and sizes give the same permutation.
 
     Returns:
         shape (n,), each in [0, size).
     """
-    return _walked(_feistel, places, sizes, keys)
+    return _walked(_feistel, positions, sizes, keys)
 
 
 def unpermute(images: Ints, sizes: Ints, keys: Keys) -> Ints:
-    """The places that `permute` sends to some images; see there for the arguments."""
+    """The positions that `permute` sends to some images; see there for the arguments."""
     return _walked(_unfeistel, images, sizes, keys)
 
 
 def _walked(
-    step: Callable[[Ints, Ints, Keys], Ints], places: Ints, sizes: Ints, keys: Keys
+    step: Callable[[Ints, Ints, Keys], Ints], positions: Ints, sizes: Ints, keys: Keys
 ) -> Ints:
-    """Each place after as many steps, one or more, as lead back into range(size)."""
+    """Each position after as many steps, one or more, as lead back into range(size)."""
     base = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.int64)
     base += base * base < sizes  # where the square root was rounded down
-    image = step(places, base, keys)
+    image = step(positions, base, keys)
     outside = np.flatnonzero(image >= sizes)
     while outside.size:
         image[outside] = step(image[outside], base[outside], keys[outside])
@@ -124,8 +124,8 @@ def _shift(digits: Ints, base: Ints, keys: Keys, number: int) -> Ints:
     return ((word >> _S32) * base.astype(np.uint64) >> _S32).astype(np.int64)
 
 
-def _feistel(places: Ints, base: Ints, keys: Keys) -> Ints:
-    left, right = np.divmod(places, base)
+def _feistel(positions: Ints, base: Ints, keys: Keys) -> Ints:
+    left, right = np.divmod(positions, base)
     for number in range(_ROUNDS):
         shift = _shift(right, base, keys, number)
         shift += left
@@ -140,23 +140,24 @@ class OrderSpec:
     """What decides an order, besides the data.
 
     Attributes:
-        shuffle: permute units and windows, or keep both as they lie on disk.
+        shuffle: permute groups and windows, or keep both as they lie on disk.
         seed: any whole number.
-        lanes: canonical nodes: independent walks through the data.
-        window: sequences of a lane that are shuffled among each other.
+        canonical nodes: canonical nodes: independent walks through the data.
+        window: sequences of a canonical node that are shuffled among each other.
     """
 
     shuffle: bool
     seed: int
-    lanes: int
+    canonical_nodes: int
     window: int
 
 
 class PassOrder:
     """Pass number `number` over the sequences of one stream.
 
-    Draw d of a stream, counted from the start of training, is in pass d // N and in lane d % C.
-    Draws walk each lane in step, so consecutive draws come from C places of the list.
+    Draw d of a stream, counted from the start of training, is in pass d // N and canonical node
+    d % C.
+    Draws walk each canonical node in step, so consecutive draws come from C positions of the list.
     """
 
     def __init__(self, spec: OrderSpec, *, bounds: Ints, stream: int = 0, number: int = 0) -> None:
@@ -164,8 +165,8 @@ class PassOrder:
 
         Args:
             spec: what decides the order.
-            bounds: first sequence of each unit in the order on disk, then the number of all
-                sequences; shape (units + 1,), never falling.
+            bounds: first sequence of each group in the order on disk, then the number of all
+                sequences; shape (groups + 1,), never falling.
             stream: number of the stream, part of the key.
             number: the pass, part of the key.
         """
@@ -174,70 +175,72 @@ class PassOrder:
         self.key = key_of(spec.seed, stream, number, 1)  # of windows
         self._bounds = bounds
         counts = np.diff(bounds)
-        units = len(counts)
-        # units in the order of the list: (units,)
-        self.units = np.arange(units)
+        groups = len(counts)
+        # groups in the order of the list: (groups,)
+        self.groups = np.arange(groups)
         if spec.shuffle:
-            self.units = permutation(units, key_of(spec.seed, stream, number, 0))
-        self.firsts = bounds[self.units]
-        # where each unit starts in the list: (units + 1,)
-        self.starts = np.concatenate([[0], np.cumsum(counts[self.units])])
-        # The first draw of this pass may fall into any lane; lanes keep their number.
+            self.groups = permutation(groups, key_of(spec.seed, stream, number, 0))
+        self.firsts = bounds[self.groups]
+        # where each group starts in the list: (groups + 1,)
+        self.starts = np.concatenate([[0], np.cumsum(counts[self.groups])])
+        # The first draw of this pass may fall into any canonical node; they keep their numbers.
         first_draw = number * self.size
-        lanes = np.arange(spec.lanes)
-        self.lane_first = first_draw + (lanes - first_draw) % spec.lanes
-        lengths = np.maximum(0, -(-(first_draw + self.size - self.lane_first) // spec.lanes))
-        self.lane_length = lengths
-        self.lane_start = np.cumsum(lengths) - lengths
+        canonical_nodes = np.arange(spec.canonical_nodes)
+        self.node_first = first_draw + (canonical_nodes - first_draw) % spec.canonical_nodes
+        lengths = np.maximum(
+            0, -(-(first_draw + self.size - self.node_first) // spec.canonical_nodes)
+        )
+        self.node_length = lengths
+        self.node_start = np.cumsum(lengths) - lengths
 
     def sequences(self, draws: Ints) -> Ints:
         """The sequences of some draws of this pass, as their numbers in the order on disk."""
-        lane = draws % self.spec.lanes
-        first, length = self.lane_first[lane], self.lane_length[lane]
-        depth = _depth(self.spec, draws, key=self.key, lane=lane, first=first, length=length)
-        place = self.lane_start[lane] + depth
-        unit = np.searchsorted(self.starts, place, side="right") - 1
-        result: Ints = self.firsts[unit] + place - self.starts[unit]
+        node = draws % self.spec.canonical_nodes
+        first, length = self.node_first[node], self.node_length[node]
+        depth = _depth(self.spec, draws, key=self.key, node=node, first=first, length=length)
+        position = self.node_start[node] + depth
+        group = np.searchsorted(self.starts, position, side="right") - 1
+        result: Ints = self.firsts[group] + position - self.starts[group]
         return result
 
     def draws_of(self, sequences: Ints) -> Ints:
         """The draws of this pass that are some sequences: `sequences` backwards."""
         own = np.searchsorted(self._bounds, sequences, side="right") - 1
-        at = np.argsort(self.units)[own]  # where the unit stands in the list
-        place = self.starts[at] + sequences - self._bounds[own]
-        lane = np.searchsorted(self.lane_start, place, side="right") - 1
-        depth = place - self.lane_start[lane]
+        at = np.argsort(self.groups)[own]  # where the group stands in the list
+        position = self.starts[at] + sequences - self._bounds[own]
+        node = np.searchsorted(self.node_start, position, side="right") - 1
+        depth = position - self.node_start[node]
         if self.spec.shuffle:
             window = depth // self.spec.window
             begin = window * self.spec.window
-            sizes = np.minimum(self.spec.window, self.lane_length[lane] - begin)
-            depth = begin + unpermute(depth - begin, sizes, with_words(self.key, lane, window))
-        result: Ints = self.lane_first[lane] + depth * self.spec.lanes
+            sizes = np.minimum(self.spec.window, self.node_length[node] - begin)
+            depth = begin + unpermute(depth - begin, sizes, with_words(self.key, node, window))
+        result: Ints = self.node_first[node] + depth * self.spec.canonical_nodes
         return result
 
 
 def _depth(
-    spec: OrderSpec, draws: Ints, *, key: Keys, lane: Ints, first: Ints, length: Ints
+    spec: OrderSpec, draws: Ints, *, key: Keys, node: Ints, first: Ints, length: Ints
 ) -> Ints:
-    """How deep in its lane each draw is, once windows are permuted: (n,), as all arrays here.
+    """How deep in its canonical node each draw is, with windows permuted: (n,), as all arrays.
 
     Args:
         spec: what decides the order.
-        draws: in lanes `lane`.
+        draws: in canonical nodes `canonical node`.
         key: of seed, stream and pass, for windows.
-        first, length: first draw and number of draws of the lane in its pass.
+        first, length: first draw and number of draws of the canonical node in its pass.
     """
-    depth = (draws - first) // spec.lanes
+    depth = (draws - first) // spec.canonical_nodes
     if spec.shuffle:
         window = depth // spec.window
         begin = window * spec.window
         sizes = np.minimum(spec.window, length - begin)
-        depth = begin + permute(depth - begin, sizes, with_words(key, lane, window))
+        depth = begin + permute(depth - begin, sizes, with_words(key, node, window))
     return depth
 
 
 def kept_bounds(bounds: Ints, left_out: Ints) -> Ints:
-    """The bounds of units when some sequences are left out: (units + 1,).
+    """The bounds of groups when some sequences are left out: (groups + 1,).
 
     Args:
         bounds: see `PassOrder`.
@@ -333,13 +336,13 @@ class _JoinedPasses:
     def __init__(self, spec: OrderSpec, codes: Ints, passes: Sequence[PassOrder]) -> None:
         self._spec, self._codes = spec, codes
         self._keys = np.concatenate([each.key for each in passes])
-        # (passes, lanes) each
-        self._lane_first = np.stack([each.lane_first for each in passes])
-        self._lane_length = np.stack([each.lane_length for each in passes])
+        # (passes, canonical nodes) each
+        self._node_first = np.stack([each.node_first for each in passes])
+        self._node_length = np.stack([each.node_length for each in passes])
         sizes: Ints = np.array([each.size for each in passes])
         offsets = np.cumsum(sizes) - sizes
-        self._lane_start = np.stack([each.lane_start for each in passes]) + offsets[:, None]
-        # of all units: (units,) each
+        self._node_start = np.stack([each.node_start for each in passes]) + offsets[:, None]
+        # of all groups: (groups,) each
         self._firsts = np.concatenate([each.firsts for each in passes])
         self._starts = np.concatenate(
             [each.starts[:-1] + offset for each, offset in zip(passes, offsets, strict=True)]
@@ -352,10 +355,10 @@ class _JoinedPasses:
 
     def sequences(self, at: Ints, draws: Ints) -> Ints:
         """The sequences of some draws, each of the pass of a number here."""
-        lane = draws % self._spec.lanes
-        first, length = self._lane_first[at, lane], self._lane_length[at, lane]
-        depth = _depth(self._spec, draws, key=self._keys[at], lane=lane, first=first, length=length)
-        place = self._lane_start[at, lane] + depth
-        unit = np.searchsorted(self._starts, place, side="right") - 1
-        result: Ints = self._firsts[unit] + place - self._starts[unit]
+        node = draws % self._spec.canonical_nodes
+        first, length = self._node_first[at, node], self._node_length[at, node]
+        depth = _depth(self._spec, draws, key=self._keys[at], node=node, first=first, length=length)
+        position = self._node_start[at, node] + depth
+        group = np.searchsorted(self._starts, position, side="right") - 1
+        result: Ints = self._firsts[group] + position - self._starts[group]
         return result

@@ -43,7 +43,7 @@ class Schedule:
     points: tuple[Point, ...]
 
     @classmethod
-    def whole(cls, value: int | str, *, name: str) -> "Schedule":
+    def of_integers(cls, value: int | str, *, name: str) -> "Schedule":
         """A schedule of whole numbers above 0, as a number or as a text.
 
         Raises:
@@ -63,7 +63,7 @@ class Schedule:
         return schedule
 
     @classmethod
-    def share(cls, value: float | str, *, name: str) -> "Schedule":
+    def of_proportions(cls, value: float | str, *, name: str) -> "Schedule":
         """A schedule of shares of at least 0, above 0 somewhere; in steps or ramps.
 
         Raises:

@@ -28,7 +28,7 @@ class OrderSettings:
         batch_size: sequences a rank and step: the DataLoader's batch size.
         global_batch: in place of it, sequences a step over all ranks; also as a schedule, "0:768
             250B:1536". Schedules of either need `StreamingTokenLoader`.
-        shuffle: shuffle units and windows, with a new order each pass.
+        shuffle: shuffle groups and windows, with a new order each pass.
         shuffle_seed: any whole number from 0, below 2^63.
         shuffle_block_size: sequences of a canonical node that are shuffled among each other.
         num_canonical_nodes: independent walks through the data: 8 when shuffled, else 1. A multiple
@@ -92,11 +92,11 @@ class OrderSettings:
                 not go with what else is asked for.
         """
         asked = own_length if self.sequence_length is None else self.sequence_length
-        length = Schedule.whole(asked, name="sequence_length")
+        length = Schedule.of_integers(asked, name="sequence_length")
         if self.global_batch is None:
-            batch = Schedule.whole((self.batch_size or 1) * num_ranks, name="batch_size")
+            batch = Schedule.of_integers((self.batch_size or 1) * num_ranks, name="batch_size")
         else:
-            batch = Schedule.whole(self.global_batch, name="global_batch")
+            batch = Schedule.of_integers(self.global_batch, name="global_batch")
         steps = StepSizes(batch, length)
         steps.require_ranks(num_ranks)
         if steps.change:
@@ -118,7 +118,7 @@ class OrderSettings:
         if lengths and self.packing is not None:
             raise UsageError(
                 "`sequence_length` changes, and packing= fits whole documents into rows of one "
-                "length: shorter pieces would cut them. Give a number, or packing=None."
+                "length: shorter segments would cut them. Give a number, or packing=None."
             )
 
     @property
@@ -130,7 +130,9 @@ class OrderSettings:
     def longest(self) -> int | None:
         """Tokens of the longest sequences, None where the user named none."""
         asked = self.sequence_length
-        return None if asked is None else Schedule.whole(asked, name="sequence_length").largest
+        return (
+            None if asked is None else Schedule.of_integers(asked, name="sequence_length").largest
+        )
 
     @property
     def canonical_nodes(self) -> int:
@@ -148,7 +150,7 @@ class OrderSettings:
         return OrderSpec(
             shuffle=self.shuffle,
             seed=self.shuffle_seed,
-            lanes=self.canonical_nodes,
+            canonical_nodes=self.canonical_nodes,
             window=self.shuffle_block_size,
         )
 

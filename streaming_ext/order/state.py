@@ -152,7 +152,7 @@ class LoaderState(BaseModel):
     @property
     def longest(self) -> int:
         """Tokens of its sequences, of the longest where their length changes."""
-        return Schedule.whole(self.order["sequence_length"], name="sequence_length").largest
+        return Schedule.of_integers(self.order["sequence_length"], name="sequence_length").largest
 
     @property
     def numbering(self) -> tuple[Any, ...]:
@@ -161,7 +161,7 @@ class LoaderState(BaseModel):
         return (*(self.order.get(name) for name in names), self.longest)
 
     def deals_out_as(self, other: "LoaderState") -> bool:
-        """Whether each place of an epoch is the same draw of the same stream."""
+        """Whether each position of an epoch is the same draw of the same stream."""
         return self._dealt() == other._dealt()
 
     def _dealt(self) -> list[Any]:

@@ -1,15 +1,15 @@
-"""The steps of an epoch, in stages of steps that are alike.
+"""The steps of an epoch, in phases of steps that are alike.
 
 Places of an epoch are rows of the longest sequence length. A step of G sequences of 1/k of that
-length holds G / k whole rows, each cut into its k pieces, so a change of the length repeats and
+length holds G / k whole rows, each cut into its k parts, so a change of the length repeats and
 loses no token. The size of a step is decided by the tokens that lie behind its beginning.
 
-Step t of G whole rows holds the places [t G, (t + 1) G), whatever the number of ranks. Sorted by
-lane, they are cut into one slice a rank: with N nodes dividing the lanes, and the lanes dividing
-the rows of a step, a node reads the lanes of its own and no others.
+Step t of G whole rows holds the positions [t G, (t + 1) G), whatever the number of ranks. Sorted by
+canonical node, they are cut into one slice a rank: if the number of nodes divides that of canonical
+nodes, and that the rows of a step, a node reads its own canonical nodes and no others.
 
     lengths "0:4 32:8", batch 4, from token 0 of an epoch of 10 rows of 8 tokens:
-    steps 0 and 1 hold rows 0, 1 and 2, 3 in pieces of 4 tokens: 32 tokens are behind
+    steps 0 and 1 hold rows 0, 1 and 2, 3 in parts of 4 tokens: 32 tokens are behind
     step 2 holds rows 4 to 7 as they are; rows 8 and 9 make no step
 """
 
@@ -25,39 +25,39 @@ from streaming_ext.order.schedule import Schedule
 
 
 @lru_cache(maxsize=256)
-def step_layout(*, rows: int, lanes: int, phase: int) -> Ints:
-    """Offsets of a step's places in the order in which ranks take them: shape (rows,).
+def step_layout(*, rows: int, canonical_nodes: int, first_node: int) -> Ints:
+    """Offsets of a step's positions in the order in which ranks take them: shape (rows,).
 
     Args:
-        rows: places a step.
-        lanes: number of lanes.
-        phase: lane of the step's first place.
+        rows: positions a step.
+        canonical nodes: number of canonical nodes.
+        phase: canonical node of the step's first position.
     """
-    return np.argsort((phase + np.arange(rows)) % lanes, kind="stable")
+    return np.argsort((first_node + np.arange(rows)) % canonical_nodes, kind="stable")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
+class Phase:
     """Steps of one size, one behind the other, as one rank reads them.
 
     Attributes:
         first: number of its first step.
         steps: how many there are.
-        place: first place of the first step.
+        position: first position of the first step.
         length: tokens of a sequence.
         global_batch: sequences a step, over all ranks.
-        pieces: sequences that each place is cut into.
-        lanes: by which ranks take the places of a step.
+        parts: sequences that each position is cut into.
+        canonical nodes: by which ranks take the positions of a step.
         rank: this data-parallel rank.
     """
 
     first: int
     steps: int
-    place: int
+    position: int
     length: int
     global_batch: int
-    pieces: int
-    lanes: int
+    per_position: int
+    canonical_nodes: int
     rank: DataRank
 
     @property
@@ -67,8 +67,8 @@ class Stage:
 
     @property
     def end(self) -> int:
-        """The place behind the last step."""
-        return self.place_of(self.stop)
+        """The position behind the last step."""
+        return self.position_of(self.stop)
 
     @property
     def batch_size(self) -> int:
@@ -78,10 +78,10 @@ class Stage:
     @property
     def rows(self) -> int:
         """Places a step, over all ranks."""
-        return self.global_batch // self.pieces
+        return self.global_batch // self.per_position
 
     @property
-    def of_all_ranks(self) -> "Stage":
+    def of_all_ranks(self) -> "Phase":
         """The same steps as one rank would read them."""
         return replace(self, rank=DataRank(rank=0, size=1))
 
@@ -89,45 +89,45 @@ class Stage:
         """How many steps have no more than so many ids a rank, 1 to 64."""
         return max(1, min(64, ids // (self.length * self.batch_size)))
 
-    def place_of(self, step: int) -> int:
-        """The first place of a step."""
-        return self.place + (step - self.first) * self.rows
+    def position_of(self, step: int) -> int:
+        """The first position of a step."""
+        return self.position + (step - self.first) * self.rows
 
-    def step_of(self, place: int) -> int:
-        """The step that holds a place."""
-        return self.first + (place - self.place) // self.rows
+    def step_of(self, position: int) -> int:
+        """The step that holds a position."""
+        return self.first + (position - self.position) // self.rows
 
-    def places(self, steps: Ints, *, shift: int) -> Ints:
-        """The places of this rank in some steps, each as often as it has pieces there.
+    def positions(self, steps: Ints, *, shift: int) -> Ints:
+        """The positions of this rank in some steps, each as often as it has parts there.
 
         Args:
             steps: their numbers, shape (steps,).
-            shift: lane of the epoch's first place.
+            shift: canonical node of the epoch's first position.
 
         Returns:
             shape (steps, batch_size).
         """
-        starts = self.place + (steps - self.first) * self.rows
-        phases = (starts + shift) % self.lanes
-        own = self._own // self.pieces
-        if (phases == phases[0]).all():
-            phases = phases[:1]
+        starts = self.position + (steps - self.first) * self.rows
+        first_nodes = (starts + shift) % self.canonical_nodes
+        own = self._own // self.per_position
+        if (first_nodes == first_nodes[0]).all():
+            first_nodes = first_nodes[:1]
         # offsets: (steps, batch_size), or (1, batch_size) where all are alike
-        offsets = np.stack([self._layout(phase)[own] for phase in phases.tolist()])
+        offsets = np.stack([self._layout(first_node)[own] for first_node in first_nodes.tolist()])
         result: Ints = starts[:, None] + offsets
         return result
 
     @property
-    def piece_numbers(self) -> Ints:
-        """Which piece of its place each sequence of this rank is: (batch_size,)."""
-        return self._own % self.pieces
+    def index_in_position(self) -> Ints:
+        """Which part of its position each sequence of this rank is: (batch_size,)."""
+        return self._own % self.per_position
 
-    def rank_of(self, place: int, piece: int, *, shift: int) -> int:
-        """The rank that reads a piece of a place; see `places` for `shift`."""
-        start = self.place_of(self.step_of(place))
-        layout = self._layout((start + shift) % self.lanes)
-        at = int(np.flatnonzero(layout == place - start)[0])
-        return (at * self.pieces + piece) // self.batch_size
+    def rank_of(self, position: int, index: int, *, shift: int) -> int:
+        """The rank that reads a part of a position; see `positions` for `shift`."""
+        start = self.position_of(self.step_of(position))
+        layout = self._layout((start + shift) % self.canonical_nodes)
+        at = int(np.flatnonzero(layout == position - start)[0])
+        return (at * self.per_position + index) // self.batch_size
 
     @property
     def _own(self) -> Ints:
@@ -135,8 +135,10 @@ class Stage:
         first = self.rank.rank * self.batch_size
         return np.arange(first, first + self.batch_size)
 
-    def _layout(self, phase: int) -> Ints:
-        return step_layout(rows=self.rows, lanes=self.lanes, phase=phase)
+    def _layout(self, first_node: int) -> Ints:
+        return step_layout(
+            rows=self.rows, canonical_nodes=self.canonical_nodes, first_node=first_node
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,7 +184,7 @@ class StepSizes:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequences: of a place."""
+        """Tokens of the longest sequences: of a position."""
         return self.length.largest
 
     @property
@@ -213,11 +215,11 @@ class StepSizes:
                     f"{num_ranks}, or another number of ranks."
                 )
 
-    def require_epoch(self, places: int) -> None:
+    def require_epoch(self, positions: int) -> None:
         """Refuse steps that no epoch holds: from there on each would be empty.
 
         Args:
-            places: of an epoch, rows of the longest length.
+            positions: of an epoch, rows of the longest length.
 
         Raises:
             UsageError: naming the step.
@@ -226,11 +228,11 @@ class StepSizes:
         while at is not None:
             batch, length = self.at(at)
             rows = batch * length // self.longest
-            if rows > places:
+            if rows > positions:
                 raise UsageError(
                     f"`global_batch` is {batch} from token {at:,} on, at `sequence_length` "
                     f"{length}: a step takes {rows} sequences of {self.longest} tokens, and an "
-                    f"epoch has {places}. Lower global_batch, or raise epoch_size."
+                    f"epoch has {positions}. Lower global_batch, or raise epoch_size."
                 )
             at = self.next_change(at)
 
@@ -241,53 +243,53 @@ class StepSizes:
             self.length.then(tokens, other.length),
         )
 
-    def stages(
+    def phases(
         self,
         *,
-        place: int,
+        position: int,
         end: int,
         tokens: int,
-        lanes: int = 1,
+        canonical_nodes: int = 1,
         rank: DataRank = DataRank(rank=0, size=1),  # noqa: B008 - it is frozen
         drop_last: bool = True,
-    ) -> list[Stage]:
-        """The stages of an epoch behind a place.
+    ) -> list[Phase]:
+        """The phases of an epoch behind a position.
 
         Args:
-            place: where the first step begins.
-            end: places of the epoch.
-            tokens: of training at place 0.
-            lanes: by which ranks take the places of a step.
+            position: where the first step begins.
+            end: positions of the epoch.
+            tokens: of training at position 0.
+            canonical nodes: by which ranks take the positions of a step.
             rank: this data-parallel rank.
             drop_last: leave out what makes no whole step, or let the last one be short.
         """
-        stages: list[Stage] = []
+        phases: list[Phase] = []
         step = 0
-        while place < end:
-            behind = tokens + place * self.longest
+        while position < end:
+            behind = tokens + position * self.longest
             batch, length = self.at(behind)
-            pieces = self.longest // length
-            rows = batch // pieces
-            steps = (end - place) // rows if drop_last else -(-(end - place) // rows)
+            per_position = self.longest // length
+            rows = batch // per_position
+            steps = (end - position) // rows if drop_last else -(-(end - position) // rows)
             change = self.next_change(behind)
-            if change is not None:  # the last step of a stage may go beyond where it ends
+            if change is not None:  # the last step of a phase may go beyond where it ends
                 steps = min(steps, -(-(change - behind) // (rows * self.longest)))
             if not steps:
                 break
-            stage = Stage(
+            phase = Phase(
                 first=step,
                 steps=steps,
-                place=place,
+                position=position,
                 length=length,
                 global_batch=batch,
-                pieces=pieces,
-                lanes=lanes,
+                per_position=per_position,
+                canonical_nodes=canonical_nodes,
                 rank=rank,
             )
             # Only what came before may be of other ranks than these, and is told as of one.
-            stages.append(stage.of_all_ranks if batch % rank.size else stage)
-            step, place = stage.stop, stage.end
-        return stages
+            phases.append(phase.of_all_ranks if batch % rank.size else phase)
+            step, position = phase.stop, phase.end
+        return phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +298,7 @@ class PastSizes:
 
     Attributes:
         sizes: of these steps.
-        until: the place behind them.
+        until: the position behind them.
     """
 
     sizes: StepSizes

@@ -1,8 +1,8 @@
 """The part of each row that one rank of a context-parallel group reads.
 
-Balanced, rows are cut into twice as many pieces as there are ranks, and rank r takes piece r and
-the r-th from the end: with a causal mask the last pieces cost most, so all ranks have as much to
-do. Contiguous, they are cut into as many pieces as there are ranks.
+Balanced, rows are cut into twice as many chunks as there are ranks, and rank r takes chunk r and
+the r-th from the end: with a causal mask the last chunks cost most, so all ranks have as much to
+do. Contiguous, they are cut into as many chunks as there are ranks.
 
     4 ranks, rows of 16 tokens, balanced: rank 0 has 0, 1, 14, 15, rank 3 has 6, 7, 8, 9
     contiguous: rank 0 has 0, 1, 2, 3, rank 3 has 12, 13, 14, 15
@@ -29,7 +29,7 @@ _PER_TOKEN: Final = ("tokens", "targets", "position_ids", "document_ids", "domai
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContextSlice:
-    """The place of this process among those that share each row.
+    """The offset of this process among those that share each row.
 
     Attributes:
         rank: from 0.
@@ -55,17 +55,17 @@ class ContextSlice:
                 f"`cp_rank` must be in [0, {self.size}), got {self.rank}. Give cp_rank= and "
                 "cp_size= of the context-parallel group."
             )
-        if self.by_documents and (self.multiple is None or self.multiple % self._pieces):
+        if self.by_documents and (self.multiple is None or self.multiple % self._chunks):
             raise UsageError(
-                f"`cp_layout='documents'` cuts each document into {self._pieces} equal pieces: "
-                f"give packing='best_fit' and document_multiple={self._pieces} or a multiple of "
+                f"`cp_layout='documents'` cuts each document into {self._chunks} equal chunks: "
+                f"give packing='best_fit' and document_multiple={self._chunks} or a multiple of "
                 f"that; got {self.multiple}."
             )
         for length in self.lengths:
-            if self.size > 1 and length % self._pieces:
+            if self.size > 1 and length % self._chunks:
                 raise UsageError(
                     f"`sequence_length` is {length}: {self.size} context-parallel ranks need a "
-                    f"multiple of {self._pieces}."
+                    f"multiple of {self._chunks}."
                 )
 
     @property
@@ -74,7 +74,7 @@ class ContextSlice:
         return self.layout == "documents" and self.size > 1
 
     @property
-    def _pieces(self) -> int:
+    def _chunks(self) -> int:
         """Pieces of a row."""
         return self.size if self.layout == "contiguous" else 2 * self.size
 
@@ -82,30 +82,30 @@ class ContextSlice:
         """A batch with this rank's part of what has a value a token; the rest stays."""
         if self.size == 1:
             return batch
-        places = self._places(batch["cu_seqlens"]) if self.by_documents else None
+        offsets = self._offsets(batch["cu_seqlens"]) if self.by_documents else None
         return {
-            name: self._part(values, places) if name in _PER_TOKEN and values.ndim > 1 else values
+            name: self._part(values, offsets) if name in _PER_TOKEN and values.ndim > 1 else values
             for name, values in batch.items()
         }
 
-    def _places(self, cu_seqlens: npt.NDArray[np.int32]) -> Ints:
-        """This rank's places in the rows of a batch laid end to end: (tokens of this rank,)."""
+    def _offsets(self, cu_seqlens: npt.NDArray[np.int32]) -> Ints:
+        """This rank's offsets in the rows of a batch laid end to end: (tokens of this rank,)."""
         edges = cu_seqlens.astype(np.int64)
-        each = np.diff(edges) // self._pieces
-        # begins: (segments, 2), of the piece of its number, and of the one as far from the end
-        begins = edges[:-1, None] + each[:, None] * [self.rank, self._pieces - 1 - self.rank]
+        each = np.diff(edges) // self._chunks
+        # begins: (segments, 2), of the chunk of its number, and of the one as far from the end
+        begins = edges[:-1, None] + each[:, None] * [self.rank, self._chunks - 1 - self.rank]
         counts = np.repeat(each, 2)
         return ranges(begins.reshape(-1), counts)
 
-    def _part(self, values: npt.NDArray[Any], places: Ints | None) -> npt.NDArray[Any]:
-        if places is not None:
-            return values.reshape(-1)[places].reshape(len(values), -1)
-        # pieces: (rows, pieces of a row, tokens of a piece)
-        pieces = values.reshape(len(values), self._pieces, -1)
+    def _part(self, values: npt.NDArray[Any], offsets: Ints | None) -> npt.NDArray[Any]:
+        if offsets is not None:
+            return values.reshape(-1)[offsets].reshape(len(values), -1)
+        # chunks: (rows, chunks of a row, tokens of a chunk)
+        chunks = values.reshape(len(values), self._chunks, -1)
         own = [self.rank]
         if self.layout == "balanced":
-            own.append(self._pieces - 1 - self.rank)
-        chosen = pieces[:, own]
+            own.append(self._chunks - 1 - self.rank)
+        chosen = chunks[:, own]
         return np.ascontiguousarray(chosen).reshape(len(values), -1)
 
 
@@ -114,7 +114,7 @@ def context_slice(
     cp_size: int | None,
     *,
     lengths: Sequence[int],
-    told: bool,
+    ranks_named: bool,
     layout: str,
     multiple: int | None,
 ) -> ContextSlice:
@@ -136,7 +136,7 @@ def context_slice(
     found = ContextSlice(
         rank=cp_rank or 0, size=size, lengths=lengths, layout=layout, multiple=multiple
     )
-    if found.size > 1 and not told:
+    if found.size > 1 and not ranks_named:
         raise UsageError(
             "Context-parallel ranks read the same rows: say which by dp_rank= with dp_world_size=, "
             "by device_mesh= or process_group= of the data-parallel ranks, or by "

@@ -180,7 +180,7 @@ def runs_of(cache: ShardCache, by: str, names: list[str]) -> Iterator[tuple[Ints
         sources = PlacesOfSources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
 
     def read(record: PartRecord) -> tuple[Ints, tuple[list[str], Ints]]:
-        return _labels(cache, record, split, by=by, places=sources or PlacesOfPart(record))
+        return _labels(cache, record, split, by=by, origins=sources or PlacesOfPart(record))
 
     codes: dict[str, int] = {}
     for begin, end, lengths, (found, numbers) in each_part(cache, manifest, read):
@@ -207,12 +207,12 @@ def _labels(
     split: Split,
     *,
     by: str,
-    places: PlacesOfPart | PlacesOfSources,
+    origins: PlacesOfPart | PlacesOfSources,
 ) -> tuple[Ints, tuple[list[str], Ints]]:
     """Tokens of a part's documents, the names of their domains, and which of these each has."""
     folders: list[str] = []
     if by == FOLDER:
-        folders = [url.rpartition("/")[0] for url, _ in places.files()]
+        folders = [url.rpartition("/")[0] for url, _ in origins.files()]
         if len(set(folders)) == 1:  # no need to look at documents
             tokens = np.array([record.splits[split].tokens])
             return tokens, (folders[:1], np.zeros(1, np.int64))
@@ -223,7 +223,7 @@ def _labels(
         chosen = documents.of(split)
         lengths.append(documents.tokens[chosen] + 1)
         if by == FOLDER:
-            number = _numbers_of_files(places, documents)[chosen]
+            number = _numbers_of_files(origins, documents)[chosen]
             found = folders
         else:
             column = documents.values[by.removeprefix(COLUMN)].filter(pa.array(chosen))
@@ -233,11 +233,11 @@ def _labels(
     return np.concatenate(lengths), (list(names), np.concatenate(numbers))
 
 
-def _numbers_of_files(places: PlacesOfPart | PlacesOfSources, documents: DocumentRows) -> Ints:
+def _numbers_of_files(origins: PlacesOfPart | PlacesOfSources, documents: DocumentRows) -> Ints:
     sources = documents.sources
     if sources is None:
         sources = np.zeros(len(documents.rows), np.int64)
-    return places.numbered(documents.rows, sources)[0]
+    return origins.numbered(documents.rows, sources)[0]
 
 
 def _numbers_of_values(column: pa.Array) -> tuple[Ints, list[str]]:

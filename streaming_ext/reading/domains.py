@@ -2,8 +2,8 @@
 
 Tokens of each domain that training received since its start, over all ranks and resumes.
 
-They are reckoned from the order, without asking other ranks: when they are asked for, those of the
-places that came since they were asked for last are added. So training itself does nothing for it.
+They are computed from the order, without other ranks: a call adds those of the positions since the
+last call. So they cost training itself nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -81,8 +81,8 @@ class TokenDomains:
         """Tokens of each domain in each stream, padding left out: (streams, domains)."""
         owners, domains, tokens = self._runs(spans)
         shape = len(self._maps), len(self.names) + 1  # the last for padding
-        place = spans.streams[spans.rows[owners]] * shape[1] + domains % shape[1]
-        counts = np.bincount(place, tokens, minlength=shape[0] * shape[1])
+        position = spans.streams[spans.rows[owners]] * shape[1] + domains % shape[1]
+        counts = np.bincount(position, tokens, minlength=shape[0] * shape[1])
         result: Ints = counts.astype(np.int64).reshape(shape)[:, :-1]
         return result
 
@@ -92,11 +92,13 @@ class TokenDomains:
             stream = int(present[0])
             found, codes, tokens = self._maps[stream].look_up(spans.starts, spans.lengths)
             return found, self._numbers[stream][codes], tokens
-        pieces = []
+        found_parts = []
         for stream, own in by_value(spans.streams[spans.rows]):
             found, codes, tokens = self._maps[stream].look_up(spans.starts[own], spans.lengths[own])
-            pieces.append((own[found], self._numbers[stream][codes], tokens))
-        owner, domains, tokens = (np.concatenate(column) for column in zip(*pieces, strict=True))
+            found_parts.append((own[found], self._numbers[stream][codes], tokens))
+        owner, domains, tokens = (
+            np.concatenate(column) for column in zip(*found_parts, strict=True)
+        )
         order = np.argsort(owner, kind="stable")
         return owner[order], domains[order], tokens[order]
 
@@ -133,7 +135,7 @@ def _open_map(cache: ShardCache, by: str) -> DomainMap:
 
 
 STATE_KEY: Final = "domains"  # of a state
-_AT_ONCE: Final = 1 << 15  # places
+_AT_ONCE: Final = 1 << 15  # positions
 
 
 class DomainCounts:
@@ -159,26 +161,26 @@ class DomainCounts:
         while self._at.epoch < cursor.epoch:
             self._count_to(self._plan.epoch_size)
             self._at = self._plan.next_epoch(self._at)
-        self._count_to(cursor.place)
+        self._count_to(cursor.position)
         names = self._domains.names
         return [
             {names[number]: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
             for counts in self._counts
         ]
 
-    def _count_to(self, place: int) -> None:
-        """Count up to a place of the epoch, or back to it where the epoch began anew."""
-        plan, here = self._plan, self._at.place
-        begin, end, sign = (here, place, 1) if here <= place else (place, here, -1)
+    def _count_to(self, position: int) -> None:
+        """Count up to a position of the epoch, or back to it where the epoch began anew."""
+        plan, here = self._plan, self._at.position
+        begin, end, sign = (here, position, 1) if here <= position else (position, here, -1)
         for first in range(begin, end, _AT_ONCE):
-            places = np.arange(first, min(first + _AT_ONCE, end))
-            streams, sequences = plan.at_places(self._at, places)
+            positions = np.arange(first, min(first + _AT_ONCE, end))
+            streams, sequences = plan.at_positions(self._at, positions)
             if sequences.size:
                 spans = self._source.locate(streams, sequences, plan.length).spans(
                     slice(0, len(sequences))
                 )
                 self._counts += sign * self._domains.count(spans)
-        self._at = replace(self._at, place=place)
+        self._at = replace(self._at, position=position)
 
     def state(self, cursor: Cursor, fingerprints: Sequence[str]) -> dict[str, Any]:
         """What a state holds of it.

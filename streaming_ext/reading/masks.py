@@ -34,8 +34,8 @@ class Boundaries:
     A segment is what a row holds of a document, or of padding.
 
     Attributes:
-        edges: first place of every segment, then the end: (segments + 1,).
-        ignored: places without a target, besides the last of each row: (ignored,).
+        edges: first offset of every segment, then the end: (segments + 1,).
+        ignored: offsets without a target, besides the last of each row: (ignored,).
         last_targets: target of the last token of each row, where targets are wanted: (rows,).
     """
 
@@ -49,7 +49,7 @@ class Boundaries:
 
         Args:
             edges: see there, in any order, one at the beginning of each row.
-            padding: places of padding: (padding,).
+            padding: offsets of padding: (padding,).
             after: the target of each row's last token, -1 for none; None where no targets are
                 wanted: (rows,).
             length: tokens a row.
@@ -79,12 +79,12 @@ class Ends(NamedTuple):
     """Ends of documents: all arrays of shape (ends,).
 
     Attributes:
-        places: of the end-of-text ids.
+        offsets: of the end-of-text ids.
         padding: whether each is padding: an end behind another one of the same shard.
         followed: whether the token behind each is padding.
     """
 
-    places: Ints
+    offsets: Ints
     padding: Flags
     followed: Flags
 
@@ -95,9 +95,9 @@ class Ends(NamedTuple):
             np.flatnonzero(tokens[at : at + _SCANNED] == eot_id) + at
             for at in range(0, len(tokens), _SCANNED)
         ]
-        places = np.concatenate(found)
-        padding = np.diff(places, prepend=-2, append=-2) == 1  # the last one is of nothing
-        return cls(places, padding[:-1], padding[1:])
+        offsets = np.concatenate(found)
+        padding = np.diff(offsets, prepend=-2, append=-2) == 1  # the last one is of nothing
+        return cls(offsets, padding[:-1], padding[1:])
 
     @classmethod
     def joined(cls, parts: Sequence["Ends"]) -> "Ends":
@@ -106,7 +106,7 @@ class Ends(NamedTuple):
 
     def chosen(self, which: Flags | Ints) -> "Ends":
         """Some of them."""
-        return Ends(self.places[which], self.padding[which], self.followed[which])
+        return Ends(self.offsets[which], self.padding[which], self.followed[which])
 
     def in_runs(self, begins: Ints, stops: Ints, targets: Ints) -> "Ends":
         """Those that lie in some runs of the shard's tokens, which are laid elsewhere.
@@ -115,10 +115,10 @@ class Ends(NamedTuple):
             begins, stops: of each run: (runs,).
             targets: where its first token is laid: (runs,).
         """
-        first = np.searchsorted(self.places, begins)
-        counts = np.searchsorted(self.places, stops) - first
+        first = np.searchsorted(self.offsets, begins)
+        counts = np.searchsorted(self.offsets, stops) - first
         found = self.chosen(ranges(first, counts))
-        return found._replace(places=found.places + np.repeat(targets - begins, counts))
+        return found._replace(offsets=found.offsets + np.repeat(targets - begins, counts))
 
 
 class Spread:
@@ -145,7 +145,7 @@ class Spread:
         self._names = frozenset(names)
         self._buffers = buffers
         self._lengths: Small = np.diff(boundaries.edges)
-        # The first place of each step, then the end: (steps + 1,)
+        # The first offset of each step, then the end: (steps + 1,)
         steps = np.arange(0, boundaries.edges[-1] + 1, shape[0] * shape[1])
         edge_steps = np.searchsorted(boundaries.edges, steps)
         # Lists, since single numbers are taken from them faster.
@@ -172,7 +172,7 @@ class Spread:
         """
         names = self._names
         begin, end = self._edge_steps[step], self._edge_steps[step + 1]
-        # First place of each segment of the step, then the end: (segments + 1,)
+        # First offset of each segment of the step, then the end: (segments + 1,)
         edges = self.boundaries.edges[begin : end + 1] - np.int32(step * tokens.size)
         masks: dict[str, Any] = {}
         if "targets" in names:
@@ -192,7 +192,7 @@ class Spread:
         """The next token at each position; -100 in padding and where the shard has none."""
         targets = self._buffers.take(self.shape, np.int64)
         flat = targets.reshape(-1)
-        flat[:-1] = tokens.reshape(-1)[1:]  # one copy, wrong at the last place of each row
+        flat[:-1] = tokens.reshape(-1)[1:]  # one copy, wrong at the last offset of each row
         targets[:, -1] = self._last_targets[step]
         begin, end = self._ignored_steps[step], self._ignored_steps[step + 1]
         if begin < end:

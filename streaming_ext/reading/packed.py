@@ -12,7 +12,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.documents import Documents
 from streaming_ext.reading.masks import Boundaries
-from streaming_ext.reading.packing import RowPieces, rounded_up
+from streaming_ext.reading.packing import RowSegments, rounded_up
 from streaming_ext.reading.packing_plan import PackingPlan, open_plan
 from streaming_ext.reading.rows import Rows, Spans, TokenSource
 from streaming_ext.reading.token_reader import FILLING, Runs, TokenReader, by_value
@@ -37,7 +37,7 @@ class PackedSource(TokenSource):
             plans: one a stream.
             eot_id: what fills up a row.
             cache_limit: see `TokenSource`.
-            multiple: of tokens that each piece takes in its row.
+            multiple: of tokens that each segment takes in its row.
         """
         super().__init__(reader, cache_limit=cache_limit)
         self.multiple = multiple
@@ -45,19 +45,19 @@ class PackedSource(TokenSource):
         self._eot = eot_id
 
     def bounds(self, length: int) -> list[Ints]:
-        """The first row of each unit, then their number."""
+        """The first row of each group, then their number."""
         return [plan.bounds for plan in self.plans]
 
     def find_ends(self, eot_id: int) -> None:
         """Nothing is to be found: the plan says it."""
 
     def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:
-        """Look up the pieces of rows; a row below zero is looked up as row 0."""
-        pieces = self._pieces(streams, np.maximum(sequences, 0))
+        """Look up the segments of rows; a row below zero is looked up as row 0."""
+        segments = self._segments(streams, np.maximum(sequences, 0))
         filling = memoryview(np.full(length, self._eot, self.dtype).tobytes())
-        return PackedRows(self.reader, pieces, length, self.multiple, filling)
+        return PackedRows(self.reader, segments, length, self.multiple, filling)
 
-    def pieces_of(self, stream: int, sequence: int, length: int) -> list[tuple[int, int]]:
+    def segments_of(self, stream: int, sequence: int, length: int) -> list[tuple[int, int]]:
         """Of each document one."""
         found = self.plans[stream].look_up(np.array([sequence]))
         stops = found.starts + found.lengths
@@ -67,58 +67,58 @@ class PackedSource(TokenSource):
         """Out of the plan."""
         return self.plans[stream].rows_with(first, stop)
 
-    def _pieces(self, streams: Ints, rows: Ints) -> RowPieces:
-        """The pieces of rows, with starts in the reader's space of tokens."""
+    def _segments(self, streams: Ints, rows: Ints) -> RowSegments:
+        """The segments of rows, with starts in the reader's space of tokens."""
         if len(self.plans) == 1:
             return self.plans[0].look_up(rows)
         found, owners = [], []
         for stream, chosen in by_value(streams):
-            pieces = self.plans[stream].look_up(rows[chosen])
-            pieces.starts[:] += self.reader.stream_starts[stream]
-            found.append(pieces)
-            owners.append(np.repeat(chosen, np.diff(pieces.firsts)))
+            segments = self.plans[stream].look_up(rows[chosen])
+            segments.starts[:] += self.reader.stream_starts[stream]
+            found.append(segments)
+            owners.append(np.repeat(chosen, np.diff(segments.firsts)))
         owner = np.concatenate(owners)
         order = np.argsort(owner, kind="stable")
         names = ("starts", "lengths", "begins", "ends")
-        return RowPieces(
+        return RowSegments(
             firsts=np.searchsorted(owner[order], np.arange(len(rows) + 1)),
             **{n: np.concatenate([getattr(each, n) for each in found])[order] for n in names},
         )
 
 
 class PackedRows(Rows):
-    """Rows whose pieces are known, with padding behind some of them; see `Rows` for the words."""
+    """Rows whose segments are known, with padding behind some of them; see `Rows` for the words."""
 
     def __init__(
         self,
         reader: TokenReader,
-        pieces: RowPieces,
+        segments: RowSegments,
         length: int,
         multiple: int,
         filling: memoryview,
     ) -> None:
-        """Lay out the pieces of each row.
+        """Lay out the segments of each row.
 
         Args:
             reader: of the shards.
-            pieces: whose starts count in the reader's space of tokens; one a row at least.
+            segments: whose starts count in the reader's space of tokens; one a row at least.
             length: tokens a row.
-            multiple: of tokens that each piece takes in its row.
+            multiple: of tokens that each segment takes in its row.
             filling: the bytes of a row of padding.
         """
         self.reader, self.length = reader, length
-        self._pieces, self._multiple, self._filling = pieces, multiple, filling
-        firsts = pieces.firsts
-        rooms = rounded_up(pieces.lengths, multiple)
+        self._segments, self._multiple, self._filling = segments, multiple, filling
+        firsts = segments.firsts
+        rooms = rounded_up(segments.lengths, multiple)
         ends = np.append(0, np.cumsum(rooms))
-        # Where each piece begins in its row: (pieces,)
+        # Where each segment begins in its row: (segments,)
         self._columns: Ints = ends[:-1] - np.repeat(ends[firsts[:-1]], np.diff(firsts))
-        # Tokens of each row that its pieces take: (rows,)
+        # Tokens of each row that its segments take: (rows,)
         self._filled: Ints = np.diff(ends[firsts])
-        # Padding behind each piece; behind the last one of a row stands the rest of it: (pieces,)
-        self._gaps: Ints = rooms - pieces.lengths
+        # Padding behind each segment; the last one of a row has the rest of it: (segments,)
+        self._gaps: Ints = rooms - segments.lengths
         self._gaps[firsts[1:] - 1] += length - self._filled
-        runs = reader.runs(pieces.starts, pieces.lengths, np.arange(len(rooms) + 1))
+        runs = reader.runs(segments.starts, segments.lengths, np.arange(len(rooms) + 1))
         gapped = np.flatnonzero(self._gaps)
         behind = runs.firsts[gapped + 1]
         self.runs = Runs(
@@ -129,31 +129,35 @@ class PackedRows(Rows):
         )
 
     def tokens(self, rows: slice) -> Tokens:
-        """Copy their pieces out of the shards, and fill up with end-of-text ids."""
+        """Copy their segments out of the shards, and fill up with end-of-text ids."""
         return self.reader.copy(self.runs, rows, self._filling).reshape(-1, self.length)
 
     def start_inside(self, rows: slice, eot_id: int) -> Flags:
-        """Whether the first piece of each begins within its document."""
-        inside: Flags = ~self._pieces.begins[self._pieces.firsts[:-1][rows]]
+        """Whether the first segment of each begins within its document."""
+        inside: Flags = ~self._segments.begins[self._segments.firsts[:-1][rows]]
         return inside
 
     def boundaries(self, rows: slice, *, real: Flags, targets: bool) -> Boundaries:
-        """As the plan says: an edge at each piece, and at the padding of a row."""
-        length, pieces = self.length, self._pieces
+        """As the plan says: an edge at each segment, and at the padding of a row."""
+        length, segments = self.length, self._segments
         some, row = self._some(rows)
         filled = self._filled[rows]
         padded = np.flatnonzero(real & (filled < length))
-        places = row * length + self._columns[some]
+        offsets = row * length + self._columns[some]
         edges = np.concatenate(
-            [np.arange(len(real) + 1) * length, places[real[row]], padded * length + filled[padded]]
+            [
+                np.arange(len(real) + 1) * length,
+                offsets[real[row]],
+                padded * length + filled[padded],
+            ]
         )
         gaps = np.where(real[row], self._gaps[some], 0)
-        padding = ranges(places + pieces.lengths[some], gaps)
+        padding = ranges(offsets + segments.lengths[some], gaps)
         after = None
         if targets:  # nothing follows a row in its document where that ends
-            last = pieces.firsts[1:][rows] - 1
-            goes_on = ~pieces.ends[last]
-            ends = pieces.starts[last[goes_on]] + pieces.lengths[last[goes_on]]
+            last = segments.firsts[1:][rows] - 1
+            goes_on = ~segments.ends[last]
+            ends = segments.starts[last[goes_on]] + segments.lengths[last[goes_on]]
             after = np.full(len(last), -1)
             after[goes_on] = self.reader.after(ends, self.reader.shards_of(ends - 1))
         return Boundaries.of(edges, padding, after, length=length)
@@ -161,9 +165,9 @@ class PackedRows(Rows):
     def spans(self, rows: slice) -> Spans:
         """As the plan says."""
         some, row = self._some(rows)
-        starts, lengths = self._pieces.starts[some], self._pieces.lengths[some]
+        starts, lengths = self._segments.starts[some], self._segments.lengths[some]
         streams, origins = self.reader.streams_of(starts)
-        firsts = self._pieces.firsts[rows]
+        firsts = self._segments.firsts[rows]
         return Spans(
             streams=streams[firsts - some.start],
             rows=row,
@@ -173,8 +177,8 @@ class PackedRows(Rows):
         )
 
     def _some(self, rows: slice) -> tuple[slice, Ints]:
-        """The pieces of some rows, and the row of each among these: (pieces,)."""
-        firsts = self._pieces.firsts[rows.start : rows.stop + 1]
+        """The segments of some rows, and the row of each among these: (segments,)."""
+        firsts = self._segments.firsts[rows.start : rows.stop + 1]
         row = np.repeat(np.arange(len(firsts) - 1), np.diff(firsts))
         return slice(firsts[0], firsts[-1]), row
 

@@ -9,7 +9,7 @@ the documents:
     move 1: 1,000 new rows take 2 of 700 each, and have a room of 648
     move 2: those 1,000 rows take 1 of 600 each; move 3: 333 new rows take 3 of 600; ...
 
-The rows of one unit: a run of documents that are packed among themselves.
+The rows of one group: a run of documents that are packed among themselves.
 
 A document that is longer than a row is cut into full rows, and the rest is packed like a document:
 
@@ -65,19 +65,19 @@ def best_fit(counts: Ints, length: int) -> Moves:
             fitting = open_rooms >> size
             if fitting:
                 room = size + (fitting & -fitting).bit_length() - 1
-                there = waiting[room]
+                available = waiting[room]
             else:
                 room = length
-                there = left  # as many new rows as may be needed
+                available = left  # as many new rows as may be needed
             each = room // size
-            rows = min(there, left // each)
+            rows = min(available, left // each)
             if not rows:  # the last row takes what is left
                 each, rows = left, 1
             moves.append((size, each, rows, room))
             left -= rows * each
             if fitting:
-                waiting[room] = there - rows
-                if there == rows:
+                waiting[room] = available - rows
+                if available == rows:
                     open_rooms ^= 1 << room
             room -= each * size
             if room:
@@ -92,36 +92,36 @@ def rows_of(moves: Moves, length: int) -> tuple[Ints, int]:
     Rows that have one room are taken in the order in which they came to have it, so the n-th that
     is taken is the n-th that came:
 
-        move 1 puts two new rows at places 0 and 1, which have a room of 3 left
-        move 2 takes one row with a room of 3 to place 2: that of place 0
-        move 3 takes one row with a room of 3 to place 3: that of place 1
+        move 1 puts two new rows at entries 0 and 1, which have a room of 3 left
+        move 2 takes one row with a room of 3 to entry 2: that of entry 0
+        move 3 takes one row with a room of 3 to entry 3: that of entry 1
 
     Args:
         moves: of `best_fit`.
         length: tokens a row.
 
     Returns:
-        the row of each place that moves take, one move after another: (sum of moves.rows,); and
+        the row of each entry that moves take, one move after another: (sum of moves.rows,); and
         the number of rows.
     """
     count = int(moves.rows.sum())
-    begun = moves.rooms == length
+    is_new = moves.rooms == length
     left = moves.rooms - moves.times * moves.lengths
     came, came_first = _by_room(moves, left, left > 0, length)
-    taken, taken_first = _by_room(moves, moves.rooms, ~begun, length)
+    taken, taken_first = _by_room(moves, moves.rooms, ~is_new, length)
     room = np.repeat(np.arange(length + 1), np.diff(taken_first))
-    # The place that each place was taken from; of new rows themselves.
+    # The entry that each entry was taken from; of new rows themselves.
     before = np.arange(count)
     before[taken] = came[np.arange(len(taken)) + (came_first - taken_first)[room]]
     while not np.array_equal(further := before[before], before):
         before = further
-    new = np.repeat(begun, moves.rows)
+    new = np.repeat(is_new, moves.rows)
     number = np.cumsum(new) - 1
     return number[before], int(np.count_nonzero(new))
 
 
 def _by_room(moves: Moves, rooms: Ints, chosen: Flags, length: int) -> tuple[Ints, Ints]:
-    """The places of some moves, by a room of each and in their order; where each room begins."""
+    """The entries of some moves, by a room of each and in their order; where each room begins."""
     order = np.argsort(rooms, kind="stable")
     order = order[chosen[order]]
     rows = moves.rows[order]
@@ -134,20 +134,20 @@ def _by_room(moves: Moves, rooms: Ints, chosen: Flags, length: int) -> tuple[Int
 _DOCUMENTS, _ROWS = range(2)  # what is permuted, part of each key
 _WORD: Final = np.uint64(16)  # bits of what permutations sort by
 _WORD_MASK: Final = np.uint64((1 << 16) - 1)
-_MARKS: Final = 2  # bits beside the length of a piece
+_MARKS: Final = 2  # bits beside the length of a segment
 _BEGINS, _ENDS = np.int64(1), np.int64(2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RowPieces:
-    """The pieces of some rows, row by row.
+class RowSegments:
+    """The segments of some rows, row by row.
 
     Attributes:
-        firsts: first piece of each row, then the number of pieces: (rows + 1,).
-        starts: first token of each piece in the split's stream: (pieces,).
-        lengths: tokens of each piece: (pieces,).
-        begins: whether a piece begins its document: (pieces,).
-        ends: whether it ends its document: (pieces,).
+        firsts: first segment of each row, then the number of segments: (rows + 1,).
+        starts: first token of each segment in the split's stream: (segments,).
+        lengths: tokens of each segment: (segments,).
+        begins: whether a segment begins its document: (segments,).
+        ends: whether it ends its document: (segments,).
     """
 
     firsts: Ints
@@ -157,9 +157,9 @@ class RowPieces:
     ends: npt.NDArray[np.bool_]
 
 
-def pack_unit(
+def pack_group(
     starts: Ints, lengths: Ints, *, length: int, key: int, multiple: int = 1
-) -> RowPieces:
+) -> RowSegments:
     """Pack some documents into rows.
 
     Which document of one length stands where, and the order of the rows, are keyed permutations.
@@ -170,13 +170,13 @@ def pack_unit(
         lengths: tokens of each, its end-of-text id counted: (documents,).
         length: tokens a row.
         key: of the permutations.
-        multiple: of tokens that a piece takes in its row; divides `length`.
+        multiple: of tokens that a segment takes in its row; divides `length`.
     """
     full = lengths // length
     rest = lengths - full * length
     room = rounded_up(rest, multiple)
     # The rests in the order in which they are taken: the longest first.
-    order = places_by(
+    order = stable_argsort(
         room.astype(np.uint64) << _WORD | _words(len(rest), key, _DOCUMENTS),
         bits=length.bit_length() + int(_WORD),
     )[::-1]
@@ -187,29 +187,29 @@ def pack_unit(
     # Full rows behind them: (full rows,) of all documents.
     owners = np.repeat(np.arange(len(full)), full)
     number = ranges(np.zeros_like(full), full)
-    # All pieces: the rests in the order of the stream, then the full rows.
+    # All segments: the rests in the order of the stream, then the full rows.
     rests = np.flatnonzero(rest)
     before = full[rests] * length
     first = np.concatenate([starts[rests] + before, starts[owners] + number * length])
     last = (number == full[owners] - 1) & (rest[owners] == 0)
-    told = np.concatenate(
+    marked = np.concatenate(
         [
-            _told(rest[rests], before == 0, np.ones(len(rests), bool)),
-            _told(np.full(len(owners), length), number == 0, last),
+            _marked(rest[rests], before == 0, np.ones(len(rests), bool)),
+            _marked(np.full(len(owners), length), number == 0, last),
         ]
     )
     row = np.concatenate([row_of[rests], count + np.arange(len(owners))])
     count += len(owners)
-    # Rows in any order, the pieces of each together.
-    row = places_by(_words(count, key, _ROWS), bits=int(_WORD))[row]
-    by_row = places_by(row.astype(np.uint64), bits=count.bit_length())
-    told = told[by_row]
-    return RowPieces(
+    # Rows in any order, the segments of each together.
+    row = stable_argsort(_words(count, key, _ROWS), bits=int(_WORD))[row]
+    by_row = stable_argsort(row.astype(np.uint64), bits=count.bit_length())
+    marked = marked[by_row]
+    return RowSegments(
         firsts=np.concatenate([[0], np.cumsum(np.bincount(row, minlength=count))]),
         starts=first[by_row],
-        lengths=told >> _MARKS,
-        begins=(told & _BEGINS).astype(bool),
-        ends=(told & _ENDS).astype(bool),
+        lengths=marked >> _MARKS,
+        begins=(marked & _BEGINS).astype(bool),
+        ends=(marked & _ENDS).astype(bool),
     )
 
 
@@ -218,7 +218,7 @@ def rounded_up(lengths: Ints, multiple: int) -> Ints:
     return lengths if multiple == 1 else -(-lengths // multiple) * multiple
 
 
-def _told(lengths: Ints, begins: Flags, ends: Flags) -> Ints:
+def _marked(lengths: Ints, begins: Flags, ends: Flags) -> Ints:
     """Pieces in one number each, which is sorted at once."""
     return lengths << _MARKS | begins * _BEGINS | ends * _ENDS
 
@@ -236,10 +236,10 @@ def _words(count: int, key: int, what: int) -> Keys:
     return mix(key_of(key, what) ^ np.arange(count, dtype=np.uint64)) & _WORD_MASK
 
 
-def places_by(values: Keys, *, bits: int) -> Ints:
+def stable_argsort(values: Keys, *, bits: int) -> Ints:
     """A stable argsort of values below 2 to the power of `bits`.
 
-    Where a value and its place fit one word, words are sorted: three times as fast.
+    Where a value and its entry fit one word, words are sorted: three times as fast.
     """
     room = len(values).bit_length()
     if bits + room > 64:

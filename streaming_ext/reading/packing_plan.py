@@ -1,12 +1,12 @@
-"""A packing plan: which pieces of documents lie in each row of a split, looked up in a mapped file.
+"""A packing plan: which segments of documents each row of a split holds, in a mapped file.
 
-The file has a section a unit and a directory of them at its end, with the hash of each section;
-the hash of the directory stands behind it. So opening costs as much as there are units, and
-a unit is verified by each process on its first use:
+The file has a section a group and a directory of them at its end, with the hash of each section;
+the hash of the directory stands behind it. So opening costs as much as there are groups, and
+a group is verified by each process on its first use:
 
     section      firsts of the rows   uint32 (rows + 1,)
-                 starts of the pieces uint32 (pieces,), counted from the unit's first token
-                 lengths and marks    uint16 or uint32 (pieces,)
+                 starts of the segments uint32 (segments,), counted from the group's first token
+                 lengths and marks    uint16 or uint32 (segments,)
     directory    JSON
     end          length of the directory, 8 bytes; its XXH3-128, 16 bytes
 
@@ -31,7 +31,7 @@ from streaming_ext.format.schema import content_hash
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.documents import Documents, documents_of, manifest_of
 from streaming_ext.reading.made_once import damaged, made_once, map_file, write_directory
-from streaming_ext.reading.packing import RowPieces, pack_unit
+from streaming_ext.reading.packing import RowSegments, pack_group
 
 VERSION: Final = 1
 MAX_ROW: Final = 1 << 30  # tokens; two bits of a length are marks
@@ -45,34 +45,34 @@ def _word(length: int) -> type[np.unsignedinteger[Any]]:
     return np.uint16 if length < 1 << 14 else np.uint32
 
 
-def write_plan(file: BinaryIO, units: Iterable[tuple[int, RowPieces]], *, length: int) -> None:
+def write_plan(file: BinaryIO, groups: Iterable[tuple[int, RowSegments]], *, length: int) -> None:
     """Write a plan.
 
     Args:
         file: empty.
-        units: first token and rows of each.
+        groups: first token and rows of each.
         length: tokens a row.
     """
     sections = []
     offset = 0
     word = _word(length)
     bits = word(0).itemsize * 8
-    for origin, unit in units:
-        starts = unit.starts - origin
+    for origin, group in groups:
+        starts = group.starts - origin
         if starts.size and int(starts.max()) >= _MAX_TOKENS:
             raise UsageError(
                 f"Some {len(starts):,} documents have more than {_MAX_TOKENS:,} tokens together: "
                 "packing= is not made for documents as long as that. Leave it out."
             )
-        marks = unit.lengths | unit.begins.astype(np.int64) << bits - 1
-        marks |= unit.ends.astype(np.int64) << bits - 2
-        arrays = (unit.firsts.astype(np.uint32), starts.astype(np.uint32), marks.astype(word))
+        marks = group.lengths | group.begins.astype(np.int64) << bits - 1
+        marks |= group.ends.astype(np.int64) << bits - 2
+        arrays = (group.firsts.astype(np.uint32), starts.astype(np.uint32), marks.astype(word))
         data = b"".join(_padded(array.tobytes()) for array in arrays)
         sections.append(
             {
-                "rows": len(unit.firsts) - 1,
-                "pieces": len(starts),
-                "origin": origin,  # first token of the unit in the split's stream
+                "rows": len(group.firsts) - 1,
+                "segments": len(starts),
+                "origin": origin,  # first token of the group in the split's stream
                 "offset": offset,  # of the section in the file, in bytes
                 "size": len(data),
                 "xxh128": xxhash.xxh3_128_hexdigest(data),
@@ -80,7 +80,7 @@ def write_plan(file: BinaryIO, units: Iterable[tuple[int, RowPieces]], *, length
         )
         file.write(data)
         offset += len(data)
-    directory = {"version": VERSION, "sequence_length": length, "units": sections}
+    directory = {"version": VERSION, "sequence_length": length, "groups": sections}
     write_directory(file, directory)
 
 
@@ -94,8 +94,8 @@ class PackingPlan:
     Attributes:
         path: of the file.
         length: tokens a row.
-        bounds: first row of each unit, then their number: (units + 1,).
-        pieces: how many the rows hold together.
+        bounds: first row of each group, then their number: (groups + 1,).
+        segments: how many the rows hold together.
     """
 
     def __init__(self, path: Path, *, length: int) -> None:
@@ -111,49 +111,49 @@ class PackingPlan:
         """
         self.path = path
         self.length = length
-        self._bytes, told = map_file(path, version=VERSION, sequence_length=length)
-        self._sections: list[dict[str, Any]] = told["units"]
+        self._bytes, directory = map_file(path, version=VERSION, sequence_length=length)
+        self._sections: list[dict[str, Any]] = directory["groups"]
         self._words = self._bytes.view(np.uint32)
         self._marks = self._bytes.view(_word(length))
         self._verified = np.zeros(len(self._sections), bool)
-        rows, pieces = self._of_units("rows"), self._of_units("pieces")
+        rows, segments = self._of_groups("rows"), self._of_groups("segments")
         self.bounds: Ints = np.concatenate([[0], np.cumsum(rows)])
-        self.pieces = int(pieces.sum())
-        self._origins = self._of_units("origin")
-        # Where the arrays of each unit begin, in elements of their types.
-        begins = self._of_units("offset")
+        self.segments = int(segments.sum())
+        self._origins = self._of_groups("origin")
+        # Where the arrays of each group begin, in elements of their types.
+        begins = self._of_groups("offset")
         starts = begins + _up(4 * (rows + 1))
         self._firsts_at, self._starts_at = begins // 4, starts // 4
-        self._marks_at = (starts + _up(4 * pieces)) // self._marks.itemsize
+        self._marks_at = (starts + _up(4 * segments)) // self._marks.itemsize
 
-    def _of_units(self, name: str) -> Ints:
+    def _of_groups(self, name: str) -> Ints:
         return np.array([section[name] for section in self._sections], np.int64)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process maps the file itself."""
         return partial(PackingPlan, length=self.length), (self.path,)
 
-    def look_up(self, rows: Ints) -> RowPieces:
-        """The pieces of some rows: (rows,).
+    def look_up(self, rows: Ints) -> RowSegments:
+        """The segments of some rows: (rows,).
 
         Raises:
-            CorruptDatasetError: a unit is damaged.
+            CorruptDatasetError: a group is damaged.
         """
-        unit = np.searchsorted(self.bounds, rows, side="right") - 1
-        if not self._verified[unit].all():
-            for number in np.unique(unit[~self._verified[unit]]).tolist():
+        group = np.searchsorted(self.bounds, rows, side="right") - 1
+        if not self._verified[group].all():
+            for number in np.unique(group[~self._verified[group]]).tolist():
                 self._verify(number)
-        at = self._firsts_at[unit] + rows - self.bounds[unit]
+        at = self._firsts_at[group] + rows - self.bounds[group]
         first = self._words[at].astype(np.int64)
         counts = self._words[at + 1].astype(np.int64) - first
         firsts: Ints = np.concatenate([[0], np.cumsum(counts)])
-        place = ranges(first, counts)
-        unit = np.repeat(unit, counts)
-        marks = self._marks[self._marks_at[unit] + place]
+        offset = ranges(first, counts)
+        group = np.repeat(group, counts)
+        marks = self._marks[self._marks_at[group] + offset]
         bits = marks.itemsize * 8
-        return RowPieces(
+        return RowSegments(
             firsts=firsts,
-            starts=self._words[self._starts_at[unit] + place] + self._origins[unit],
+            starts=self._words[self._starts_at[group] + offset] + self._origins[group],
             lengths=(marks & marks.dtype.type((1 << bits - 2) - 1)).astype(np.int64),
             begins=(marks >> bits - 1).astype(bool),
             ends=(marks >> bits - 2 & 1).astype(bool),
@@ -164,31 +164,33 @@ class PackingPlan:
         found = []
         low = int(np.searchsorted(self._origins, first, side="right")) - 1
         high = int(np.searchsorted(self._origins, stop, side="left"))
-        for unit in range(max(0, low), high):
-            told = self.rows_of_unit(unit)
-            pieces = np.flatnonzero((told.starts < stop) & (told.starts + told.lengths > first))
-            rows = np.searchsorted(told.firsts, pieces, side="right") - 1
-            found.append(np.unique(rows) + self.bounds[unit])
+        for group in range(max(0, low), high):
+            directory = self.rows_of_group(group)
+            segments = np.flatnonzero(
+                (directory.starts < stop) & (directory.starts + directory.lengths > first)
+            )
+            rows = np.searchsorted(directory.firsts, segments, side="right") - 1
+            found.append(np.unique(rows) + self.bounds[group])
         return np.concatenate([np.empty(0, np.int64), *found])
 
-    def rows_of_unit(self, unit: int) -> RowPieces:
-        """The pieces of all rows of a unit."""
-        return self.look_up(np.arange(self.bounds[unit], self.bounds[unit + 1]))
+    def rows_of_group(self, group: int) -> RowSegments:
+        """The segments of all rows of a group."""
+        return self.look_up(np.arange(self.bounds[group], self.bounds[group + 1]))
 
-    def _verify(self, unit: int) -> None:
-        section = self._sections[unit]
+    def _verify(self, group: int) -> None:
+        section = self._sections[group]
         data = self._bytes[section["offset"] :][: section["size"]]
         if xxhash.xxh3_128_hexdigest(data.data) != section["xxh128"]:
-            raise damaged(self.path, f"unit {unit} has another hash")
-        self._verified[unit] = True
+            raise damaged(self.path, f"group {group} has another hash")
+        self._verified[group] = True
 
 
 def _up(sizes: Ints) -> Ints:
     return -(-sizes // _ALIGNMENT) * _ALIGNMENT
 
 
-UNIT_DOCUMENTS: Final = 1 << 18  # packed among themselves
-UNIT_TOKENS: Final = 1 << 30  # or fewer documents, where they are long
+GROUP_DOCUMENTS: Final = 1 << 18  # packed among themselves
+GROUP_TOKENS: Final = 1 << 30  # or fewer documents, where they are long
 _KEY: Final = 17  # of the permutations: the plan of given lengths is always the same
 
 
@@ -205,7 +207,7 @@ def open_plan(
         cache: of the split.
         length: tokens a row.
         left_out: documents that no row holds.
-        multiple: of tokens that each piece takes in its row.
+        multiple: of tokens that each segment takes in its row.
 
     Raises:
         UsageError: the dataset does not know its documents, or rows are too long.
@@ -228,10 +230,10 @@ def open_plan(
     )
 
 
-def plan_units(
+def plan_groups(
     documents: Iterable[Documents], *, count: int, tokens: int, length: int, multiple: int = 1
-) -> Iterator[tuple[int, RowPieces]]:
-    """First token and rows of each unit.
+) -> Iterator[tuple[int, RowSegments]]:
+    """First token and rows of each group.
 
     Args:
         documents: all of a split, in order.
@@ -241,13 +243,13 @@ def plan_units(
         multiple: see `open_plan`.
     """
     threads = min(4, os.cpu_count() or 1)
-    waiting: deque[tuple[int, Future[RowPieces]]] = deque()
+    waiting: deque[tuple[int, Future[RowSegments]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="shardmill-packing") as pool:
-        for number, unit in enumerate(_cut(documents, count=count, tokens=tokens)):
+        for number, group in enumerate(_cut(documents, count=count, tokens=tokens)):
             rows = pool.submit(
-                pack_unit, *unit, length=length, key=_KEY + number, multiple=multiple
+                pack_group, *group, length=length, key=_KEY + number, multiple=multiple
             )
-            waiting.append((int(unit.starts[0]), rows))
+            waiting.append((int(group.starts[0]), rows))
             if len(waiting) > threads:
                 origin, done = waiting.popleft()
                 yield origin, done.result()
@@ -256,9 +258,9 @@ def plan_units(
 
 
 def _cut(documents: Iterable[Documents], *, count: int, tokens: int) -> Iterator[Documents]:
-    """The documents of each unit: as many in each, to within one."""
-    units = max(1, round(count / UNIT_DOCUMENTS), -(-tokens // UNIT_TOKENS))
-    ends = [count * (number + 1) // units for number in range(units)]
+    """The documents of each group: as many in each, to within one."""
+    groups = max(1, round(count / GROUP_DOCUMENTS), -(-tokens // GROUP_TOKENS))
+    ends = [count * (number + 1) // groups for number in range(groups)]
     held: list[Documents] = []
     seen = 0
     for some in documents:
@@ -279,10 +281,10 @@ def _cut(documents: Iterable[Documents], *, count: int, tokens: int) -> Iterator
         )
 
 
-def _joined(pieces: list[Documents]) -> Documents:
+def _joined(segments: list[Documents]) -> Documents:
     return Documents(
-        np.concatenate([piece.starts for piece in pieces]),
-        np.concatenate([piece.lengths for piece in pieces]),
+        np.concatenate([segment.starts for segment in segments]),
+        np.concatenate([segment.lengths for segment in segments]),
     )
 
 
@@ -293,14 +295,14 @@ def _make(
     documents, count = documents_of(cache), manifest.splits[split].documents
     if left_out is not None:
         documents, count = _without(documents, left_out.starts), count - len(left_out.starts)
-    units = plan_units(
+    groups = plan_groups(
         documents,
         count=count,
         tokens=int(cache.index.token_starts[-1]),
         length=length,
         multiple=multiple,
     )
-    write_plan(file, units, length=length)
+    write_plan(file, groups, length=length)
 
 
 def _without(documents: Iterable[Documents], starts: Ints) -> Iterator[Documents]:

@@ -21,7 +21,8 @@ def sequences_ahead(
 ) -> int:
     """How many sequences a rank fetches ahead where nobody says: its share of what keeps all busy.
 
-    Half a window of each lane, or three shards, and a shard for each thread; 64 steps at least.
+    Half a window of each canonical node, or three shards, and a shard for each thread; at least 64
+    steps.
 
     Args:
         order: within each stream.
@@ -32,8 +33,8 @@ def sequences_ahead(
     """
     per_shard = -(-sum(sizes) // shards)
     window = min(order.window, max(sizes)) if order.shuffle else 0
-    per_lane = max(window // 2, 3 * per_shard)
-    wanted = max(per_lane * order.lanes, THREADS * per_shard)
+    per_node = max(window // 2, 3 * per_shard)
+    wanted = max(per_node * order.canonical_nodes, THREADS * per_shard)
     return max(wanted // ranks, 64 * batch_size)
 
 

@@ -1,8 +1,8 @@
 """Rows in which a few tokens repeat again and again, which make the loss of a step jump.
 
-Tokens that repeat with a period p are equal to those p places on. So n-grams that stand more than k
-times behind each other are a run of at least p * k such places, and one of every p * k places is in
-it, with half of the run before it or behind it. Looking there tells nearly all rows to be clean.
+Tokens that repeat with period p equal those p offsets later. So an n-gram that repeats more than k
+times in a row gives at least p * k consecutive such offsets. One of every p * k offsets is among
+them, with half of them before or after it: looking there shows nearly all rows to be clean.
 """
 
 from functools import lru_cache
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streaming_ext.base.arrays import Ints
 
 LONGEST: Final = 13  # tokens of an n-gram
-_NEAR: Final = 4  # places looked at before and behind
+_NEAR: Final = 4  # offsets looked at before and behind
 
 
 def repeats_more(
@@ -31,16 +31,16 @@ def repeats_more(
         (rows,).
     """
     found = np.zeros(len(tokens), bool)
-    places, periods, lasts = _looked_at(tokens.shape[1], times)
-    # places of all periods at once: (rows, places)
-    row, at = np.nonzero(tokens.take(places, axis=1) == tokens.take(places + periods, axis=1))
+    offsets, periods, lasts = _looked_at(tokens.shape[1], times)
+    # offsets of all periods at once: (rows, offsets)
+    row, at = np.nonzero(tokens.take(offsets, axis=1) == tokens.take(offsets + periods, axis=1))
     if not row.size:
         return found
-    place, period, last, owner = places[at], periods[at], lasts[at], row[:, None]
-    # (places that have an equal, places near each)
+    offset, period, last, owner = offsets[at], periods[at], lasts[at], row[:, None]
+    # (offsets that have an equal, offsets near each)
     near = np.minimum(np.arange(_NEAR + 1), (period * times // 2)[:, None])
-    before = place[:, None] - near
-    behind = np.minimum(place[:, None] + near, last[:, None] - 1)
+    before = offset[:, None] - near
+    behind = np.minimum(offset[:, None] + near, last[:, None] - 1)
     on = period[:, None]
     long = (tokens[owner, before] == tokens[owner, before + on]).all(axis=1)
     long |= (tokens[owner, behind] == tokens[owner, behind + on]).all(axis=1)
@@ -52,19 +52,19 @@ def repeats_more(
 
 @lru_cache(maxsize=8)
 def _looked_at(length: int, times: int) -> tuple[Ints, Ints, Ints]:
-    """Places in a row with the period of each, and how many places have a token one period on."""
-    places, periods, lasts = [], [], []
+    """Places in a row with the period of each, and how many offsets have a token one period on."""
+    offsets, periods, lasts = [], [], []
     for period in range(1, LONGEST + 1):
         last = length - period
         own = np.arange(period * times - 1, max(last, 0), period * times)
-        places.append(own)
+        offsets.append(own)
         periods.append(np.full_like(own, period))
         lasts.append(np.full_like(own, last))
-    return np.concatenate(places), np.concatenate(periods), np.concatenate(lasts)
+    return np.concatenate(offsets), np.concatenate(periods), np.concatenate(lasts)
 
 
 def _longest_run(tokens: npt.NDArray[np.integer[Any]], period: int, eot_id: int) -> int:
-    """The most places behind each other that are equal to those one period on."""
+    """The most offsets behind each other that are equal to those one period on."""
     same = tokens[:-period] == tokens[period:]
     is_end = tokens == eot_id
     same &= ~(is_end[:-1] & is_end[1:])[: len(same)]

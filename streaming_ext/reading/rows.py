@@ -100,19 +100,19 @@ class Rows:
             ]
         )
         if not real.all():
-            found = found.chosen(real[found.places // length])
+            found = found.chosen(real[found.offsets // length])
         after = None
         if targets:
             last = runs.shards[runs.firsts[1:][rows] - 1]
             after = reader.after(self.starts[rows] + length, last)
-            behind = found.places[found.followed] + 1
+            behind = found.offsets[found.followed] + 1
             after[behind[behind % length == 0] // length - 1] = -1  # padding follows the row
         return Boundaries.of(
             np.append(
                 np.arange(len(real) + 1) * length,
-                found.places[~(found.padding & found.followed)] + 1,
+                found.offsets[~(found.padding & found.followed)] + 1,
             ),
-            found.places[found.padding],
+            found.offsets[found.padding],
             after,
             length=length,
         )
@@ -140,7 +140,7 @@ class TokenSource:
         eot_id: the id that ends a document, None where it is unknown.
         patience: seconds after which a row that does not come is a failure.
         hold_limit: bytes that one batch in the making should hold at most, None for no limit.
-        multiple: of tokens that each of `pieces_of` takes in its row.
+        multiple: of tokens that each of `segments_of` takes in its row.
     """
 
     multiple = 1
@@ -165,7 +165,7 @@ class TokenSource:
             self.hold_limit = cache_limit // 4
 
     def bounds(self, length: int) -> list[Ints]:
-        """For each stream the first sequence of each unit of the order, then their number."""
+        """For each stream the first sequence of each group of the order, then their number."""
         return [cache.index.bounds(length) for cache in self.reader.caches]
 
     def find_ends(self, eot_id: int) -> None:
@@ -181,7 +181,7 @@ class TokenSource:
         starts = self.reader.stream_starts[streams] + np.maximum(sequences, 0) * length
         return Rows(self.reader, starts, length)
 
-    def pieces_of(self, stream: int, sequence: int, length: int) -> list[tuple[int, int]]:
+    def segments_of(self, stream: int, sequence: int, length: int) -> list[tuple[int, int]]:
         """What a sequence is made of: first token and the one behind, in its stream, of each."""
         return [(sequence * length, (sequence + 1) * length)]
 
@@ -230,7 +230,7 @@ class TokenSource:
                 return
             rows, shards = self.locate(streams.reshape(-1), sequences.reshape(-1), length).uses()
             distinct, at = np.unique(shards, return_index=True)
-            for place in np.argsort(at).tolist():
-                shard = int(distinct[place])
+            for offset in np.argsort(at).tolist():
+                shard = int(distinct[offset])
                 if shard != FILLING and not ready[shard]:
-                    yield steps[int(rows[at[place]]) // streams.shape[1]], shard
+                    yield steps[int(rows[at[offset]]) // streams.shape[1]], shard

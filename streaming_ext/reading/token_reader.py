@@ -1,4 +1,4 @@
-"""Tokens by their place in the streams, copied out of mapped shards a whole batch at a time.
+"""Tokens by their offset in the streams, copied out of mapped shards a whole batch at a time.
 
 The streams of all datasets are laid end to end in one space of token numbers.
 """
@@ -15,7 +15,7 @@ from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.masks import Ends
 from streaming_ext.reading.shards import OpenShards
 
-FILLING = -1  # in place of a shard: what is behind a row's last token
+FILLING = -1  # in offset of a shard: what is behind a row's last token
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +39,7 @@ class Runs:
 
 
 def by_value(values: Ints) -> Iterator[tuple[int, Ints]]:
-    """Each distinct value, and where it stands: (its places,)."""
+    """Each distinct value, and where it stands: (its offsets,)."""
     order = np.argsort(values, kind="stable")
     for own in np.split(order, np.flatnonzero(np.diff(values[order])) + 1) if order.size else ():
         yield int(values[own[0]]), own
@@ -135,22 +135,22 @@ class TokenReader:
         return np.searchsorted(self.shard_starts, tokens, side="right") - 1
 
     def runs(self, starts: Ints, lengths: Ints | int, firsts: Ints) -> Runs:
-        """Cut pieces of rows at the borders of shards.
+        """Cut segments of rows at the borders of shards.
 
         Args:
-            starts: first token of each piece: (pieces,).
+            starts: first token of each segment: (segments,).
             lengths: tokens of each.
-            firsts: first piece of each row, then the number of pieces: (rows + 1,).
+            firsts: first segment of each row, then the number of segments: (rows + 1,).
         """
         stops = starts + lengths
         shards = self.shards_of(starts)
         counts = self.shards_of(stops - 1) - shards + 1
         if (counts > 1).any():
             behind = np.append(0, np.cumsum(counts))
-            piece = np.repeat(np.arange(len(starts)), counts)
+            segment = np.repeat(np.arange(len(starts)), counts)
             shards = ranges(shards, counts)
-            starts = np.maximum(starts[piece], self.shard_starts[shards])
-            stops = np.minimum(stops[piece], self.shard_starts[shards + 1])
+            starts = np.maximum(starts[segment], self.shard_starts[shards])
+            stops = np.minimum(stops[segment], self.shard_starts[shards + 1])
             firsts = behind[firsts]
         origins, size = self._origins[shards], self.dtype.itemsize
         return Runs(
@@ -177,17 +177,17 @@ class TokenReader:
         views = self.shards.views(set(shards) - {FILLING})
         if filling is not None:
             views[FILLING] = filling
-        places = zip(shards, runs.begins[some].tolist(), runs.ends[some].tolist(), strict=True)
-        copied = bytearray().join([views[shard][begin:end] for shard, begin, end in places])
+        offsets = zip(shards, runs.begins[some].tolist(), runs.ends[some].tolist(), strict=True)
+        copied = bytearray().join([views[shard][begin:end] for shard, begin, end in offsets])
         tokens: Tokens = np.frombuffer(copied, self.dtype)
         return tokens
 
-    def single(self, places: Ints) -> Ints:
-        """Single tokens by their places: (places,). One shard is held at a time."""
-        found = np.empty(len(places), np.int64)
-        for shard, own in by_value(self.shards_of(places)):
+    def single(self, offsets: Ints) -> Ints:
+        """Single tokens by their offsets: (offsets,). One shard is held at a time."""
+        found = np.empty(len(offsets), np.int64)
+        for shard, own in by_value(self.shards_of(offsets)):
             tokens = self._tokens(shard, self.shards.views([shard])[shard])
-            found[own] = tokens[places[own] - self.shard_starts[shard]]
+            found[own] = tokens[offsets[own] - self.shard_starts[shard]]
         return found
 
     def _tokens(self, shard: int, view: memoryview) -> Tokens:
@@ -195,9 +195,9 @@ class TokenReader:
         tokens: Tokens = np.frombuffer(view, self.dtype, offset=self.headers[shard])
         return tokens
 
-    def after(self, places: Ints, shards: Ints) -> Ints:
-        """The tokens at some places, -1 where they do not lie in some shards: (places,) each."""
-        after = np.full(len(places), -1)
-        inside = places < self.shard_starts[shards + 1]
-        after[inside] = self.single(places[inside])
+    def after(self, offsets: Ints, shards: Ints) -> Ints:
+        """The tokens at some offsets, -1 where they do not lie in some shards: (offsets,) each."""
+        after = np.full(len(offsets), -1)
+        inside = offsets < self.shard_starts[shards + 1]
+        after[inside] = self.single(offsets[inside])
         return after

@@ -123,7 +123,7 @@ class BatchReader:
 
         Args:
             cursor: where step 0 is.
-            blocks: numbers of steps, each of one stage; each block is planned at once. Gone through
+            blocks: numbers of steps, each of one phase; each block is planned at once. Gone through
                 twice, the second time ahead of the first.
             gathered: ids whose steps are gathered at once, where they are ready; one step at
                 least. None for whole blocks, also where they must be waited for.
@@ -132,19 +132,19 @@ class BatchReader:
             raw batches, each of one step or more: what `split` makes batches of.
         """
         at = 0
-        size = max((stage.batch_size for stage in self.plan.stages(cursor)), default=1)
+        size = max((phase.batch_size for phase in self.plan.phases(cursor)), default=1)
         self.source.reader.start_process()
         ahead, upcoming = max(1, self._predownload // size), self._upcoming(cursor, blocks)
         with self.source.read_ahead(upcoming, self.length, ahead=ahead, now=lambda: at) as well:
             for steps, streams, sequences in self._planned(cursor, blocks):
-                stage = self.plan.stage_of(cursor, steps[0])
+                phase = self.plan.phase_of(cursor, steps[0])
                 numbers, own_streams = sequences.reshape(-1), streams.reshape(-1)
                 block = _Block(
-                    located=self.source.locate(own_streams, numbers, stage.length),
+                    located=self.source.locate(own_streams, numbers, phase.length),
                     told=_Rows(numbers >= 0, own_streams, numbers),
-                    size=stage.batch_size,
+                    size=phase.batch_size,
                 )
-                together = len(steps) if gathered is None else stage.together(gathered)
+                together = len(steps) if gathered is None else phase.together(gathered)
                 found = range(0)  # steps whose boundaries are known
                 first = 0
                 while first < len(steps):
@@ -241,8 +241,8 @@ class BatchReader:
     ) -> Iterator[tuple[range, Ints, Ints]]:
         """Blocks of steps as `_planned`, in sequences of the longest length."""
         for steps, streams, sequences in self._planned(cursor, blocks):
-            pieces = self.length // self.plan.stage_of(cursor, steps[0]).length
-            yield steps, streams, sequences if pieces == 1 else sequences // pieces
+            per_position = self.length // self.plan.phase_of(cursor, steps[0]).length
+            yield steps, streams, sequences if per_position == 1 else sequences // per_position
 
     def _gathered(self, block: _Block, first: int, steps: int) -> Batch:
         """The raw batch of some steps, of which no more are held at once than may be."""

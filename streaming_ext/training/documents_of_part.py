@@ -29,7 +29,7 @@ class PartDocuments:
         origin: the part's first token in the split's stream.
     """
 
-    places: PlacesOfPart | PlacesOfSources
+    origins: PlacesOfPart | PlacesOfSources
     sources: Ints
     rows: Ints
     ends: Ints
@@ -37,7 +37,7 @@ class PartDocuments:
 
     def place(self, document: int) -> Place:
         """Where a document comes from."""
-        return self.places.of(int(self.rows[document]), int(self.sources[document]))
+        return self.origins.of(int(self.rows[document]), int(self.sources[document]))
 
 
 def documents_between(cache: ShardCache, begin: int, end: int) -> Iterator[PartDocuments]:
@@ -102,12 +102,12 @@ def read_documents(cache: ShardCache, part: int) -> PartDocuments:
     chosen = np.asarray(table["split"]) == index.split
     lengths = np.asarray(table["tokens"])[chosen].astype(np.int64) + 1  # and its end-of-text id
     sources = np.zeros(len(lengths), np.int64)
-    places: PlacesOfPart | PlacesOfSources = PlacesOfPart(record, manifest)
+    origins: PlacesOfPart | PlacesOfSources = PlacesOfPart(record, manifest)
     if manifest.shuffled is not None:
         sources = np.asarray(table["source"])[chosen].astype(np.int64)
-        places = PlacesOfSources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
+        origins = PlacesOfSources(sources_of(read_listed(cache.source, manifest.shuffled.sources)))
     return PartDocuments(
-        places=places,
+        origins=origins,
         sources=sources,
         rows=np.asarray(table["row"])[chosen].astype(np.int64),
         ends=np.cumsum(lengths),
@@ -133,10 +133,10 @@ def find_document(cache: ShardCache, source: str, row: int) -> Iterator[tuple[in
         raise UsageError(f"{source} may be {urls[0]} or {urls[1]}: give more of its name.")
     for part in parts_with(cache, set(urls)):
         documents = read_documents(cache, part)
-        for url, from_byte in documents.places.files():
+        for url, from_byte in documents.origins.files():
             if url in urls:
                 wanted = {(url, from_byte): np.array([row])}
-                chosen = documents.places.among(documents.rows, documents.sources, wanted)
+                chosen = documents.origins.among(documents.rows, documents.sources, wanted)
                 for number in np.flatnonzero(chosen):
                     begin = int(documents.ends[number - 1]) if number else 0
                     yield (
@@ -157,4 +157,4 @@ def _sources(cache: ShardCache) -> Iterator[str]:
         if summary.files == 1:
             yield summary.source.url
         else:
-            yield from (url for url, _ in read_documents(cache, summary.part).places.files())
+            yield from (url for url, _ in read_documents(cache, summary.part).origins.files())

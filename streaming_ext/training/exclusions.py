@@ -78,7 +78,7 @@ class Exclusions:
         starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for part in parts_with(cache, {url for url, _ in self.rows}):
             documents = read_documents(cache, part)
-            chosen = documents.places.among(documents.rows, documents.sources, self.rows)
+            chosen = documents.origins.among(documents.rows, documents.sources, self.rows)
             begins = np.concatenate([[0], documents.ends[:-1]])
             starts.append(documents.origin + begins[chosen])
             lengths.append((documents.ends - begins)[chosen])

@@ -14,7 +14,7 @@ from streaming_ext.training.batch_reader import MASKED, PLANNED_ROWS, Batch, Blo
 from streaming_ext.training.masked_rows import Masked, MaskedCount
 from streaming_ext.training.messages import Message, Messages, to_tensors
 from streaming_ext.training.position import Newest
-from streaming_ext.training.streams import StreamShare, domains_of
+from streaming_ext.training.streams import StreamUsage, domains_of
 from streaming_ext.training.token_dataset import StreamingTokenDataset
 from streaming_ext.training.trace import DocumentVisit, SequenceTrace, trace_document, trace_step
 from streaming_ext.training.training_plan import TrainingPlan, training_plan
@@ -83,13 +83,13 @@ class StreamingTokenLoader:
             )
         self._count_on(
             dataset.loaded_state,
-            dataset.loaded_place or self._cursor,
-            begins=not self._cursor.place,
+            dataset.loaded_cursor or self._cursor,
+            begins=not self._cursor.position,
         )
 
     def __len__(self) -> int:
         """Steps of the whole epoch."""
-        return self.dataset.plan.steps_left(replace(self._cursor, place=0))
+        return self.dataset.plan.steps_left(replace(self._cursor, position=0))
 
     @property
     def batch_size(self) -> int:
@@ -97,7 +97,7 @@ class StreamingTokenLoader:
         plan, here = self.dataset.plan, self._position()
         if not plan.steps_left(here):
             here = plan.next_epoch(here)
-        return plan.stage_of(here, 0).batch_size
+        return plan.phase_of(here, 0).batch_size
 
     @property
     def epoch(self) -> int:
@@ -121,7 +121,7 @@ class StreamingTokenLoader:
         plan = self.dataset.plan
         again = self._evaluates or plan.steps_left(self._position()) > 0
         if not self.dataset.drop_last and self._received and again:
-            self._cursor = replace(self._cursor, place=0, past=None)
+            self._cursor = replace(self._cursor, position=0, past=None)
             if self._masked is not None:
                 self._masked.epoch_again()
         else:
@@ -143,7 +143,7 @@ class StreamingTokenLoader:
     def _batches(self, begun: Cursor, planned: int, own: int) -> Iterator[dict[str, Any]]:
         """The steps behind a cursor, until training is moved to another one."""
         for raw in self._raw_batches(begun):
-            rows = self.dataset.plan.stage_of(begun, self._received).batch_size
+            rows = self.dataset.plan.phase_of(begun, self._received).batch_size
             for batch in self.dataset.batch_reader.split(raw, rows=rows):
                 # Counted before it is handed over: a state saved in the loop's body has it.
                 self._received += 1
@@ -196,12 +196,12 @@ class StreamingTokenLoader:
     ) -> None:
         """Let the next iteration go on from a state; see the dataset's `load_state_dict`."""
         resume = self.dataset.resume
-        place = resume.place_of(state, allow_changes=allow_changes, extend_state=extend_state)
-        cursor = resume.going_on(place)
-        self._count_on(state, place, begins=not cursor.place)
+        saved = resume.saved_cursor(state, allow_changes=allow_changes, extend_state=extend_state)
+        cursor = resume.going_on(saved)
+        self._count_on(state, saved, begins=not cursor.position)
         self._cursor, self._received = cursor, 0
 
-    def _count_on(self, state: Mapping[str, Any], place: Cursor, *, begins: bool) -> None:
+    def _count_on(self, state: Mapping[str, Any], cursor: Cursor, *, begins: bool) -> None:
         """Let the counts go on from a state.
 
         Args:
@@ -212,7 +212,7 @@ class StreamingTokenLoader:
         resume = self.dataset.resume
         earlier = [each.fingerprint for each in resume.plan.grown.earlier]
         if self._counts is not None:
-            self._counts.go_on(state, place, resume.fingerprints, earlier=earlier)
+            self._counts.go_on(state, cursor, resume.fingerprints, earlier=earlier)
         if self._masked is not None:
             self._masked.go_on(state, begins=begins)
 
@@ -234,7 +234,7 @@ class StreamingTokenLoader:
         return trace_document(self.dataset, source, row, cursor=self._cursor)
 
     def plan(self, *, epochs: int = 1) -> TrainingPlan:
-        """The stages of training with their steps and tokens, from the start of this epoch on.
+        """The phases of training with their steps and tokens, from the start of this epoch on.
 
         `plan().steps` is what a schedule of the learning rate needs; printed, it is a table.
 
@@ -255,7 +255,7 @@ class StreamingTokenLoader:
         """
         return self.dataset.plan.tokens_seen(self._position())
 
-    def achieved(self) -> list[StreamShare]:
+    def achieved(self) -> list[StreamUsage]:
         """What training received of each stream since its start; counted as `tokens_seen` is.
 
         With `domain_by` also of each domain in it: what came since this was asked for last is
@@ -268,12 +268,12 @@ class StreamingTokenLoader:
         if self._counts is not None:
             domains = self._counts.up_to(self._position())
         return [
-            StreamShare(
+            StreamUsage(
                 stream=number,
                 domain=names[domain],
                 sequences=count,
                 tokens=count * self.dataset.sequence_length,
-                share=count / total,
+                fraction=count / total,
                 passes=count / size,
                 tokens_by_domain=by_domain,
             )
@@ -310,10 +310,10 @@ class StreamingTokenLoader:
         if self.num_workers == 0:
             runs = [
                 Run(
-                    steps=range(stage.first, stage.stop),
-                    size=max(1, PLANNED_ROWS // stage.batch_size),
+                    steps=range(phase.first, phase.stop),
+                    size=max(1, PLANNED_ROWS // phase.batch_size),
                 )
-                for stage in self.dataset.plan.stages(cursor)
+                for phase in self.dataset.plan.phases(cursor)
             ]
             gathered = CACHED_BYTES // reader.source.dtype.itemsize
             yield from reader.batches(cursor, Blocks(runs=runs), gathered=gathered)

@@ -22,7 +22,7 @@ from streaming_ext.training.batch_reader import Batch, BatchReader, Blocks, Run
 _ALIGNMENT = 64
 _MARKS = ("boundaries", "step")
 _ROW_EXTRAS = 64  # bytes a row for what is no token, and half as many as its tokens take
-# Of each array: its name, type, shape, and place in the slot.
+# Of each array: its name, type, shape, and offset in the slot.
 Layout = list[tuple[str, str, tuple[int, ...], int]]
 Message = tuple[int, int, Layout, Batch]  # worker, slot, its arrays, arrays without room there
 
@@ -60,17 +60,19 @@ class Slots:
         memory = self._slot(worker, slot)
         layout: Layout = []
         beside: Batch = {}
-        place = 0
+        offset = 0
         arrays = {name: values for name, values in batch.items() if name not in _MARKS}
         arrays |= batch["boundaries"].arrays() if "boundaries" in batch else {}
         for name, values in arrays.items():
-            if place + values.nbytes > self._bytes:  # documents of a few tokens
+            if offset + values.nbytes > self._bytes:  # documents of a few tokens
                 beside[name] = values
                 continue
-            target = memory[place : place + values.nbytes].view(values.dtype).reshape(values.shape)
+            target = (
+                memory[offset : offset + values.nbytes].view(values.dtype).reshape(values.shape)
+            )
             target[...] = values
-            layout.append((name, values.dtype.str, values.shape, place))
-            place += -(-values.nbytes // _ALIGNMENT) * _ALIGNMENT
+            layout.append((name, values.dtype.str, values.shape, offset))
+            offset += -(-values.nbytes // _ALIGNMENT) * _ALIGNMENT
         return worker, slot, layout, beside
 
     def read(self, message: Message) -> Batch:
@@ -78,9 +80,9 @@ class Slots:
         worker, slot, layout, beside = message
         memory = self._slot(worker, slot)
         batch = dict(beside)
-        for name, dtype, shape, place in layout:
+        for name, dtype, shape, offset in layout:
             size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            values = memory[place : place + size].view(dtype).reshape(shape)
+            values = memory[offset : offset + size].view(dtype).reshape(shape)
             batch[name] = values if name == "tokens" else values.copy()
         if marks := Boundaries.taken_from(batch):
             batch |= {"boundaries": marks, "step": 0}
@@ -139,19 +141,19 @@ class Messages(IterableDataset[Message]):
         self._reader = reader
         self._cursor = cursor
         width = reader.source.dtype.itemsize
-        stages = reader.plan.stages(cursor)
-        together = [stage.together(MESSAGE_BYTES // width) for stage in stages]
+        phases = reader.plan.phases(cursor)
+        together = [phase.together(MESSAGE_BYTES // width) for phase in phases]
         self._runs = [
-            Run(steps=range(stage.first, stage.stop), size=size)
-            for stage, size in zip(stages, together, strict=True)
+            Run(steps=range(phase.first, phase.stop), size=size)
+            for phase, size in zip(phases, together, strict=True)
         ]
         self.slots = Slots(
             workers=num_workers,
             each=slots,
             inherited=inherited,
             messages=[
-                (size * stage.batch_size, stage.length * reader.token_bytes)
-                for stage, size in zip(stages, together, strict=True)
+                (size * phase.batch_size, phase.length * reader.token_bytes)
+                for phase, size in zip(phases, together, strict=True)
             ],
         )
 

@@ -39,24 +39,24 @@ def open_streams(
     Raises:
         UsageError: a stream has no place, its cache is too small, or tokenizers differ.
     """
-    share = None if limit is None else limit // len(streams)
+    limit_each = None if limit is None else limit // len(streams)
     caches: list[ShardCache] = []
     for given in streams:
         stream = given.made(
-            split=given.split or split, sequence_length=sequence_length, limit=share
+            split=given.split or split, sequence_length=sequence_length, limit=limit_each
         )
-        url, local = _places(stream)
+        url, local = _url_and_cache(stream)
         source = Remote(url=url, options=options, retries=retries, timeout=timeout)
         index = read_index(
             source, stream.split or split, token_dtype=token_dtype, generation=stream.generation
         )
-        _require_room(index, share)
-        caches.append(ShardCache(index, source, local=local, limit=share))
+        _require_room(index, limit_each)
+        caches.append(ShardCache(index, source, local=local, limit=limit_each))
     _require_one_tokenizer([cache.index for cache in caches])
     return caches
 
 
-def _places(stream: TokenStream) -> tuple[str, Path | None]:
+def _url_and_cache(stream: TokenStream) -> tuple[str, Path | None]:
     """Where a stream is published, and its cache; None to read it in place."""
     local = None if stream.local is None else Path(stream.local)
     if stream.remote is None:
@@ -102,7 +102,7 @@ def _require_room(index: TokenIndex, limit: int | None) -> None:
         raise UsageError(
             f"`cache_limit` leaves {limit} bytes to a stream whose largest shard has {largest}. "
             "Give at least four times that for each stream, better the shuffle window of all "
-            "lanes."
+            "canonical nodes."
         )
 
 

@@ -230,8 +230,8 @@ class TrainingPosition:
             cursor = here.cursor
             num_samples = self.yielded * self._plan.rank.size
             from_beginning = False
-        place = num_samples if from_beginning else cursor.place + num_samples
-        behind = place - cursor.place
+        place = num_samples if from_beginning else cursor.position + num_samples
+        behind = place - cursor.position
         step = self._plan.batch_size * self._plan.rank.size
         if behind % step and place < self._plan.epoch_size:
             raise UsageError(
@@ -239,7 +239,7 @@ class TrainingPosition:
                 "between two steps."
             )
         place = min(place, self._plan.epoch_size)
-        return self._resume.state_of(replace(cursor, place=place)).to_dict()
+        return self._resume.state_of(replace(cursor, position=place)).to_dict()
 
     def _state_of_worker(self) -> dict[str, Any]:
         """Where this worker of an iteration stands, which may not have begun here."""
@@ -257,7 +257,9 @@ class TrainingPosition:
         self, state: Mapping[str, Any], *, allow_changes: Collection[str], extend_state: bool
     ) -> Cursor:
         """See `StreamingTokenDataset.load_state_dict`; returns the place that the state is of."""
-        place = self._resume.place_of(state, allow_changes=allow_changes, extend_state=extend_state)
+        place = self._resume.saved_cursor(
+            state, allow_changes=allow_changes, extend_state=extend_state
+        )
         cursor = self._resume.going_on(place)
         own = state.get("worker")
         if own is None:
@@ -280,7 +282,7 @@ class TrainingPosition:
         return json.dumps(self._resume.state_of(cursor).to_dict()).encode()
 
     def _cursor(self, iterations: int) -> Cursor:
-        cursor = self._resume.place_of(json.loads(self._board.base()), allow_changes=())
+        cursor = self._resume.saved_cursor(json.loads(self._board.base()), allow_changes=())
         for _ in range(iterations):
             cursor = self._plan.next_epoch(cursor)
         return cursor

@@ -70,7 +70,7 @@ class Resume:
         by_streams = sum(cursor.before) * plan.length
         return LoaderState(
             epoch=cursor.epoch,
-            sequences=cursor.place,
+            sequences=cursor.position,
             order={
                 **self.settings,
                 "epoch_size": plan.epoch_size,
@@ -112,14 +112,14 @@ class Resume:
     ) -> Cursor:
         """Where training goes on from a state; see `place_of`."""
         return self.going_on(
-            self.place_of(state, allow_changes=allow_changes, extend_state=extend_state)
+            self.saved_cursor(state, allow_changes=allow_changes, extend_state=extend_state)
         )
 
     def going_on(self, place: Cursor) -> Cursor:
         """The same, or the next epoch, where no step is left of the place's."""
         return place if self.plan.steps_left(place) else self.plan.next_epoch(place)
 
-    def place_of(
+    def saved_cursor(
         self,
         state: Mapping[str, Any],
         *,
@@ -164,7 +164,7 @@ class Resume:
         old.require_same_order(now)
         return Cursor(
             epoch=old.epoch,
-            place=old.sequences,
+            position=old.sequences,
             before=tuple(stream.before for stream in old.streams),
             tokens=old.tokens(self.plan.length),
             grown=self._growth_of(old),
@@ -205,7 +205,8 @@ class Resume:
             begin = old.past.until
             past = PastSizes(_sizes(old.past.model_dump()), begin)
         came, planned = (
-            each.stages(place=begin, end=place, tokens=tokens) for each in (sizes, self.plan.steps)
+            each.phases(position=begin, end=place, tokens=tokens)
+            for each in (sizes, self.plan.steps)
         )
         if came == planned:
             return past
@@ -261,7 +262,7 @@ class Resume:
             growth = Growth(number=number, steps=(*steps, (generation, seen)))
         return Cursor(
             epoch=old.epoch,
-            place=old.sequences,
+            position=old.sequences,
             before=(number * size + seen - old.sequences,),
             tokens=old.tokens(self.plan.length),
             grown=growth,
@@ -292,7 +293,7 @@ class Resume:
             growth = self.plan.grown.still(self._growth_of(old), before[0])
         return Cursor(
             epoch=old.epoch + (old.sequences > 0),
-            place=0,
+            position=0,
             before=tuple(before),
             tokens=old.tokens(old.longest) + old.sequences * old.longest,
             grown=growth,
@@ -303,6 +304,6 @@ class Resume:
 def _sizes(order: Mapping[str, Any]) -> StepSizes:
     """The sizes of steps by what a state names of them."""
     return StepSizes(
-        Schedule.whole(order["global_batch"], name="global_batch"),
-        Schedule.whole(order["sequence_length"], name="sequence_length"),
+        Schedule.of_integers(order["global_batch"], name="global_batch"),
+        Schedule.of_integers(order["sequence_length"], name="sequence_length"),
     )

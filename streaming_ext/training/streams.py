@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.base.kinds import plain_real, plain_whole
+from streaming_ext.base.kinds import plain_integer, plain_real
 from streaming_ext.order.mixing import Mixing
 from streaming_ext.order.schedule import Schedule
 from streaming_ext.order.settings import OrderSettings
@@ -66,14 +66,14 @@ class TokenStream:
         if len(given) > 1:
             raise UsageError(f"Give one of proportion, repeat and choose, got {given}.")
         if isinstance(self.proportion, str):
-            Schedule.share(given.pop("proportion"), name="proportion")
+            Schedule.of_proportions(given.pop("proportion"), name="proportion")
         if self.max_repeats is not None:
             if self.proportion is None:
                 raise UsageError("`max_repeats` goes with `proportion`: give the stream one.")
             given["max_repeats"] = self.max_repeats
         for name, value in given.items():
             plain = plain_real(value)
-            if plain is None or (name == "choose" and plain_whole(value) is None):
+            if plain is None or (name == "choose" and plain_integer(value) is None):
                 kind = "whole number" if name == "choose" else "number"
                 raise UsageError(f"`{name}` of a stream must be a {kind}, got {value!r}.")
             if not 0 < plain < float("inf"):
@@ -82,7 +82,7 @@ class TokenStream:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StreamShare:
+class StreamUsage:
     """What training received of one stream.
 
     Attributes:
@@ -100,7 +100,7 @@ class StreamShare:
     domain: str
     sequences: int
     tokens: int
-    share: float
+    fraction: float
     passes: float
     tokens_by_domain: Mapping[str, int] = field(default_factory=dict)
 
@@ -124,7 +124,7 @@ def mixing_of(streams: Sequence[TokenStream], order: OrderSettings) -> Mixing | 
     """
     limits = [stream.max_repeats for stream in streams]
     schedules = [
-        Schedule.share(stream.proportion, name="proportion")
+        Schedule.of_proportions(stream.proportion, name="proportion")
         for stream in streams
         if stream.proportion is not None
     ]
@@ -143,7 +143,7 @@ def mixing_of(streams: Sequence[TokenStream], order: OrderSettings) -> Mixing | 
             "proportions without max_repeats, or batching_method='random'."
         )
     return Mixing(
-        shares=tuple(schedules),
+        proportions=tuple(schedules),
         at_limit=order.at_max_repeats,
         max_repeats=tuple(None if limit is None else Fraction(str(limit)) for limit in limits),
     )
@@ -163,7 +163,7 @@ def sequences_an_epoch(
         UsageError: proportions beside absolute amounts, or amounts that contradict epoch_size.
     """
     relative = [
-        float(Schedule.share(stream.proportion, name="proportion").at(0))
+        float(Schedule.of_proportions(stream.proportion, name="proportion").at(0))
         for stream in streams
         if stream.proportion is not None
     ]
@@ -173,7 +173,7 @@ def sequences_an_epoch(
         )
     if relative:
         total = sum(sizes) if epoch_size is None else epoch_size
-        exact = [share / sum(relative) * total for share in relative]
+        exact = [fraction / sum(relative) * total for fraction in relative]
         counts = [int(count) for count in exact]
         by_rest = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
         for i in by_rest[: total - sum(counts)]:

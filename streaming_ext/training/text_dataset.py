@@ -23,7 +23,9 @@ from streaming_ext.text.parts.part import Part
 from streaming_ext.training.streams import TokenStream
 from streaming_ext.training.token_dataset import StreamingTokenDataset
 
-WINDOW = 1 << 14  # sequences of a lane that are shuffled among each other, where nobody says
+WINDOW = (
+    1 << 14
+)  # sequences of a canonical node that are shuffled among each other, where nobody says
 
 
 class StreamedText(TextOptions):
@@ -82,7 +84,7 @@ class TextStream(TokenStream):
             ) from error
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the text lies, for people."""
         return ", ".join(self.text.sources)
 

@@ -91,7 +91,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             lengths=[int(point.value) for point in steps.length.points],
             layout=position.cp_layout,
             multiple=order.document_multiple,
-            told=position.named,
+            ranks_named=position.named,
         )
         self._bounds = source.bounds(steps.longest)
         bounds, left_out = without_sequences_of(
@@ -155,7 +155,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.resume = resume_of(self.node_group, self.plan, caches, settings=named)
         self._progress, self._newest = TrainingPosition(self.resume), Newest("dataset")
         self.loaded_state: Mapping[str, Any] = {}
-        self.loaded_place: Cursor | None = None  # that it is of
+        self.loaded_cursor: Cursor | None = None  # that it is of
         # What stock StreamingDataLoader divides its count of samples by.
         world = streaming.base.world.World.detect().num_ranks
         self.replication = world // rank.size if world > rank.size else None
@@ -175,7 +175,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     @next_epoch.setter
     def next_epoch(self, epoch: int) -> None:
         self._progress.restart(epoch)
-        self.loaded_place = None
+        self.loaded_cursor = None
 
     def __len__(self) -> int:
         """Sequences of this rank in a whole epoch."""
@@ -261,7 +261,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         Raises:
             ConfigMismatchError: a setting that decides the order differs.
         """
-        self.loaded_place = self._progress.load(
+        self.loaded_cursor = self._progress.load(
             obj, allow_changes=allow_changes, extend_state=extend_state
         )
         self.loaded_state = obj

@@ -28,29 +28,29 @@ _COLUMNS = (
     "from_byte",
     "first",
     "tokens",
-    "place",
+    "position",
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentSpan:
-    """A piece of a document in a sequence.
+    """A segment of a document in a sequence.
 
     Attributes:
         source: URL of the source file.
         row: of the document in its source file, from 0.
-        from_byte: rows are counted from those that begin here on, where a node keeps some pieces
+        from_byte: rows are counted from those that begin here on, where a node keeps some segments
             of a file alone; 0: from the file's beginning.
-        first: token of the document that the piece begins with, from 0.
-        tokens: length of the piece, the end-of-text id counted.
-        place: token of the sequence that the piece begins at.
+        first: token of the document that the segment begins with, from 0.
+        tokens: length of the segment, the end-of-text id counted.
+        position: token of the sequence that the segment begins at.
     """
 
     source: str
     row: int
     first: int
     tokens: int
-    place: int
+    position: int
     from_byte: int = 0
 
     @property
@@ -78,7 +78,7 @@ class SequenceTrace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentVisit:
-    """A step that holds a document, or a piece of it; see `SequenceTrace` for the words."""
+    """A step that holds a document, or a segment of it; see `SequenceTrace` for the words."""
 
     step: int
     rank: int
@@ -105,22 +105,22 @@ def trace_step(
     epoch = count("epoch", epoch, least=0, most=_MOST_EPOCHS)
     plan = dataset.plan
     start = plan.start(epoch) if cursor is None else cursor
-    begin = replace(start, place=0)
+    begin = replace(start, position=0)
     steps = plan.steps_left(begin)
     if not 0 <= step < steps:
         raise UsageError(f"`step` must be in [0, {steps}), got {step}.")
-    stage = plan.stage_of(begin, step)
+    phase = plan.phase_of(begin, step)
     streams, sequences = plan.whole_step(begin, step)
     traces = []
     source = dataset.batch_reader.source
-    for place, (stream, sequence) in enumerate(
+    for position, (stream, sequence) in enumerate(
         zip(streams.tolist(), sequences.tolist(), strict=True)
     ):
         if sequence < 0:  # fills up the last batch of an evaluation
             continue
-        pieces = source.pieces_of(stream, sequence, stage.length)
-        spans = _spans(dataset.reader.caches[stream], pieces, source.multiple)
-        rank = place // stage.batch_size
+        segments = source.segments_of(stream, sequence, phase.length)
+        spans = _spans(dataset.reader.caches[stream], segments, source.multiple)
+        rank = position // phase.batch_size
         traces.append(SequenceTrace(rank=rank, stream=stream, sequence=sequence, spans=spans))
     return traces
 
@@ -150,19 +150,19 @@ def trace_document(
     """
     epoch = count("epoch", epoch, least=0, most=_MOST_EPOCHS)
     plan, reading = dataset.plan, dataset.batch_reader.source
-    start = plan.start(epoch) if cursor is None else replace(cursor, place=0)
+    start = plan.start(epoch) if cursor is None else replace(cursor, position=0)
     visits: list[DocumentVisit] = []
     found = 0
     for stream, cache in enumerate(dataset.reader.caches):
-        for begin, end, place in find_document(cache, source, row):
+        for begin, end, position in find_document(cache, source, row):
             found += 1
             sequences = reading.sequences_with(stream, begin, end, dataset.sequence_length)
             for visit in plan.visits(start, stream, sequences):
-                pieces = reading.pieces_of(stream, visit.sequence, visit.length)
+                segments = reading.segments_of(stream, visit.sequence, visit.length)
                 spans = [
                     span
-                    for span in _spans(cache, pieces, reading.multiple)
-                    if span.document == place
+                    for span in _spans(cache, segments, reading.multiple)
+                    if span.document == position
                 ]
                 visits += [
                     DocumentVisit(
@@ -183,7 +183,7 @@ def trace_document(
 
 
 def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path) -> int:
-    """Write the documents of some steps as a Parquet file, a line a piece; returns how many.
+    """Write the documents of some steps as a Parquet file, a line a segment; returns how many.
 
     Args:
         traces: by step.
@@ -220,22 +220,23 @@ def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path
 
 
 def _spans(
-    cache: ShardCache, pieces: Sequence[tuple[int, int]], multiple: int
+    cache: ShardCache, segments: Sequence[tuple[int, int]], multiple: int
 ) -> tuple[DocumentSpan, ...]:
-    """The documents of a sequence, which is made of some pieces of the split's stream."""
+    """The documents of a sequence, which is made of some segments of the split's stream."""
     spans: list[DocumentSpan] = []
-    place = 0
-    for begin, end in pieces:
+    position = 0
+    for begin, end in segments:
         spans += [
-            replace(span, place=place + span.place) for span in _spans_of_piece(cache, (begin, end))
+            replace(span, position=position + span.position)
+            for span in _spans_of_piece(cache, (begin, end))
         ]
-        place += -(-(end - begin) // multiple) * multiple
+        position += -(-(end - begin) // multiple) * multiple
     return tuple(spans)
 
 
-def _spans_of_piece(cache: ShardCache, piece: tuple[int, int]) -> Iterator[DocumentSpan]:
-    """The documents of a piece of the stream; their places count from its beginning."""
-    begin, end = piece
+def _spans_of_piece(cache: ShardCache, segment: tuple[int, int]) -> Iterator[DocumentSpan]:
+    """The documents of a segment of the stream; their positions count from its beginning."""
+    begin, end = segment
     for documents in documents_between(cache, begin, end):
         origin = documents.origin
         low, high = max(0, begin - origin), end - origin
@@ -252,6 +253,6 @@ def _spans_of_piece(cache: ShardCache, piece: tuple[int, int]) -> Iterator[Docum
                 from_byte=found.from_byte,
                 first=start - opens,
                 tokens=min(high, int(documents.ends[document])) - start,
-                place=origin + start - begin,
+                position=origin + start - begin,
             )
             document += 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from streaming_ext.base.errors import UsageError
-from streaming_ext.base.kinds import flag, plain_real, plain_whole
+from streaming_ext.base.kinds import flag, plain_integer, plain_real
 from streaming_ext.transforms import steps
 from streaming_ext.transforms.block import Block, Sample, State
 from streaming_ext.transforms.flow import Flow, Input, Made, Opening, mapped, through
@@ -477,7 +477,7 @@ def whole(least: int | None = None, **named: Any) -> int:
         UsageError: it is none, or too low.
     """
     ((name, value),) = named.items()
-    found, bound = plain_whole(value), "" if least is None else f"{least} or more"
+    found, bound = plain_integer(value), "" if least is None else f"{least} or more"
     if found is None:
         raise UsageError(f"`{name}` must be a whole number{bound and ', ' + bound}, got {value!r}.")
     require(least is None or found >= least, name, bound, found)

@@ -46,20 +46,24 @@ HOW = ("missing", "truncated", "empty", "flipped")
 @pytest.mark.parametrize(
     ("place", "how", "workers"),
     [
-        *((place, how, 0) for place in ("in place", "unpacked", "through a cache") for how in HOW),
+        *(
+            (position, how, 0)
+            for position in ("in place", "unpacked", "through a cache")
+            for how in HOW
+        ),
         ("in place", "flipped", 2),
         ("unpacked", "truncated", 2),
         ("through a cache", "missing", 2),
     ],
 )
 def test_a_bad_shard_stops_the_epoch(
-    raw, packed, copy, open_raw, tmp_path, place, how, workers
+    raw, packed, copy, open_raw, tmp_path, position, how, workers
 ) -> None:
-    root = copy(raw if place == "in place" else packed)
-    name = SHARD if place == "in place" else f"{SHARD}.zstd"
+    root = copy(raw if position == "in place" else packed)
+    name = SHARD if position == "in place" else f"{SHARD}.zstd"
     damage(root / "train" / name, how)
     settings = {"local": root}
-    if place == "through a cache":
+    if position == "through a cache":
         settings = {"remote": str(root), "local": tmp_path / "cache"}
     loader = StreamingTokenLoader(open_raw(**settings), num_workers=workers)
     with pytest.raises(CorruptDatasetError, match=name.replace(".", r"\.")):

@@ -135,7 +135,13 @@ def test_a_mixture_s_plan_and_picture(root, tmp_path, capsys) -> None:
     path = tmp_path / "plan.svg"
     assert trace(root, root, plan=True, output=str(path), **settings, **PLAN) == 0
     picture = path.read_text()
-    for words in ("global batch", "tokens a sequence", "share of each stream", "stream 1", "steps"):
+    for words in (
+        "global batch",
+        "tokens a sequence",
+        "fraction of each stream",
+        "stream 1",
+        "steps",
+    ):
         assert words in picture
     assert str(path) in capsys.readouterr().out
     assert trace(root, root, step="3", **settings, **PLAN) == 0

@@ -19,9 +19,9 @@ def test_each_token_is_explained(open_text: Open, reference, texts, folder, sett
             for span in trace.spans:
                 file = int(span.source.removeprefix(f"{folder}/").removesuffix(".jsonl"))
                 ids = [*reference.encode(texts[file][span.row]), reference.eot_id]
-                piece = ids[span.first : span.first + span.tokens]
-                assert len(piece) == span.tokens > 0
-                told[span.place : span.place + span.tokens] = piece
+                segment = ids[span.first : span.first + span.tokens]
+                assert len(segment) == span.tokens > 0
+                told[span.position : span.position + span.tokens] = segment
                 explained += span.tokens
             assert told == row
     assert explained > 200

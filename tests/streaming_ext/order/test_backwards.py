@@ -25,17 +25,17 @@ Open = Callable[..., StreamingTokenDataset]
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=8), st.integers(0, 9))
 def test_a_permutation_backwards(sizes, seed) -> None:
     size = np.repeat(sizes, sizes)
-    places = np.concatenate([np.arange(n) for n in sizes])
+    positions = np.concatenate([np.arange(n) for n in sizes])
     keys = np.repeat(with_words(key_of(seed), np.arange(len(sizes))), sizes)
-    images = permute(places, size, keys)
-    assert (unpermute(images, size, keys) == places).all()
+    images = permute(positions, size, keys)
+    assert (unpermute(images, size, keys) == positions).all()
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_an_epoch_backwards(data) -> None:
     streams = data.draw(st.integers(1, 3))
-    lanes, batch, ranks = (data.draw(st.integers(1, 4)) for _ in range(3))
+    canonical_nodes, batch, ranks = (data.draw(st.integers(1, 4)) for _ in range(3))
     bounds, left_out = [], []
     for _ in range(streams):
         counts = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=5))
@@ -44,18 +44,22 @@ def test_an_epoch_backwards(data) -> None:
         left_out.append(np.empty(0, np.int64))
     sizes = [int(each[-1]) for each in bounds]
     choose = [max(4, data.draw(st.integers(1, 3 * size))) for size in sizes]
-    spec = OrderSpec(shuffle=data.draw(st.booleans()), seed=5, lanes=lanes, window=7)
-    steps = StepSizes(Schedule.whole(batch * ranks, name="batch"), Schedule.whole(1, name="length"))
-    if sum(count // lanes * lanes for count in choose) < batch * ranks:
+    spec = OrderSpec(
+        shuffle=data.draw(st.booleans()), seed=5, canonical_nodes=canonical_nodes, window=7
+    )
+    steps = StepSizes(
+        Schedule.of_integers(batch * ranks, name="batch"), Schedule.of_integers(1, name="length")
+    )
+    if sum(count // canonical_nodes * canonical_nodes for count in choose) < batch * ranks:
         return
     plan = EpochPlan(spec, bounds=bounds, choose=choose, steps=steps, drop_last=True,
                      rank=DataRank(rank=0, size=ranks), left_out=left_out)  # fmt: skip
     cursor = plan.start(data.draw(st.integers(0, 2)))
     expected: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for step in range(plan.steps_left(plan.start(0))):
-        for place, key in enumerate(zip(*plan.whole_step(cursor, step), strict=True)):
+        for position, key in enumerate(zip(*plan.whole_step(cursor, step), strict=True)):
             stream, sequence = map(int, key)
-            expected.setdefault((stream, sequence), []).append((step, place // batch))
+            expected.setdefault((stream, sequence), []).append((step, position // batch))
     for stream, size in enumerate(sizes):
         for sequence in range(size):
             visits = plan.visits(cursor, stream, np.array([sequence]))
@@ -76,13 +80,13 @@ def test_each_document_of_an_epoch(open_raw, changes, epoch) -> None:
     for step in range(dataset.plan.steps_left(dataset.plan.start(0))):
         for told in trace_step(dataset, step, epoch=epoch):
             for span in told.spans:
-                where = (step, told.rank, told.sequence, span.first, span.tokens, span.place)
+                where = (step, told.rank, told.sequence, span.first, span.tokens, span.position)
                 found.setdefault((span.source, span.row), set()).add(where)
     assert len(found) > 100
     for (source, row), expected in list(found.items())[::3]:
         visits = trace_document(dataset, source, row, epoch=epoch)
         told = [(visit.step, visit.rank, visit.sequence, visit.span.first, visit.span.tokens,
-                 visit.span.place) for visit in visits]  # fmt: skip
+                 visit.span.position) for visit in visits]  # fmt: skip
         assert len(told) == len(set(told))
         assert set(told) == expected
 
@@ -133,8 +137,8 @@ def test_what_a_mixture_came_to(mixture, workers) -> None:
             assert more.sum() == left_out
             assert loader.tokens_seen == (seen.sum() + left_out) * 8
     assert [each.domain for each in told] == ["web", "code", "web"]
-    assert sum(each.share for each in told) == pytest.approx(1)
-    assert abs(told[0].share - 0.6) < 0.02
+    assert sum(each.fraction for each in told) == pytest.approx(1)
+    assert abs(told[0].fraction - 0.6) < 0.02
     assert told[1].passes == told[1].sequences / loader.dataset.plan.sizes[1] > 1
 
 

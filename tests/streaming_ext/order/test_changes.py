@@ -231,12 +231,12 @@ def test_steps_of_another_size_keep_what_came(opened, old, new, named) -> None:
     for number, delivered in enumerate(came + left):
         traces = loader.trace(number)
         assert {trace.sequence for trace in traces} == delivered
-        stage = next(each for each in plan.stages if number < each.step + each.steps)
-        assert stage.global_batch == len(delivered)
+        phase = next(each for each in plan.phases if number < each.step + each.steps)
+        assert phase.global_batch == len(delivered)
         for span in traces[0].spans[:1]:
             visits = loader.trace_document(span.source, span.row)
             assert (number, traces[0].sequence) in [(each.step, each.sequence) for each in visits]
-    assert sum(stage.tokens for stage in plan.stages) == plan.stages[-1].stop_token - 400 * 8
+    assert sum(phase.tokens for phase in plan.phases) == plan.phases[-1].stop_token - 400 * 8
     taken(loader, 1)
     assert loader.step == 1
     assert "past" not in saved(loader)

@@ -25,10 +25,10 @@ def test_the_parts_of_all_ranks_are_the_rows(open_raw, size, workers, packing) -
                                   num_workers=workers))
         for rank in range(size)
     ]  # fmt: skip
-    piece = 16 // (2 * size)
+    segment = 16 // (2 * size)
     for step, batch in enumerate(whole):
         for name in PER_TOKEN:
-            halves = [parts[rank][step][name].split(piece, dim=1) for rank in range(size)]
+            halves = [parts[rank][step][name].split(segment, dim=1) for rank in range(size)]
             if size == 1:
                 assert torch.equal(parts[0][step][name], batch[name])
                 continue
@@ -184,7 +184,9 @@ def test_batches_of_a_rank_that_do_not_fit(streams, method, sizes, told) -> None
 
 
 def test_a_stream_of_less_than_a_step(streams) -> None:
-    with pytest.raises(UsageError, match="less than one global batch of 1000. Raise its share"):
+    with pytest.raises(
+        UsageError, match="less than one global batch of 1000. Raise its proportion"
+    ):
         opened(streams, batch_size=1000)
 
 

@@ -20,18 +20,18 @@ Saved = tuple[Open, dict[str, Any]]
 _NO_COUNTS = (math.inf, -math.inf, math.nan, "", None, -1, 2.5, "x", [], 10**400)
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def positions(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Paths of everything in a state."""
     if isinstance(value, list):
         value = dict(enumerate(value))
     for name, each in value.items() if isinstance(value, dict) else ():
         yield (*path, name)
-        yield from places(each, (*path, name))
+        yield from positions(each, (*path, name))
 
 
 def damages(state: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """A state with each of its values changed or removed."""
-    for path in places(state):
+    for path in positions(state):
         *above, name = path
         for change in ("removed", *_NO_COUNTS, "one more", "a step more"):
             damaged = copy.deepcopy(state)

@@ -29,29 +29,29 @@ def inside(worker: int, seed: int = BASE_SEED) -> Iterator[None]:
         yield
 
 
-def place(epoch: int) -> bytes:
+def position(epoch: int) -> bytes:
     return f"place {epoch}".encode()
 
 
 def test_workers_that_are_told_where_they_begin_count_alike() -> None:
     """In whatever order they come, and whether or not another one has gone on by then."""
-    board = EpochBoard(place(0))
+    board = EpochBoard(position(0))
     with inside(1):
-        board.begin_at(place(5))
+        board.begin_at(position(5))
     with inside(0):
-        board.begin_at(place(5))
+        board.begin_at(position(5))
         assert board.begin() == 1
     with inside(1):
         assert board.begin() == 1
-    assert board.base() == place(5)
+    assert board.base() == position(5)
     assert board.iterations() == 2
 
 
 def test_workers_of_the_next_iteration_go_on() -> None:
-    board = EpochBoard(place(0))
+    board = EpochBoard(position(0))
     for worker in (0, 1):
         with inside(worker):
-            board.begin_at(place(5))
+            board.begin_at(position(5))
     for worker in (1, 0):
         with inside(worker, BASE_SEED + 100):
             assert board.upcoming() == 1
@@ -59,9 +59,9 @@ def test_workers_of_the_next_iteration_go_on() -> None:
 
 
 def test_notes_of_before_do_not_count() -> None:
-    board = EpochBoard(place(0))
+    board = EpochBoard(position(0))
     for epoch in range(5000):  # more than there are numbers of generations
-        board.set(place(epoch))
+        board.set(position(epoch))
         assert board.iterations() == 0
         if epoch % 1000 == 0:
             for worker, number in ((0, 0), (1, 0), (1, 1), (0, 1)):

@@ -56,10 +56,16 @@ class TestCoverage:
         assert (tokens[torch.argsort(ids)].numpy() == stream).all()
         assert (ids[:-1] < ids[1:]).all() != shuffle or count < 3
 
-    @pytest.mark.parametrize("lanes", [1, 5, 8, 64])
+    @pytest.mark.parametrize("canonical_nodes", [1, 5, 8, 64])
     @pytest.mark.parametrize("block", [1, 10, 10_000])
-    def test_lanes_and_blocks_lose_nothing(self, open_raw, lanes, block) -> None:
-        settings = {"num_canonical_nodes": lanes, "shuffle_block_size": block, "batch_size": 1}
+    def test_canonical_nodes_and_blocks_lose_nothing(
+        self, open_raw, canonical_nodes, block
+    ) -> None:
+        settings = {
+            "num_canonical_nodes": canonical_nodes,
+            "shuffle_block_size": block,
+            "batch_size": 1,
+        }
         steps = steps_of(open_raw, 5, **settings)
         assert sorted(s for step in steps for s in step) == list(range(585))
 
@@ -84,10 +90,10 @@ class TestCoverage:
 
 
 class TestElastic:
-    @pytest.mark.parametrize("lanes", [1, 5, 8])
-    def test_a_step_holds_the_same_on_any_ranks(self, open_raw, lanes) -> None:
+    @pytest.mark.parametrize("canonical_nodes", [1, 5, 8])
+    def test_a_step_holds_the_same_on_any_ranks(self, open_raw, canonical_nodes) -> None:
         runs = [
-            steps_of(open_raw, ranks, batch_size=24 // ranks, num_canonical_nodes=lanes)
+            steps_of(open_raw, ranks, batch_size=24 // ranks, num_canonical_nodes=canonical_nodes)
             for ranks in RANKS
         ]
         assert len(runs[0]) == 24
@@ -246,7 +252,7 @@ class TestMixture:
         return build(tmp_path / "other", numbered_parts(documents), compression="none")
 
     def test_no_sequence_comes_twice_before_all_came(self, raw, other) -> None:
-        # with one lane the rows of a batch are in the order of their draws
+        # with one canonical node the rows of a batch are in the order of their draws
         shares = {"raw": 0.75, "other": 0.25}
         dataset = self.open(raw, other, shares, epoch_size=4000, num_canonical_nodes=1)
         drawn: dict[bool, list[int]] = {False: [], True: []}

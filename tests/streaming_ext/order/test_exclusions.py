@@ -94,7 +94,7 @@ def test_an_order_without_some_sequences_holds_the_others_once(counts, data, shu
     kept = sorted(set(range(total)) - set(left_out.tolist()))
     if not kept:
         return
-    spec = OrderSpec(shuffle=shuffle, seed=3, lanes=2, window=5)
+    spec = OrderSpec(shuffle=shuffle, seed=3, canonical_nodes=2, window=5)
     order = StreamOrders(spec, bounds=[kept_bounds(bounds, left_out)], left_out=[left_out])
     draws = np.arange(len(kept))
     assert order.sizes == [len(kept)]

@@ -1,4 +1,4 @@
-"""Which shards a node fetches: its share, and no more than lanes cut."""
+"""Which shards a node fetches: its share, and no more than canonical nodes cut."""
 
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,17 @@ def fetch(packed: Built, cache: Path, **settings: Any) -> None:
 
 @pytest.mark.parametrize("nodes", [2, 4, 8])
 def test_a_node_fetches_its_share_and_what_lanes_cut(packed, tmp_path, nodes) -> None:
-    lanes, total = 8, 147
+    canonical_nodes, total = 8, 147
     held = []
     for node in range(nodes):
         for rank in range(16 // nodes):  # the ranks of a node share its cache
-            fetch(packed, tmp_path / str(node), batch_size=1, num_canonical_nodes=lanes,
+            fetch(packed, tmp_path / str(node), batch_size=1, num_canonical_nodes=canonical_nodes,
                   dp_rank=node * 16 // nodes + rank, dp_world_size=16)  # fmt: skip
         held.append(shards_of(tmp_path / str(node)))
-    # each lane begins and ends within a shard that the lane beside it needs too
-    assert all(len(shards) <= total / nodes + 2 * lanes / nodes for shards in held)
+    # each canonical node begins and ends within a shard that the canonical node beside it needs too
+    assert all(len(shards) <= total / nodes + 2 * canonical_nodes / nodes for shards in held)
     assert len(set.union(*held)) >= total - 8  # the last global batch may be left out
-    assert sum(map(len, held)) <= total + lanes
+    assert sum(map(len, held)) <= total + canonical_nodes
 
 
 def test_sequences_that_cross_shards_cost_one_shard_in_eight(packed, tmp_path) -> None:

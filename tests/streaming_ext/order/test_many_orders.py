@@ -11,7 +11,7 @@ from streaming_ext.order.order import OrderSpec, PassOrder, StreamOrders, kept_b
 @given(st.data())
 def test_as_each_stream_alone(data) -> None:
     spec = OrderSpec(shuffle=data.draw(st.booleans()), seed=4, window=data.draw(st.integers(1, 30)),
-                     lanes=data.draw(st.integers(1, 4)))  # fmt: skip
+                     canonical_nodes=data.draw(st.integers(1, 4)))  # fmt: skip
     bounds, left_out = [], []
     for _ in range(data.draw(st.integers(1, 5))):
         counts = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=6))

@@ -22,7 +22,7 @@ def mixing_of(*shares: str | float, limits: tuple[float | None, ...] | None = No
               at_limit: str = "error") -> Mixing:  # fmt: skip
     limits = limits or (None,) * len(shares)
     return Mixing(
-        shares=tuple(Schedule.share(share, name="proportion") for share in shares),
+        proportions=tuple(Schedule.of_proportions(share, name="proportion") for share in shares),
         max_repeats=tuple(None if limit is None else Fraction(str(limit)) for limit in limits),
         at_limit=at_limit,
     )
@@ -37,9 +37,9 @@ def mixings(draw) -> Mixing:
         values = [draw(st.integers(0, 9)) for _ in starts]
         words = [f"0:{draw(st.integers(0 if number else 1, 9))}"]
         words += [f"{start}:{value}" for start, value in zip(starts, values, strict=True)]
-        for place in range(len(words) - 1):
+        for position in range(len(words) - 1):
             if draw(st.booleans()):
-                words[place] += f"->{draw(st.integers(0, 9))}"
+                words[position] += f"->{draw(st.integers(0, 9))}"
         texts.append(" ".join(words))
     try:
         return mixing_of(*texts)
@@ -50,7 +50,7 @@ def mixings(draw) -> Mixing:
 @settings(max_examples=25, deadline=None)
 @given(mixings(), st.integers(0, 4000), st.integers(1, 900), st.sampled_from([1, 2, 7]))
 def test_every_span_has_its_proportions(mixing, tokens, rows, row_tokens) -> None:
-    count = len(mixing.shares)
+    count = len(mixing.proportions)
     spans = mixing.spans(tokens=tokens, rows=rows, row_tokens=row_tokens, room=(None,) * count)
     assert sum(map(sum, spans)) == rows
     asked = [Fraction(0)] * count
@@ -58,8 +58,8 @@ def test_every_span_has_its_proportions(mixing, tokens, rows, row_tokens) -> Non
     at = tokens
     for span in spans:
         middle = at + sum(span) * row_tokens // 2
-        ramp = any(share.in_ramp(at) for share in mixing.shares)
-        weights = [share.at(middle if ramp else at) for share in mixing.shares]
+        ramp = any(share.in_ramp(at) for share in mixing.proportions)
+        weights = [share.at(middle if ramp else at) for share in mixing.proportions]
         for stream in range(count):
             asked[stream] += sum(span) * weights[stream] / sum(weights)
             given_[stream] += span[stream]
@@ -110,32 +110,34 @@ def test_limits_end_in_an_error_or_let_the_others_take_over() -> None:
     st.lists(st.lists(st.integers(0, 150), min_size=3, max_size=3), min_size=1, max_size=5),
     st.integers(1, 3),
 )
-def test_spans_are_dealt_out_one_after_another(spans, lanes) -> None:
+def test_spans_are_dealt_out_one_after_another(spans, canonical_nodes) -> None:
     spans = [tuple(span) for span in spans if sum(span)]
     if not spans:
         return
-    mixture = Mixture(*spans, lanes=lanes, seed=4, shuffle=True)
+    mixture = Mixture(*spans, canonical_nodes=canonical_nodes, seed=4, shuffle=True)
     total = sum(map(sum, spans))
-    streams, draws = mixture.draws(2, np.arange(total * lanes), (0, 0, 0))
+    streams, draws = mixture.draws(2, np.arange(total * canonical_nodes), (0, 0, 0))
     begin = 0
     for span in spans:
-        end = begin + sum(span) * lanes
-        assert np.bincount(streams[begin:end:lanes], minlength=3).tolist() == list(span)
+        end = begin + sum(span) * canonical_nodes
+        assert np.bincount(streams[begin:end:canonical_nodes], minlength=3).tolist() == list(span)
         begin = end
     for stream in range(3):
         own = np.flatnonzero(streams == stream)
         assert draws[own].tolist() == list(range(len(own)))
         for draw in range(0, len(own), 7):
-            assert mixture.place_of(2, stream, draw) == own[draw]
-    for place in range(0, total * lanes + 1, 5):
-        assert mixture.seen(2, place) == tuple(np.bincount(streams[:place], minlength=3))
+            assert mixture.position_of(2, stream, draw) == own[draw]
+    for position in range(0, total * canonical_nodes + 1, 5):
+        assert mixture.seen(2, position) == tuple(np.bincount(streams[:position], minlength=3))
 
 
-def plan_of(mixing: Mixing, *, ranks: int = 1, lanes: int = 2) -> EpochPlan:
-    steps = StepSizes(Schedule.whole(12, name="batch"), Schedule.whole(4, name="length"))
-    count = len(mixing.shares)
+def plan_of(mixing: Mixing, *, ranks: int = 1, canonical_nodes: int = 2) -> EpochPlan:
+    steps = StepSizes(
+        Schedule.of_integers(12, name="batch"), Schedule.of_integers(4, name="length")
+    )
+    count = len(mixing.proportions)
     return EpochPlan(
-        OrderSpec(shuffle=True, seed=3, lanes=lanes, window=17),
+        OrderSpec(shuffle=True, seed=3, canonical_nodes=canonical_nodes, window=17),
         bounds=[np.array([0, 40, 90 + 30 * number]) for number in range(count)],
         choose=[100] * count, steps=steps, rank=DataRank(rank=0, size=ranks), drop_last=True,
         mixing=mixing,
@@ -151,8 +153,8 @@ def test_a_mixture_that_changes_goes_on_at_any_step(mixing, epoch) -> None:
              for step in range(plan.steps_left(begin))]  # fmt: skip
     assert steps
     other = plan_of(mixing, ranks=3)
-    drawn = [0] * len(mixing.shares)
-    fingerprints = tuple("abcd"[: len(mixing.shares)])
+    drawn = [0] * len(mixing.proportions)
+    fingerprints = tuple("abcd"[: len(mixing.proportions)])
     told = {"sequence_length": 4, "num_canonical_nodes": 2, **mixing.identity()}
     for step in range(len(steps)):
         assert plan.seen(plan.after(begin, step)) == tuple(

@@ -9,27 +9,27 @@ from streaming_ext.order.mixture import WINDOW_ROWS, Mixture
 
 
 def all_draws(mixture: Mixture, *, epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    places = np.arange(sum(mixture.rows) * mixture.lanes)
-    return mixture.draws(epoch, places, (0,) * len(mixture.rows))
+    positions = np.arange(sum(mixture.rows) * mixture.canonical_nodes)
+    return mixture.draws(epoch, positions, (0,) * len(mixture.rows))
 
 
 @given(
     rows=st.lists(st.integers(1, 300), min_size=2, max_size=5),
-    lanes=st.integers(1, 4),
+    canonical_nodes=st.integers(1, 4),
     shuffle=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
 def test_each_stream_gives_its_draws_once_and_in_order(
-    rows: list[int], lanes: int, shuffle: bool
+    rows: list[int], canonical_nodes: int, shuffle: bool
 ) -> None:
-    mixture = Mixture(tuple(rows), lanes=lanes, seed=3, shuffle=shuffle)
+    mixture = Mixture(tuple(rows), canonical_nodes=canonical_nodes, seed=3, shuffle=shuffle)
     streams, draws = all_draws(mixture)
     for stream, count in enumerate(rows):
-        assert draws[streams == stream].tolist() == list(range(count * lanes))
+        assert draws[streams == stream].tolist() == list(range(count * canonical_nodes))
 
 
 def test_every_window_holds_the_proportions() -> None:
-    mixture = Mixture((700, 200, 100), lanes=2, seed=3, shuffle=True)
+    mixture = Mixture((700, 200, 100), canonical_nodes=2, seed=3, shuffle=True)
     streams, _ = all_draws(mixture)
     windows = streams.reshape(-1, WINDOW_ROWS * 2)
     for window in windows:
@@ -39,7 +39,7 @@ def test_every_window_holds_the_proportions() -> None:
 
 @pytest.mark.parametrize("rows", [(333, 5, 171), (1, 999), (10, 10, 10, 10)])
 def test_counts_stay_within_two_rows_of_the_share(rows: tuple[int, ...]) -> None:
-    mixture = Mixture(rows, lanes=1, seed=3, shuffle=True)
+    mixture = Mixture(rows, canonical_nodes=1, seed=3, shuffle=True)
     total = sum(rows)
     for row in range(total + 1):
         counts = mixture.counts(row)
@@ -50,14 +50,14 @@ def test_counts_stay_within_two_rows_of_the_share(rows: tuple[int, ...]) -> None
 
 
 def test_consumed_is_what_draws_gave() -> None:
-    mixture = Mixture((37, 90, 150), lanes=3, seed=9, shuffle=True)
+    mixture = Mixture((37, 90, 150), canonical_nodes=3, seed=9, shuffle=True)
     streams, _ = all_draws(mixture, epoch=4)
-    for place in range(0, len(streams), 3):
-        assert mixture.consumed(4, place) == tuple(np.bincount(streams[:place], minlength=3))
+    for position in range(0, len(streams), 3):
+        assert mixture.consumed(4, position) == tuple(np.bincount(streams[:position], minlength=3))
 
 
 def test_an_epoch_goes_on_from_what_was_drawn_before() -> None:
-    mixture = Mixture((2, 3), lanes=2, seed=1, shuffle=False)
+    mixture = Mixture((2, 3), canonical_nodes=2, seed=1, shuffle=False)
     streams, draws = mixture.draws(1, np.arange(10), (4, 60))
     assert sorted(draws[streams == 0].tolist()) == [4, 5, 6, 7]
     assert sorted(draws[streams == 1].tolist()) == [60, 61, 62, 63, 64, 65]

@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "shuffle_block
 
 
 def as_share(built: Built, rank: int, nodes: int, *, sources: str = SOURCES) -> Built:
-    """The same dataset, as one share of several."""
+    """The same dataset, as one partition of several."""
     share = NodeShare(rank=rank, nodes=nodes, sources=sources)
     manifest = built.manifest.model_copy(update={"share": share})
     (built.root / MANIFEST).write_bytes(to_json(manifest))
@@ -205,20 +205,20 @@ def test_resume_in_the_middle_on_the_same_nodes(two: list[Built], tmp_path: Path
     first = on_ranks(ranks_of(two, 2), train, tmp_path)
     states = first[0][1]
     assert all(other == states for _, other in first)  # the same on every node
-    places = [1, len(states) // 2, len(states) - 2]
+    positions = [1, len(states) // 2, len(states) - 2]
 
     def go_on(rank: int, root: Path) -> Any:
         rest = []
-        for place in places:
+        for position in positions:
             loader = open_loader(root, drop_last=False)
-            loader.load_state_dict(states[place])
+            loader.load_state_dict(states[position])
             rest.append([ids for ids, _, _ in epoch(loader)])
         return rest
 
     for (steps, _), rest in zip(first, on_ranks(ranks_of(two, 2), go_on, tmp_path), strict=True):
-        for place, after in zip(places, rest, strict=True):
+        for position, after in zip(positions, rest, strict=True):
             assert len(after) > 0
-            assert after == steps[place + 1 :]
+            assert after == steps[position + 1 :]
 
 
 def test_resume_on_other_nodes_is_refused_on_other_ranks_a_node_not(
@@ -259,15 +259,15 @@ def test_resume_on_other_nodes_is_refused_on_other_ranks_a_node_not(
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("missing", "Of 3 shares 1 is missing; there are 0 (rank 0), 2 (rank 2)"),
-        ("twice", "Of 2 shares 1 is missing"),
-        ("uneven", "share 0: 4, share 1: 2. Is one share on two nodes?"),
+        ("missing", "Of 3 partitions 1 is missing; there are 0 (rank 0), 2 (rank 2)"),
+        ("twice", "Of 2 partitions 1 is missing"),
+        ("uneven", "partition 0: 4, partition 1: 2. Is one partition on two nodes?"),
         ("other sources", "rank 2 and rank 0 do not fit together: made from other lists"),
         ("other tokenizer", "do not fit together: made with another tokenizer.fingerprint"),
-        ("other count", "shares of 2 and of 3 nodes"),
+        ("other count", "partitions of 2 and of 3 nodes"),
         ("other seed", "shuffle_seed=9176 and 7"),
-        ("other content", "both hold share 0, with different content"),
-        ("no share", "rank 2 reads a dataset that is no share of several"),
+        ("other content", "both hold partition 0, with different content"),
+        ("no share", "rank 2 reads a dataset that is no partition of several"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_everywhere(
@@ -343,7 +343,7 @@ class TestWithoutAGroup:
 
     def test_what_is_missing_or_twice(self, three: list[Built], manifests: Path) -> None:
         shutil.copytree(manifests / "host1", manifests / "again")
-        with pytest.raises(ConfigMismatchError, match=r"Share 1 is there twice: .*again.*host1"):
+        with pytest.raises(ConfigMismatchError, match=r"Partition 1 is held twice: .*again.*host1"):
             self.loader(three, manifests, 0)
         shutil.rmtree(manifests / "again")
         shutil.rmtree(manifests / "host1")
@@ -357,7 +357,7 @@ class TestWithoutAGroup:
     def test_ranks_must_stand_where_their_share_is(
         self, three: list[Built], manifests: Path
     ) -> None:
-        with pytest.raises(UsageError, match="Rank 2 of 6 is on node 1 of 3, but .* share 0"):
+        with pytest.raises(UsageError, match="Rank 2 of 6 is on node 1 of 3, but .* partition 0"):
             open_loader(three[0].root, node_local=manifests, dp_rank=2, dp_world_size=6)
         with pytest.raises(UsageError, match="4 ranks cannot be spread evenly over 3 nodes"):
             open_loader(three[0].root, node_local=manifests, dp_rank=0, dp_world_size=4)
@@ -365,7 +365,7 @@ class TestWithoutAGroup:
 
 def test_a_share_is_never_taken_for_the_whole(two: list[Built]) -> None:
     ranks = {"dp_rank": 0, "dp_world_size": 1}
-    with pytest.raises(UsageError, match="one share of several"):
+    with pytest.raises(UsageError, match="one partition of several"):
         open_loader(two[0].root, **ranks)
     alone = open_loader(two[0].root, node_local=False, **ranks)
     assert alone.dataset.node_group is None

@@ -22,7 +22,7 @@ def bounds_of(counts: list[int]) -> np.ndarray:
 
 
 def spec_of(**changes: object) -> OrderSpec:
-    return OrderSpec(**({"shuffle": True, "seed": 17, "lanes": 3, "window": 7} | changes))
+    return OrderSpec(**({"shuffle": True, "seed": 17, "canonical_nodes": 3, "window": 7} | changes))
 
 
 class TestPermute:
@@ -36,8 +36,8 @@ class TestPermute:
     def test_places_of_different_sizes_and_keys_go_side_by_side(self) -> None:
         sizes = np.array([5] * 5 + [9] * 9 + [1])
         keys = np.repeat(with_words(key_of(), np.array([1, 2, 3])), [5, 9, 1])
-        places = np.concatenate([np.arange(5), np.arange(9), [0]])
-        together = permute(places, sizes, keys)
+        positions = np.concatenate([np.arange(5), np.arange(9), [0]])
+        together = permute(positions, sizes, keys)
         alone = permute(np.arange(9), np.full(9, 9), np.repeat(key_of(2), 9))
         assert together[5:14].tolist() == alone.tolist()
 
@@ -80,36 +80,36 @@ PINNED_PASS = [16, 18, 13, 7, 1, 9, 15, 19, 14, 5, 0, 10, 8, 3, 12, 17, 4, 11, 6
 class TestPassOrder:
     @given(
         counts=st.lists(st.integers(0, 12), min_size=1, max_size=9).filter(any),
-        lanes=st.integers(1, 9),
+        canonical_nodes=st.integers(1, 9),
         window=st.integers(1, 40),
         number=st.integers(0, 3),
         shuffle=st.booleans(),
     )
     @settings(max_examples=150, deadline=None)
     def test_each_pass_holds_every_sequence_once(
-        self, counts: list[int], lanes: int, window: int, number: int, shuffle: bool
+        self, counts: list[int], canonical_nodes: int, window: int, number: int, shuffle: bool
     ) -> None:
-        spec = spec_of(lanes=lanes, window=window, shuffle=shuffle)
+        spec = spec_of(canonical_nodes=canonical_nodes, window=window, shuffle=shuffle)
         order = PassOrder(spec, bounds=bounds_of(counts), number=number)
         draws = np.arange(number * sum(counts), (number + 1) * sum(counts))
         assert sorted(order.sequences(draws).tolist()) == list(range(sum(counts)))
 
     def test_without_shuffle_and_lanes_it_is_the_order_on_disk(self) -> None:
-        order = PassOrder(spec_of(shuffle=False, lanes=1), bounds=bounds_of([3, 0, 4]))
+        order = PassOrder(spec_of(shuffle=False, canonical_nodes=1), bounds=bounds_of([3, 0, 4]))
         assert order.sequences(np.arange(7)).tolist() == list(range(7))
 
     def test_without_shuffle_lanes_are_consecutive_thirds(self) -> None:
-        order = PassOrder(spec_of(shuffle=False, lanes=3), bounds=bounds_of([7]))
-        # lanes of 3, 2 and 2 sequences, dealt out in turn
+        order = PassOrder(spec_of(shuffle=False, canonical_nodes=3), bounds=bounds_of([7]))
+        # canonical nodes of 3, 2 and 2 sequences, dealt out in turn
         assert order.sequences(np.arange(7)).tolist() == [0, 3, 5, 1, 4, 6, 2]
 
     def test_a_lane_walks_its_own_stretch_of_the_list(self) -> None:
-        order = PassOrder(spec_of(lanes=4, window=10), bounds=bounds_of([10] * 12))
-        for lane in range(4):
-            sequences = order.sequences(np.arange(lane, 120, 4))
+        order = PassOrder(spec_of(canonical_nodes=4, window=10), bounds=bounds_of([10] * 12))
+        for node in range(4):
+            sequences = order.sequences(np.arange(node, 120, 4))
             assert len(np.unique(sequences // 10)) == 3
 
-    @pytest.mark.parametrize("change", [{"seed": 18}, {"window": 8}, {"lanes": 2}])
+    @pytest.mark.parametrize("change", [{"seed": 18}, {"window": 8}, {"canonical_nodes": 2}])
     def test_every_setting_matters(self, change: dict[str, int]) -> None:
         draws, bounds = np.arange(60), bounds_of([10] * 6)
         usual = PassOrder(spec_of(), bounds=bounds).sequences(draws)
@@ -136,7 +136,7 @@ class TestStreamOrders:
             assert sorted(one_pass.tolist()) == list(range(11))
 
     def test_ten_thousand_million_sequences_need_no_more_memory(self) -> None:
-        spec = spec_of(lanes=8, window=1 << 18)
+        spec = spec_of(canonical_nodes=8, window=1 << 18)
         order = StreamOrders(spec, bounds=[np.arange(1001) * 10_000_000])
         streams = np.zeros(1000, np.int64)
         drawn = order.sequences(streams, np.arange(9 * 10**9, 9 * 10**9 + 1000))

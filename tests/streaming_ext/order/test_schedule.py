@@ -11,7 +11,7 @@ from streaming_ext.order.schedule import Schedule
 
 
 def test_megatron_s_words() -> None:
-    schedule = Schedule.whole("0:768 250B:1536 500B:3072 1.5T:6144", name="global_batch")
+    schedule = Schedule.of_integers("0:768 250B:1536 500B:3072 1.5T:6144", name="global_batch")
     assert [point.start for point in schedule.points] == [0, 250e9, 500e9, 1500e9]
     for tokens, value in [(0, 768), (250 * 10**9 - 1, 768), (250 * 10**9, 1536), (10**13, 6144)]:
         assert schedule.at(tokens) == value
@@ -26,8 +26,8 @@ def test_megatron_s_words() -> None:
     ("0:100 1K:200", "0:100 1000:200"),
 ])  # fmt: skip
 def test_one_text_for_what_means_the_same(text, same) -> None:
-    assert str(Schedule.whole(text, name="x")) == same
-    assert Schedule.whole(same, name="x") == Schedule.whole(text, name="x")
+    assert str(Schedule.of_integers(text, name="x")) == same
+    assert Schedule.of_integers(same, name="x") == Schedule.of_integers(text, name="x")
 
 
 @pytest.mark.parametrize(("text", "why"), [
@@ -40,28 +40,28 @@ def test_one_text_for_what_means_the_same(text, same) -> None:
 ])  # fmt: skip
 def test_what_is_no_schedule_of_whole_numbers(text, why) -> None:
     with pytest.raises(UsageError, match=f"(?s)`words`.*{why}"):
-        Schedule.whole(text, name="words")
+        Schedule.of_integers(text, name="words")
 
 
 def test_ramps_are_straight_lines() -> None:
-    schedule = Schedule.share("0:0.9 100:0.9->0.2 200:0.2", name="proportion")
+    schedule = Schedule.of_proportions("0:0.9 100:0.9->0.2 200:0.2", name="proportion")
     assert [schedule.at(t) for t in (0, 99, 100)] == [Fraction("0.9")] * 3
     assert schedule.at(150) == Fraction("0.55")
     assert schedule.at(200) == schedule.at(10**9) == Fraction("0.2")
     assert [schedule.in_ramp(t) for t in (99, 100, 199, 200)] == [False, True, True, False]
     assert str(schedule) == "0:0.9 100:0.9->0.2 200:0.2"
     with pytest.raises(UsageError, match="A ramp ends where the next entry starts"):
-        Schedule.share("0:0.9->0.2", name="proportion")
+        Schedule.of_proportions("0:0.9->0.2", name="proportion")
     with pytest.raises(UsageError, match="0 everywhere"):
-        Schedule.share("0:0 5:0", name="proportion")
+        Schedule.of_proportions("0:0 5:0", name="proportion")
 
 
 @given(st.floats(1e-9, 1e9))
 def test_a_share_is_the_number_that_was_given(value) -> None:
-    assert float(Schedule.share(value, name="proportion").at(0)) == value
+    assert float(Schedule.of_proportions(value, name="proportion").at(0)) == value
 
 
 @pytest.mark.parametrize("value", [2**31, "99999999999999999999", "0:512 10B:9999999999"])
 def test_numbers_that_nobody_can_count_to(value: int | str) -> None:
     with pytest.raises(UsageError, match="`sequence_length` must be at most 2,147,483,647"):
-        Schedule.whole(value, name="sequence_length")
+        Schedule.of_integers(value, name="sequence_length")

@@ -31,9 +31,9 @@ def test_each_token_is_explained(open_raw, sources, length, split) -> None:
         assert [trace.sequence] == batch["sequence_ids"].tolist()
         told = [EOT] * length
         for span in trace.spans:
-            piece = sources[span.source, span.row][span.first : span.first + span.tokens]
-            assert len(piece) == span.tokens > 0
-            told[span.place : span.place + span.tokens] = piece
+            segment = sources[span.source, span.row][span.first : span.first + span.tokens]
+            assert len(segment) == span.tokens > 0
+            told[span.position : span.position + span.tokens] = segment
             explained += span.tokens
         assert batch["tokens"].tolist() == [told]
     assert explained > 400

@@ -22,7 +22,7 @@ def test_training_goes_by_its_plan(open_raw, raw, changes) -> None:
         ]}  # fmt: skip
     loader = StreamingTokenLoader(open_raw(**changes, extras=["stream_ids"]))
     plan = loader.plan(epochs=2)
-    assert plan.steps == sum(stage.steps for stage in plan.stages) == 2 * len(loader) or changes
+    assert plan.steps == sum(phase.steps for phase in plan.phases) == 2 * len(loader) or changes
     found = []
     for epoch in range(2):
         for batch in loader:
@@ -31,19 +31,19 @@ def test_training_goes_by_its_plan(open_raw, raw, changes) -> None:
             assert loader.tokens_seen >= tokens
     assert len(found) == plan.steps
     assert sum(shape.numel() for _, _, shape, _ in found) == plan.tokens
-    for stage in plan.stages:
-        own = found[stage.step : stage.step + stage.steps]
-        assert {epoch for epoch, *_ in own} == {stage.epoch}
-        assert own[-1][1] == stage.stop_token
-        assert own[0][1] - own[0][2].numel() == stage.first_token
+    for phase in plan.phases:
+        own = found[phase.step : phase.step + phase.steps]
+        assert {epoch for epoch, *_ in own} == {phase.epoch}
+        assert own[-1][1] == phase.stop_token
+        assert own[0][1] - own[0][2].numel() == phase.first_token
         assert {tuple(shape) for _, _, shape, _ in own} == {
-            (stage.global_batch, stage.sequence_length)
+            (phase.global_batch, phase.sequence_length)
         }
         streams = list(itertools.chain(*(ids.tolist() for *_, ids in own)))
-        for stream, share in enumerate(stage.shares):
+        for stream, share in enumerate(phase.fractions):
             assert streams.count(stream) / len(streams) == pytest.approx(share)
     lines = str(plan).splitlines()
-    assert len(lines) == len(plan.stages) + 2
+    assert len(lines) == len(plan.phases) + 2
     assert str(loader.plan()) == str(open_and_plan(open_raw, changes))
 
 

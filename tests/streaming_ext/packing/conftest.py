@@ -1,4 +1,4 @@
-"""Datasets that are read in packed rows, in units small enough that there are several."""
+"""Datasets that are read in packed rows, in groups small enough that there are several."""
 
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from tests.streaming_ext.packing.packed import LENGTH, Open
 
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seven units of 270 documents."""
-    monkeypatch.setattr(opening, "UNIT_DOCUMENTS", 40)
+    """Seven groups of 270 documents."""
+    monkeypatch.setattr(opening, "GROUP_DOCUMENTS", 40)
 
 
 @pytest.fixture

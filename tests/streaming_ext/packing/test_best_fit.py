@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.format.schema import content_hash
-from streaming_ext.reading.packing import best_fit, pack_unit, places_by, rows_of
+from streaming_ext.reading.packing import best_fit, pack_group, rows_of, stable_argsort
 from streaming_ext.reading.packing_plan import write_plan
 
 LENGTHS = st.integers(1, 40).flatmap(
@@ -65,18 +65,18 @@ def test_a_unit_holds_each_token_once_and_cuts_long_documents_alone(case, key, o
     length, sizes = case
     lengths = np.array(sizes)
     starts = origin + np.cumsum(lengths) - lengths
-    unit = pack_unit(starts, lengths, length=length, key=key)
-    assert unit.firsts[0] == 0
-    assert unit.firsts[-1] == len(unit.starts)
+    group = pack_group(starts, lengths, length=length, key=key)
+    assert group.firsts[0] == 0
+    assert group.firsts[-1] == len(group.starts)
     covered = np.concatenate(
-        [np.arange(a, a + n) for a, n in zip(unit.starts, unit.lengths, strict=True)]
+        [np.arange(a, a + n) for a, n in zip(group.starts, group.lengths, strict=True)]
     )
     assert sorted(covered.tolist()) == list(range(origin, origin + sum(sizes)))
-    filled = np.add.reduceat(unit.lengths, unit.firsts[:-1])
+    filled = np.add.reduceat(group.lengths, group.firsts[:-1])
     assert (filled <= length).all()
     documents = {int(a): int(n) for a, n in zip(starts, lengths, strict=True)}
     for start, size, begins, ends in zip(
-        unit.starts.tolist(), unit.lengths.tolist(), unit.begins, unit.ends, strict=True
+        group.starts.tolist(), group.lengths.tolist(), group.begins, group.ends, strict=True
     ):
         first = max(a for a in documents if a <= start)
         assert begins == (start == first)
@@ -89,13 +89,13 @@ def test_a_unit_holds_each_token_once_and_cuts_long_documents_alone(case, key, o
     # No row more than the plain reference needs.
     rests = [size % length for size in sizes if size % length]
     full = sum(size // length for size in sizes)
-    assert len(unit.firsts) - 1 == len(packed_one_by_one(rests, length)) + full
+    assert len(group.firsts) - 1 == len(packed_one_by_one(rests, length)) + full
 
 
 def test_a_unit_is_a_function_of_lengths_and_key() -> None:
     lengths = np.random.default_rng(0).integers(1, 50, 500)
     starts = np.cumsum(lengths) - lengths
-    one, same, other = (pack_unit(starts, lengths, length=64, key=key) for key in (1, 1, 2))
+    one, same, other = (pack_group(starts, lengths, length=64, key=key) for key in (1, 1, 2))
     assert (one.starts == same.starts).all()
     assert (one.firsts == same.firsts).all()
     assert not np.array_equal(one.starts, other.starts)
@@ -113,13 +113,13 @@ def test_the_plan_of_given_lengths_never_changes() -> None:
     lengths = 2 + numbers * numbers % 977 + numbers % 7 * 300
     starts = np.cumsum(lengths) - lengths
     assert (lengths > 1024).any()
-    unit = pack_unit(starts, lengths, length=1024, key=17)
+    group = pack_group(starts, lengths, length=1024, key=17)
     file = io.BytesIO()
-    write_plan(file, [(0, unit)], length=1024)
-    assert content_hash(file.getvalue()) == "c99a58efc0cf5d519d8b2ecfac4052a1"
+    write_plan(file, [(0, group)], length=1024)
+    assert content_hash(file.getvalue()) == "14c5f71c9f3f5d797e4260672d650f1f"
 
 
 def test_places_are_found_alike_where_words_are_too_short_for_them() -> None:
     values = np.random.default_rng(0).integers(0, 50, 1000).astype(np.uint64)
-    assert places_by(values, bits=6).tolist() == places_by(values, bits=60).tolist()
-    assert places_by(values, bits=6).tolist() == np.argsort(values, kind="stable").tolist()
+    assert stable_argsort(values, bits=6).tolist() == stable_argsort(values, bits=60).tolist()
+    assert stable_argsort(values, bits=6).tolist() == np.argsort(values, kind="stable").tolist()

@@ -25,12 +25,12 @@ from tests.streaming_ext.packing.packed import LENGTH, MASKS, Open, documents_of
 
 def pieces_in(row: list[int]) -> list[list[int]]:
     """The pieces of a row; padding is left out."""
-    pieces: list[list[int]] = [[]]
+    segments: list[list[int]] = [[]]
     for token in row:
-        pieces[-1].append(token)
+        segments[-1].append(token)
         if token == EOT:
-            pieces.append([])
-    return [each for each in pieces if each not in ([], [EOT])]
+            segments.append([])
+    return [each for each in segments if each not in ([], [EOT])]
 
 
 def expected_masks(row: list[int], sizes: list[int], goes_on: int | None) -> dict[str, list[int]]:
@@ -47,7 +47,7 @@ def expected_masks(row: list[int], sizes: list[int], goes_on: int | None) -> dic
     if filled < len(row):
         targets[filled - 1 :] = [-100] * (len(row) - filled + 1)
     return {
-        "position_ids": [place for size in segments for place in range(size)],
+        "position_ids": [position for size in segments for position in range(size)],
         "document_ids": [number for number, size in enumerate(segments) for _ in range(size)],
         "targets": targets,
     }
@@ -64,7 +64,7 @@ def test_every_document_comes_whole_and_once(open_packed, raw, length, shuffle) 
     assert all(len(row) == length for row in rows)
     documents = documents_of(raw)
     short = Counter(tuple(each) for each in documents if len(each) <= length)
-    found = Counter(tuple(piece) for row in rows for piece in pieces_in(row))
+    found = Counter(tuple(segment) for row in rows for segment in pieces_in(row))
     if length > 31:
         assert found == short
     else:
@@ -77,7 +77,7 @@ def test_every_document_comes_whole_and_once(open_packed, raw, length, shuffle) 
 @pytest.mark.parametrize("shard_samples", [190, 194, 195])
 def test_shards_that_end_near_the_end_of_a_page(tmp_path, monkeypatch, shard_samples) -> None:
     """What is read at once must not go beyond what is mapped: it is read token by token there."""
-    monkeypatch.setattr(opening, "UNIT_DOCUMENTS", 1 << 18)
+    monkeypatch.setattr(opening, "GROUP_DOCUMENTS", 1 << 18)
     documents = some_documents(40, longest=1500)
     built = build(tmp_path / "data", numbered_parts(documents), compression="none",
                   shard_samples=shard_samples)  # fmt: skip
@@ -86,7 +86,7 @@ def test_shards_that_end_near_the_end_of_a_page(tmp_path, monkeypatch, shard_sam
     dataset = StreamingTokenDataset(local=built.root, packing="best_fit", batch_size=1,
                                     sequence_length=2000, dp_rank=0, dp_world_size=1)  # fmt: skip
     rows = [batch["tokens"][0].tolist() for batch in StreamingTokenLoader(dataset)]
-    found = Counter(tuple(piece) for row in rows for piece in pieces_in(row))
+    found = Counter(tuple(segment) for row in rows for segment in pieces_in(row))
     assert found == Counter(map(tuple, documents_of(built)))
 
 
@@ -110,8 +110,12 @@ def test_masks_are_those_of_the_rows(open_packed, raw, length) -> None:
             inside = first > 0 and stream[first - 1] != EOT
             assert batch["starts_inside"][number] == inside
             numbers = expected["document_ids"]
-            changes = [place for place in range(1, length) if numbers[place] != numbers[place - 1]]
-            edges += [number * length + place for place in [*changes, length]]
+            changes = [
+                position
+                for position in range(1, length)
+                if numbers[position] != numbers[position - 1]
+            ]
+            edges += [number * length + position for position in [*changes, length]]
             checked += 1
         assert batch["cu_seqlens"].tolist() == edges
         assert batch["max_seqlen"] == max(np.diff(edges))
@@ -182,7 +186,7 @@ def test_a_mixture_of_two(raw, tmp_path, open_packed) -> None:
     dataset = open_packed(streams=streams, remote=None, local=None, batch_size=2,
                           num_canonical_nodes=1)  # fmt: skip
     rows = [row for batch in StreamingTokenLoader(dataset) for row in batch["tokens"].tolist()]
-    found = Counter(tuple(piece) for row in rows for piece in pieces_in(row))
+    found = Counter(tuple(segment) for row in rows for segment in pieces_in(row))
     documents = [*documents_of(raw), *documents_of(other)]
     left_out = dataset.size - len(rows)
     missing = Counter(tuple(each) for each in documents if len(each) <= LENGTH) - found
@@ -217,9 +221,9 @@ def test_a_trace_explains_each_token(open_packed, length) -> None:
         (trace,) = loader.trace(step)
         told = [EOT] * length
         for span in trace.spans:
-            piece = sources[span.source, span.row][span.first : span.first + span.tokens]
-            assert len(piece) == span.tokens > 0
-            told[span.place : span.place + span.tokens] = piece
+            segment = sources[span.source, span.row][span.first : span.first + span.tokens]
+            assert len(segment) == span.tokens > 0
+            told[span.position : span.position + span.tokens] = segment
             explained += span.tokens
         assert batch["tokens"].tolist() == [told]
     assert explained == sum(map(len, documents_of_train(sources)))
@@ -231,7 +235,7 @@ def documents_of_train(sources: dict[tuple[str, int], list[int]]) -> list[list[i
         for part, rows in enumerate(numbered_parts(some_documents(300)))
         for row, (split, _) in enumerate(rows)
     }
-    return [ids for place, ids in sources.items() if split[place] == "train"]
+    return [ids for position, ids in sources.items() if split[position] == "train"]
 
 
 def test_one_sequence_by_its_number(open_packed) -> None:
@@ -270,7 +274,7 @@ class TestThePlanOnDisk:
         data = bytearray(path.read_bytes())
         data[100] ^= 1
         path.write_bytes(data)
-        with pytest.raises(CorruptDatasetError, match="unit 0 has another hash. Remove it"):
+        with pytest.raises(CorruptDatasetError, match="group 0 has another hash. Remove it"):
             list(StreamingTokenLoader(open_packed()))
 
     def test_one_beside_a_dataset_that_is_read_in_place(self, copy, raw, open_raw) -> None:

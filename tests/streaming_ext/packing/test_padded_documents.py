@@ -22,12 +22,12 @@ def padded_masks(row: list[int], sizes: list[int], multiple: int, goes_on: int |
     rooms = [-(-size // multiple) * multiple for size in sizes]
     segments = [*rooms, len(row) - sum(rooms)] if sum(rooms) < len(row) else rooms
     targets = [*row[1:], -100 if goes_on is None else goes_on]
-    place = 0
+    position = 0
     for size, room in zip([*sizes, 0], [*rooms, len(row) - sum(rooms)], strict=True):
         if size < room:
-            begin = max(0, place + size - 1)
-            targets[begin : place + room] = [-100] * (place + room - begin)
-        place += room
+            begin = max(0, position + size - 1)
+            targets[begin : position + room] = [-100] * (position + room - begin)
+        position += room
     return {
         "position_ids": [inside for room in segments for inside in range(room)],
         "document_ids": [number for number, room in enumerate(segments) for _ in range(room)],
@@ -37,13 +37,13 @@ def padded_masks(row: list[int], sizes: list[int], multiple: int, goes_on: int |
 
 def sizes_in(row: list[int], multiple: int) -> list[int]:
     """The sizes of the pieces of a row: each begins at a multiple, and ends before padding."""
-    sizes, place = [], 0
-    while place < len(row) and row[place] != EOT:
-        stop = next((at for at in range(place, len(row)) if row[at] == EOT), len(row) - 1) + 1
-        sizes.append(stop - place)
-        place += -(-(stop - place) // multiple) * multiple
-        assert all(token == EOT for token in row[stop:place])
-    assert all(token == EOT for token in row[place:])
+    sizes, position = [], 0
+    while position < len(row) and row[position] != EOT:
+        stop = next((at for at in range(position, len(row)) if row[at] == EOT), len(row) - 1) + 1
+        sizes.append(stop - position)
+        position += -(-(stop - position) // multiple) * multiple
+        assert all(token == EOT for token in row[stop:position])
+    assert all(token == EOT for token in row[position:])
     return sizes
 
 
@@ -65,11 +65,11 @@ def test_documents_that_take_multiples(open_packed, raw, multiple, workers) -> N
             for name, expected in masks.items():
                 assert batch[name][number].tolist() == expected, name
             edges += [edges[-1] + sum(segments[: n + 1]) for n in range(len(segments))]
-            place = 0
+            position = 0
             for size in sizes:
-                found[tuple(row[place : place + size])] += 1
+                found[tuple(row[position : position + size])] += 1
                 inner += size % multiple > 0
-                place += -(-size // multiple) * multiple
+                position += -(-size // multiple) * multiple
         assert batch["cu_seqlens"].tolist() == edges
         assert all(edge % multiple == 0 for edge in edges)
         assert batch["max_seqlen"] == max(np.diff(edges))
@@ -82,8 +82,8 @@ def head_tail(values: np.ndarray, edges: list[int], rank: int, size: int) -> np.
     """Piece `rank` of 2 * size of each segment, and the one as far from its end, by hand."""
     own = []
     for begin, end in pairwise(edges):
-        pieces = np.split(values[begin:end], 2 * size)
-        own += [pieces[rank], pieces[2 * size - 1 - rank]]
+        segments = np.split(values[begin:end], 2 * size)
+        own += [segments[rank], segments[2 * size - 1 - rank]]
     return np.concatenate(own)
 
 
@@ -119,13 +119,13 @@ def test_the_multiple_is_part_of_the_order(open_packed) -> None:
         plain.load_state_dict(loader.state_dict())
     for trace, row in zip(loader.trace(0), next(iter(loader))["tokens"].tolist(), strict=True):
         for span in trace.spans:
-            assert span.place % 8 == 0
-            assert row[span.place + span.tokens - 1] == EOT or span.place + span.tokens == 32
-            assert span.place == 0 or row[span.place - 1] == EOT
+            assert span.position % 8 == 0
+            assert row[span.position + span.tokens - 1] == EOT or span.position + span.tokens == 32
+            assert span.position == 0 or row[span.position - 1] == EOT
     with pytest.raises(UsageError, match=r"multiple of document_multiple=8, got 30"):
         open_packed(document_multiple=8, sequence_length=30)
     with pytest.raises(UsageError, match="give packing='best_fit'"):
         open_packed(document_multiple=8, packing=None)
-    with pytest.raises(UsageError, match=r"'documents'.*8 equal pieces.*document_multiple=8 or a"):
+    with pytest.raises(UsageError, match=r"'documents'.*8 equal chunks.*document_multiple=8 or a"):
         open_packed(**settings, document_multiple=4, cp_rank=0, cp_size=4, cp_layout="documents",
                     dp_rank=0, dp_world_size=1)  # fmt: skip

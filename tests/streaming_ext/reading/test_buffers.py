@@ -43,23 +43,23 @@ def test_memory_is_used_again_only_when_nothing_refers_to_it(keep: Callable[...,
     buffers = Buffers()
     array = buffers.take(SHAPE, np.int64)
     array[...] = 7
-    place = address(array)
+    position = address(array)
     kept = keep(array)
     del array
     others = [buffers.take(SHAPE, np.int64) for _ in range(3)]
-    assert place not in map(address, others)
+    assert position not in map(address, others)
     for other in others:
         other[...] = -1
     del kept
     gc.collect()
-    assert place == address(buffers.take(SHAPE, np.int64))
+    assert position == address(buffers.take(SHAPE, np.int64))
 
 
 def test_arrays_of_other_kinds_have_memory_of_their_own() -> None:
     buffers = Buffers()
-    place = address(buffers.take(SHAPE, np.int64))
+    position = address(buffers.take(SHAPE, np.int64))
     assert buffers.take((3, 16), np.int32).nbytes == 3 * 8 * 8
-    assert address(buffers.take(SHAPE, np.int64)) == place
+    assert address(buffers.take(SHAPE, np.int64)) == position
     assert buffers.take((0, 8), np.int64).shape == (0, 8)
 
 

@@ -85,7 +85,7 @@ def expected(loader: StreamingTokenLoader, traces: list[SequenceTrace], by: str)
     for row, trace in enumerate(traces):
         for span in trace.spans:
             number = loader.dataset.domains.index(name_of(by, span.source, span.row))
-            found[row, span.place : span.place + span.tokens] = number
+            found[row, span.position : span.position + span.tokens] = number
     return found
 
 

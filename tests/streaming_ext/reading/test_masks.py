@@ -204,8 +204,8 @@ def test_kept_batches_are_not_written_over(raw: Built) -> None:
 
 def test_memory_of_dropped_batches_is_used_again(raw: Built) -> None:
     dataset = StreamingTokenDataset(local=raw.root, batch_size=3, dp_rank=0, dp_world_size=1)
-    places = {batch["tokens"].data_ptr() for batch in StreamingTokenLoader(dataset)}
-    assert len(places) <= 3
+    positions = {batch["tokens"].data_ptr() for batch in StreamingTokenLoader(dataset)}
+    assert len(positions) <= 3
 
 
 def test_a_view_keeps_its_memory(raw: Built) -> None:

@@ -13,8 +13,8 @@ def found_everywhere(row: list[int], times: int) -> bool:
     for period in range(1, LONGEST + 1):
         size = period * (times + 1)
         for first in range(len(row) - size + 1):
-            piece = row[first : first + size]
-            if piece == piece[:period] * (times + 1) and set(piece) != {EOT}:
+            segment = row[first : first + size]
+            if segment == segment[:period] * (times + 1) and set(segment) != {EOT}:
                 return True
     return False
 

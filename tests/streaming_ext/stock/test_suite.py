@@ -65,7 +65,7 @@ LEFT_OUT = "what is less than a global batch is left out, where theirs comes sho
 OUTCOMES: dict[str, tuple[int, list[tuple[int, str, str]]]] = {
     # Passed; then failures: how many, what their message has, and why that is so.
     "test_tiny_dataset_exception": (0, [
-        (1, "DID NOT RAISE", "lanes may be empty: one sequence is an epoch"),
+        (1, "DID NOT RAISE", "canonical nodes may be empty: one sequence is an epoch"),
     ]),
     "test_no_batch_size_exception": (0, [
         (1, "UsageError", "the same is refused, in other words"),
@@ -74,10 +74,10 @@ OUTCOMES: dict[str, tuple[int, list[tuple[int, str, str]]]] = {
         (8, "assert \\[", "an epoch begins with what the last one left out"),
     ]),
     "test_dataloader_epoch_size_no_streams": (4, [
-        (4, "assert 8 == ", f"{LEFT_OUT}, here to a multiple of the lanes"),
+        (4, "assert 8 == ", f"{LEFT_OUT}, here to a multiple of the canonical nodes"),
     ]),
     "test_dataloader_per_stream_batching": (0, [
-        (8, "assert (125 == 126|70 == 71)", "no sequence comes twice to fill up a lane"),
+        (8, "assert (125 == 126|70 == 71)", "no sequence comes twice to fill up a canonical node"),
     ]),
     "test_dataloader_device_per_stream_batching": (0, [
         (16, "no attribute 'sampling_method'", "it looks into their class, not at batches"),

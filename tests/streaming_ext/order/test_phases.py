@@ -22,15 +22,24 @@ Tokens = set[tuple[int, int]]  # stream and token
 
 
 def sizes_of(global_batch: str, length: str) -> StepSizes:
-    return StepSizes(Schedule.whole(global_batch, name="global_batch"),
-                     Schedule.whole(length, name="sequence_length"))  # fmt: skip
+    return StepSizes(Schedule.of_integers(global_batch, name="global_batch"),
+                     Schedule.of_integers(length, name="sequence_length"))  # fmt: skip
 
 
-def plan_of(sizes: StepSizes, *, rank: int = 0, ranks: int = 1, rows: int = 200, lanes: int = 3,
-            epoch_size: int = 150, streams: int = 1) -> EpochPlan:  # fmt: skip
+def plan_of(
+    sizes: StepSizes,
+    *,
+    rank: int = 0,
+    ranks: int = 1,
+    rows: int = 200,
+    canonical_nodes: int = 3,
+    epoch_size: int = 150,
+    streams: int = 1,
+) -> EpochPlan:
     bounds = np.array([0, rows // 3, rows])
     return EpochPlan(
-        OrderSpec(shuffle=True, seed=3, lanes=lanes, window=17), bounds=[bounds] * streams,
+        OrderSpec(shuffle=True, seed=3, canonical_nodes=canonical_nodes, window=17),
+        bounds=[bounds] * streams,
         choose=[epoch_size // streams] * streams, steps=sizes,
         rank=DataRank(rank=rank, size=ranks), drop_last=True,
     )  # fmt: skip
@@ -38,7 +47,7 @@ def plan_of(sizes: StepSizes, *, rank: int = 0, ranks: int = 1, rows: int = 200,
 
 def tokens_of(plan: EpochPlan, cursor: Cursor, step: int) -> list[tuple[int, int]]:
     """Stream and token of all that a step holds over all ranks."""
-    length = plan.stage_of(cursor, step).length
+    length = plan.phase_of(cursor, step).length
     return [
         (stream, token)
         for stream, sequence in zip(*map(np.ndarray.tolist, plan.whole_step(cursor, step)),
@@ -67,59 +76,62 @@ def schedules(draw) -> StepSizes:
 def test_each_step_has_the_size_of_the_tokens_behind_it(sizes, epoch) -> None:
     plan = plan_of(sizes)
     cursor = plan.start(epoch)
-    expected, place = [], 0
+    expected, position = [], 0
     while True:  # one step after another, as a trainer counts
-        batch, length = sizes.at(cursor.tokens + place * LONGEST)
-        if place + batch * length // LONGEST > plan.epoch_size:
+        batch, length = sizes.at(cursor.tokens + position * LONGEST)
+        if position + batch * length // LONGEST > plan.epoch_size:
             break
-        expected.append((place, batch, length))
-        place += batch * length // LONGEST
-    stages = plan.stages(cursor)
+        expected.append((position, batch, length))
+        position += batch * length // LONGEST
+    phases = plan.phases(cursor)
     assert expected == [
-        (stage.place_of(step), stage.batch_size, stage.length)
-        for stage in stages for step in range(stage.first, stage.stop)
+        (phase.position_of(step), phase.batch_size, phase.length)
+        for phase in phases for step in range(phase.first, phase.stop)
     ]  # fmt: skip
-    assert [stage.first for stage in stages[1:]] == [stage.stop for stage in stages[:-1]]
+    assert [phase.first for phase in phases[1:]] == [phase.stop for phase in phases[:-1]]
     assert plan.steps_left(cursor) == len(expected)
-    for step, (place, _, _) in enumerate(expected):
+    for step, (position, _, _) in enumerate(expected):
         here = plan.after(cursor, step)
-        assert here.place == place
+        assert here.position == position
         assert plan.steps_done(here) == step
-        assert plan.tokens_seen(here) == cursor.tokens + place * LONGEST
+        assert plan.tokens_seen(here) == cursor.tokens + position * LONGEST
 
 
 @settings(max_examples=8, deadline=None)
 @given(schedules(), st.sampled_from([1, 3, 8]), st.integers(1, 2))
-def test_no_token_comes_twice_and_none_is_lost(sizes, lanes, streams) -> None:
-    plan = plan_of(sizes, lanes=lanes, streams=streams)
-    whole = plan_of(sizes_of("6", str(LONGEST)), lanes=lanes, streams=streams)
+def test_no_token_comes_twice_and_none_is_lost(sizes, canonical_nodes, streams) -> None:
+    plan = plan_of(sizes, canonical_nodes=canonical_nodes, streams=streams)
+    whole = plan_of(sizes_of("6", str(LONGEST)), canonical_nodes=canonical_nodes, streams=streams)
     cursor = plan.start(0)
     found = [token for step in range(plan.steps_left(cursor))
              for token in tokens_of(plan, cursor, step)]  # fmt: skip
     assert found
     assert len(found) == len(set(found))
-    end = plan.stages(cursor)[-1].end
+    end = plan.phases(cursor)[-1].end
     expected: Tokens = set()  # of the same places in steps of one size
     for step in range(-(-end // 6)):
         rows = np.arange(step * 6, min(end, step * 6 + 6))
         layout = whole.whole_step(cursor, step)
-        places = whole.stage_of(cursor, 0).places(np.array([step]), shift=0)[0]
-        for place, stream, row in zip(places.tolist(), *map(np.ndarray.tolist, layout),
+        positions = whole.phase_of(cursor, 0).positions(np.array([step]), shift=0)[0]
+        for position, stream, row in zip(positions.tolist(), *map(np.ndarray.tolist, layout),
                                       strict=True):  # fmt: skip
-            if place in rows:
+            if position in rows:
                 expected |= {(stream, token) for token in range(row * 12, row * 12 + 12)}
     assert set(found) == expected
 
 
 @settings(max_examples=8, deadline=None)
 @given(schedules(), st.sampled_from([1, 3, 8]))
-def test_all_ranks_together_read_the_planned_step(sizes, lanes) -> None:
-    alone = plan_of(sizes, lanes=lanes)
+def test_all_ranks_together_read_the_planned_step(sizes, canonical_nodes) -> None:
+    alone = plan_of(sizes, canonical_nodes=canonical_nodes)
     cursor = alone.start(1)
     steps = range(alone.steps_left(cursor))
     assert steps
     for ranks in (1, 2, 3, 6):
-        plans = [plan_of(sizes, rank=rank, ranks=ranks, lanes=lanes) for rank in range(ranks)]
+        plans = [
+            plan_of(sizes, rank=rank, ranks=ranks, canonical_nodes=canonical_nodes)
+            for rank in range(ranks)
+        ]
         for step in steps:
             read = [plan.sequences(cursor, np.array([step])) for plan in plans]
             streams, sequences = alone.whole_step(cursor, step)
@@ -159,17 +171,17 @@ def resume_of(plan: EpochPlan, sizes: StepSizes) -> Resume:
 @settings(max_examples=8, deadline=None)
 @given(schedules(), st.sampled_from([1, 2, 3]))
 def test_the_order_backwards(sizes, ranks) -> None:
-    plan = plan_of(sizes, ranks=ranks, rows=60, epoch_size=100, lanes=2)
+    plan = plan_of(sizes, ranks=ranks, rows=60, epoch_size=100, canonical_nodes=2)
     cursor = plan.start(1)
     expected: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for step in range(plan.steps_left(cursor)):
-        stage = plan.stage_of(cursor, step)
-        for place, sequence in enumerate(plan.whole_step(cursor, step)[1].tolist()):
-            where = (step, place // stage.batch_size)
-            expected.setdefault((sequence, stage.length), []).append(where)
+        phase = plan.phase_of(cursor, step)
+        for position, sequence in enumerate(plan.whole_step(cursor, step)[1].tolist()):
+            where = (step, position // phase.batch_size)
+            expected.setdefault((sequence, phase.length), []).append(where)
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for row in range(60):
-        for visit in plan.visits(replace(cursor, place=7), 0, np.array([row])):
+        for visit in plan.visits(replace(cursor, position=7), 0, np.array([row])):
             found.setdefault((visit.sequence, visit.length), []).append((visit.step, visit.rank))
     assert found == expected
 
