@@ -11,8 +11,8 @@ from flows.executors.look_ahead import MAX_THREADS
 from flows.making import make_output, run_name
 from streaming_ext.store.locations import require_no_secret
 from tasks.core.config import ShardConfig
+from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
 from tasks.core.derive.export_plan import plan_export
-from tasks.core.derive.move_config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
 from tasks.core.derive.move_plan import plan_copy, plan_merge
 from tasks.core.derive.subset_plan import plan_subset
 from tasks.core.shard.extend_config import ExtendConfig

@@ -9,7 +9,7 @@ from flows.commands.options import DEFAULT_OUTPUT, OutputOptions
 from flows.terminal.consoles import out
 from streaming_ext.format.layout import Split
 from streaming_ext.store import open_storage
-from tasks.core.derive.describe_export import describe_export, is_export
+from tasks.core.derive.export_records import describe_export, is_export
 
 
 def inspect(

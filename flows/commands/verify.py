@@ -15,14 +15,13 @@ from flows.stops import EXIT_FAILED
 from flows.terminal.consoles import err, out
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import open_storage
-from tasks.core.derive.describe_export import is_export
+from tasks.core.derive.export_records import is_export
 
 if TYPE_CHECKING:
-    from tasks.core.check.compare_copy import Compared
-    from tasks.core.check.export import ExportReport
-    from tasks.core.check.findings import Report
+    from tasks.core.check.export import CopyReport, ExportReport
+    from tasks.core.check.findings import DatasetReport
 
-R = TypeVar("R", "Report", "ExportReport", "Compared")
+R = TypeVar("R", "DatasetReport", "ExportReport", "CopyReport")
 
 
 def verify(

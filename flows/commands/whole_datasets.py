@@ -12,7 +12,7 @@ from flows.terminal.consoles import out
 from flows.terminal.visible import bytes_text, counted, say
 from streaming_ext.base.errors import UsageError
 from streaming_ext.store import Storage, open_storage
-from tasks.core.derive.move_config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
+from tasks.core.derive.config import CopyConfig, ExportConfig, MergeConfig, SubsetConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +123,7 @@ def subset(
 def _compare(config: CopyConfig, printing: ConfigOptions) -> int:
     from flows.commands.verify import told
     from flows.terminal.show_export import show_compared
-    from tasks.core.check.compare_copy import compare_copy
+    from tasks.core.check.export import compare_copy
 
     original, copied = open_storage(config.dataset), open_storage(config.output)
     if str(original) == str(copied):

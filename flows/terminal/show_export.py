@@ -5,9 +5,8 @@ from rich.console import Console
 from flows.terminal.columns import show_facts
 from flows.terminal.show_verify import read_text, show_check
 from flows.terminal.visible import bytes_text, counted
-from tasks.core.check.compare_copy import Compared
-from tasks.core.check.export import ExportReport
-from tasks.core.derive.describe_export import ExportDescription
+from tasks.core.check.export import CopyReport, ExportReport
+from tasks.core.derive.export_records import ExportDescription
 
 
 def show_export(export: ExportDescription, console: Console) -> None:
@@ -15,13 +14,13 @@ def show_export(export: ExportDescription, console: Console) -> None:
     manifest = export.manifest
     given = manifest.identity.options.model_dump(exclude_defaults=True)
     facts = [
-        ("export", export.place),
+        ("export", export.location),
         ("format", manifest.identity.export),
         *((name.replace("_", " "), str(value)) for name, value in given.items()),
         ("made from", manifest.dataset),
         ("its manifest", f"xxh128 {manifest.identity.dataset_manifest.xxh128}"),
         ("tokenizer", f"{manifest.tokenizer.name} ({manifest.tokenizer.fingerprint})"),
-        ("parts", f"{len(manifest.parts):,}"),
+        ("parts", f"{len(manifest.records):,}"),
         *(
             (name, f"{counted(held.documents, 'document')}, {counted(held.tokens, 'token')}")
             for name, held in sorted(manifest.splits.items())
@@ -31,7 +30,7 @@ def show_export(export: ExportDescription, console: Console) -> None:
     show_facts(facts, console)
 
 
-def show_compared(compared: Compared, console: Console) -> None:
+def show_compared(compared: CopyReport, console: Console) -> None:
     """Where a copy is not as its original says, and what was looked at."""
     read = f"{counted(compared.files, 'file')}, {read_text(compared.bytes, compared.seconds)}"
     against = f"compared with what {compared.original} says of itself"

@@ -6,7 +6,7 @@ from itertools import groupby
 from rich.console import Console
 
 from flows.terminal.visible import bytes_text, counted, say
-from tasks.core.check.findings import Finding, Report
+from tasks.core.check.findings import DatasetReport, Finding
 
 
 def show_findings(findings: Iterable[Finding], console: Console) -> None:
@@ -39,7 +39,7 @@ def read_text(num_bytes: int, seconds: float) -> str:
     return f"{bytes_text(num_bytes)} in {seconds:.1f} s ({rate:,.0f} MB/s)"
 
 
-def show_report(report: Report, console: Console) -> None:
+def show_report(report: DatasetReport, console: Console) -> None:
     """The findings, and one paragraph on what was looked at."""
     checked = report.checked
     files = f"{counted(checked.files, 'file')} of {counted(report.parts, 'part')}"
@@ -58,7 +58,7 @@ def show_report(report: Report, console: Console) -> None:
     show_check(report.dataset, report.findings, lines, console)
 
 
-def _compared(report: Report) -> str:
+def _compared(report: DatasetReport) -> str:
     """What was compared with the sources, and what was not."""
     checked = report.checked
     chosen_by, done = "hash of the text", "tokenized again by the reference"

@@ -14,7 +14,7 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.store.locations import local_path, require_writable_name
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.tokenizer.load import load_tokenizer
-from tasks.core.derive.move_config import CopyConfig, MergeConfig
+from tasks.core.derive.config import CopyConfig, MergeConfig
 from tasks.core.estimate.config import EstimateConfig
 from tasks.core.estimate.estimate import estimate
 

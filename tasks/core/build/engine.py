@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol, TypeVar
@@ -243,8 +243,15 @@ def damaged_parts(recorded: Recorded) -> frozenset[int]:
     return frozenset(part for part, words in found.items() if words)
 
 
-def wrong_bytes(storage: Storage, stretch: Stretch) -> str:
+def wrong_bytes(
+    storage: Storage, stretch: Stretch, seen: Callable[[bytes], object] = lambda data: None
+) -> str:
     """What is wrong with some bytes; "" if they are as recorded.
+
+    Args:
+        storage: has them.
+        stretch: which ones, and their hash.
+        seen: called with all of them, in order.
 
     Raises:
         StorageError: they cannot be read, or the file is shorter.
@@ -253,7 +260,9 @@ def wrong_bytes(storage: Storage, stretch: Stretch) -> str:
     digest, end = xxhash.xxh3_128(), first + size
     try:
         for start in range(first, end, _BLOCK):
-            digest.update(storage.read_range(path, start, min(start + _BLOCK, end)))
+            data = storage.read_range(path, start, min(start + _BLOCK, end))
+            digest.update(data)
+            seen(data)
     except FileNotFoundError:
         return "missing"
     if (found := digest.hexdigest()) == wanted:

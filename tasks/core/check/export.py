@@ -1,51 +1,60 @@
-"""Checking an export: every byte against its records, and against the dataset it was made from.
+"""Checking exports and copies: every byte against its hash, and against what it was made from.
 
-The documents of the dataset go through the format once more, and the hashes of what comes out are
-compared with those of the files: where they agree, the export holds the same ids, document for
-document.
+For an export, the documents of the dataset go through the format once more, and the hashes of the
+result are compared with those of the files: if they agree, the export holds the same ids, document
+for document.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 from streaming_ext.base.errors import (
     CorruptDatasetError,
     DatasetError,
+    NotADatasetError,
     NothingThereError,
     StorageError,
     UsageError,
+    command,
 )
-from streaming_ext.format.layout import EXPORT, RUNS_FOLDER, SPLITS
-from streaming_ext.format.manifest import Manifest
+from streaming_ext.format.layout import EXPORT, RUNS_FOLDER
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import Storage, open_storage
+from tasks.core.build.build import Stretch
 from tasks.core.build.engine import all_sizes, wrong_bytes
-from tasks.core.check.findings import Finding, Outcome, Progress
+from tasks.core.check.findings import Outcome, Progress, Report
+from tasks.core.derive.contents import contents_of, is_published_as
 from tasks.core.derive.export_files import HashedOut
-from tasks.core.derive.export_part import ExportJob, write_splits
-from tasks.core.derive.export_plan import all_pieces, places_of
+from tasks.core.derive.export_part import write_part
+from tasks.core.derive.export_plan import plan_positions
 from tasks.core.derive.export_records import (
     ExportManifest,
     ExportRecord,
-    Piece,
+    Extent,
+    FileSpan,
+    all_spans,
     file_sizes,
+    made_files,
     read_export,
     record_path,
 )
-from tasks.core.derive.formats import FORMATS, made_with
-from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles, open_dataset, read_record
+from tasks.core.derive.formats import made_with
+from tasks.core.reading.dataset_files import MAX_JSON_BYTES, DatasetFiles, read_dataset
+from tasks.core.reading.documents import PartOfDataset
+
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExportReport:
-    """What a check of an export found.
+class ExportReport(Report):
+    """The result of checking an export.
 
     Attributes:
+        export: that was checked.
         dataset: that it was made from.
-        not_compared: why it was not compared with that; empty where it was.
+        not_compared: why it was not compared with the dataset; empty if it was.
         files, bytes: of the export that were read.
         documents, tokens: of the dataset that were compared.
     """
@@ -53,175 +62,207 @@ class ExportReport:
     export: str
     dataset: str
     not_compared: str
-    findings: tuple[Finding, ...]
     files: int
     bytes: int
     documents: int
     tokens: int
-    seconds: float
 
-    @property
-    def sound(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.findings
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CopyReport(Report):
+    """The result of comparing a copy with its original; `files` and `bytes` were read."""
+
+    original: str
+    copy: str
+    files: int
+    bytes: int
+
+
+def check_spans(
+    storage: Storage,
+    spans: Sequence[Stretch],
+    known: Collection[str],
+    *,
+    out: Outcome,
+    progress: Progress,
+    workers: int,
+) -> None:
+    """Check that a storage holds some files and no others, byte for byte.
+
+    Args:
+        storage: is read.
+        spans: all bytes of the files.
+        known: paths of further files.
+        out: gets the findings.
+        progress: gets the bytes that are read.
+        workers: threads.
+    """
+    wanted: dict[str, int] = {}
+    for path, start, size, _ in spans:
+        wanted[path] = max(wanted.get(path, 0), start + size)
+    for path, size in all_sizes(storage).items():
+        if path not in {*wanted, *known} and not path.startswith(f"{RUNS_FOLDER}/"):
+            out.found(path, f"{size} bytes that nothing lists")
+        elif size != wanted.get(path, size):
+            out.found(path, f"{size} bytes, expected {wanted[path]}")
+
+    def check(span: Stretch) -> str:
+        progress.done(span.size)
+        try:
+            return wrong_bytes(storage, span)
+        except StorageError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(workers) as threads, progress:
+        for span, problem in zip(spans, threads.map(check, spans), strict=True):
+            if problem:
+                out.found(span.path, problem)
+
+
+def compare_copy(
+    original: Storage,
+    copy: Storage,
+    *,
+    workers: int = 1,
+    on_progress: OnProgress = lambda done, total: None,
+) -> CopyReport:
+    """Read every byte of a copy; each fault becomes a finding.
+
+    Args:
+        original: whose metadata list what there should be; its other files are not read.
+        copy: is read.
+        workers: threads.
+        on_progress: called with the bytes that are done and all bytes.
+
+    Raises:
+        NotADatasetError: one of the two is no published dataset or export.
+        CorruptDatasetError: metadata of the original are damaged.
+    """
+    began, out, progress = time.monotonic(), Outcome(), Progress(on_progress)
+    contents = contents_of(original)
+    manifest = contents.manifest.path
+    if (is_same := is_published_as(copy, contents.manifest)) is None:
+        raise NotADatasetError(
+            f"{copy}: no {manifest}, so this is no finished copy. Run "
+            f"{command('copy', original, copy)} to finish it."
+        )
+    if not is_same:
+        out.found(manifest, "is another one")
+    spans = [span for group in (*contents.parts, contents.rest) for span in group.spans]
+    total = sum(span.size for span in spans)
+    progress.expect(total)
+    check_spans(copy, spans, [manifest], out=out, progress=progress, workers=workers)
+    return CopyReport(
+        original=str(original),
+        copy=str(copy),
+        findings=out.sorted(),
+        files=len({span.path for span in spans}),
+        bytes=total,
+        seconds=time.monotonic() - began,
+    )
 
 
 def verify_export(
     storage: Storage,
     *,
     workers: int = 1,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: OnProgress = lambda done, total: None,
 ) -> ExportReport:
-    """Check every byte of an export; damage becomes a finding and never ends the check.
+    """Check every byte of an export; each fault becomes a finding.
 
     Args:
-        storage: where the export lies.
+        storage: of the export.
         workers: threads; each holds one shard of the dataset at a time.
         on_progress: called with the bytes that are done and all bytes.
 
     Raises:
-        NotADatasetError: there is no published export at this place.
+        NotADatasetError: there is no published export.
         CorruptDatasetError: its manifest is damaged.
     """
-    began = time.monotonic()
-    manifest, out, progress = read_export(storage), Outcome(), Progress(on_progress)
-    files = DatasetFiles(storage, all_sizes(storage))
-    records = _records(files, manifest, out)
-    pieces = all_pieces(manifest, records.values())
-    wanted = file_sizes(pieces)
-    known = {EXPORT, *wanted, *(part.record.path for part in manifest.parts)}
-    for path, size in files.sizes.items():
-        if path not in known and not path.startswith(f"{RUNS_FOLDER}/"):
-            out.found(path, f"{size} bytes that nothing in the export lists")
-        elif size != wanted.get(path, size):
-            out.found(path, f"{size} bytes, expected {wanted[path]}")
-    total = sum(piece.size for piece in pieces)
+    began, out, progress = time.monotonic(), Outcome(), Progress(on_progress)
+    manifest = read_export(storage)
+    records = _records(storage, manifest, out)
+    spans = all_spans(manifest, records.values())
+    total = sum(span.size for span in spans)
     progress.expect(2 * total)
-
-    def check(piece: Piece) -> str:
-        progress.done(piece.size)
-        try:
-            return wrong_bytes(storage, piece.stretch)
-        except StorageError as error:
-            return str(error)
-
-    compared: Iterable[ExportRecord] = ()
-    with ThreadPoolExecutor(workers) as threads, progress:
-        for piece, problem in zip(pieces, threads.map(check, pieces), strict=True):
-            if problem:
-                out.found(piece.path, problem)
-        opened = _open_dataset(manifest, out)
-        if not isinstance(opened, str):
-            compared = records.values()
-            jobs = _jobs(*opened, manifest)
-            compare = partial(_compare_part, opened[1], manifest, jobs, progress)
-            for found in threads.map(compare, compared):
-                out.take(found)
-            if len(records) == len(manifest.parts):
-                _compare_rest(opened[1], manifest, records, out)
-    held = [split for record in compared for split in record.splits.values()]
+    known = [EXPORT, *(record.path for record in manifest.records)]
+    stretches = [span.stretch for span in spans]
+    check_spans(storage, stretches, known, out=out, progress=progress, workers=workers)
+    not_compared, compared = _compare(manifest, records, out, progress, workers)
     return ExportReport(
         export=str(storage),
         dataset=manifest.dataset,
-        not_compared=opened if isinstance(opened, str) else "",
-        findings=tuple(sorted(set(out.findings))),
-        files=len(wanted),
+        not_compared=not_compared,
+        findings=out.sorted(),
+        files=len(file_sizes(spans)),
         bytes=total,
-        documents=sum(split.documents for split in held),
-        tokens=sum(split.tokens for split in held),
+        documents=compared.documents,
+        tokens=compared.tokens,
         seconds=time.monotonic() - began,
     )
 
 
-def _records(
-    files: DatasetFiles, manifest: ExportManifest, out: Outcome
-) -> dict[int, ExportRecord]:
+def _records(storage: Storage, manifest: ExportManifest, out: Outcome) -> dict[int, ExportRecord]:
     """The records that are as listed, by part in order."""
-    records = {}
-    for part in manifest.parts:
-        with out.about(part.record.path):
-            data = files.read(part.record, limit=MAX_JSON_BYTES)
-            record = from_json(ExportRecord, data, where=part.record.path)
-            if (record.part, record.identity) != (part.part, manifest.identity):
+    files, records = DatasetFiles(storage, all_sizes(storage)), {}
+    for part, listed in enumerate(manifest.records):
+        with out.about(listed.path):
+            data = files.read(listed, limit=MAX_JSON_BYTES)
+            record = from_json(ExportRecord, data, where=listed.path)
+            if (record.part, record.identity) != (part, manifest.identity):
                 raise CorruptDatasetError("the record of another part or export")
-            records[part.part] = record
+            records[part] = record
     return records
 
 
-def _open_dataset(manifest: ExportManifest, out: Outcome) -> tuple[DatasetFiles, Manifest] | str:
-    """The dataset, of the generation that was exported; else why there is no comparing with it."""
-    where, here = manifest.dataset, made_with(manifest.identity.export)
+def _compare(
+    manifest: ExportManifest,
+    records: dict[int, ExportRecord],
+    out: Outcome,
+    progress: Progress,
+    workers: int,
+) -> tuple[str, Extent]:
+    """Compare an export with its dataset; returns why it cannot be compared, or how much was."""
+    here = made_with(manifest.identity.export)
     if manifest.made_with != here:
-        told = [", ".join(map(" ".join, each.items())) for each in (manifest.made_with, here)]
-        return f"made with {told[0] or 'none'}, here is {told[1] or 'none'}"
+        versions = [", ".join(map(" ".join, each.items())) for each in (manifest.made_with, here)]
+        return f"made with {versions[0] or 'none'}, here is {versions[1] or 'none'}", Extent()
+    where, generation = manifest.dataset, manifest.identity.dataset_manifest.xxh128
     try:
         storage = open_storage(where)
-        return open_dataset(storage, generation=manifest.identity.dataset_manifest.xxh128)
+        _, dataset, parts = read_dataset(storage, generation=generation)
     except NothingThereError:
-        return f"{where} is not there"
+        return f"{where} is not there", Extent()
     except (DatasetError, StorageError, UsageError) as error:
         out.found(where, f"cannot be compared with: {error}")
-        return "it cannot be opened, or is another dataset"
+        return "it cannot be opened, or is another dataset", Extent()
+    form, positions = plan_positions(manifest.identity, dataset, parts)
+
+    def compare(record: ExportRecord) -> Outcome:
+        """Make a part again, and compare the hashes of the result."""
+        found, again = Outcome(), HashedOut()
+        with found.about(where):
+            own = positions[record.part]
+            part = PartOfDataset(storage, dataset, record.part)
+            made = write_part(form, part, own, again, memories={})
+            _compare_spans(record.spans, again, found)
+            if (made, {each.split: each.own for each in own}) != (record.made, record.splits):
+                words = "lists other files than the dataset's documents make"
+                found.found(record_path(record.part), words)
+        progress.done(sum(span.size for span in record.spans))
+        return found
+
+    with ThreadPoolExecutor(workers) as threads, progress:
+        for found in threads.map(compare, records.values()):
+            out.take(found)
+    if len(records) == len(manifest.records):
+        again = HashedOut()
+        form.finish(made_files(form.totals, records.values()), again)
+        _compare_spans(manifest.spans, again, out)
+    held = [split for record in records.values() for split in record.splits.values()]
+    return "", sum(held, Extent())
 
 
-def _jobs(files: DatasetFiles, dataset: Manifest, manifest: ExportManifest) -> list[ExportJob]:
-    """What made each part."""
-    identity = manifest.identity
-    records = [read_record(files, dataset, part) for part in range(len(dataset.parts))]
-    places, totals = places_of(identity.export, identity.options, dataset, records)
-    return [
-        ExportJob(
-            part=part,
-            dataset=manifest.dataset,
-            output="",
-            scratch="",
-            assembly=None,
-            identity=identity,
-            places=of_part,
-            totals=totals,
-        )
-        for part, of_part in enumerate(places)
-    ]
-
-
-def _compare_part(
-    dataset: Manifest,
-    manifest: ExportManifest,
-    jobs: list[ExportJob],
-    progress: Progress,
-    record: ExportRecord,
-) -> Outcome:
-    """Make a part again, and compare hashes of what comes of it."""
-    found, out, job = Outcome(), HashedOut(), jobs[record.part]
-    with found.about(manifest.dataset):
-        made = write_splits(job, open_storage(manifest.dataset), dataset, out)
-        _compare(record.pieces, out, found)
-        splits = {place.split: place.own for place in job.places}
-        if (made, splits) != (record.made, record.splits):
-            words = "lists other files than the dataset's documents make"
-            found.found(record_path(record.part), words)
-    progress.done(sum(piece.size for piece in record.pieces))
-    return found
-
-
-def _compare_rest(
-    dataset: Manifest, manifest: ExportManifest, records: Mapping[int, ExportRecord], found: Outcome
-) -> None:
-    """The same of what belongs to no part."""
-    identity, out = manifest.identity, HashedOut()
-    form = FORMATS[identity.export](dataset.spec, identity.options, manifest.splits)
-    ordered = [records[part].made for part in sorted(records)]
-    form.finish(
-        {
-            split: [file for made in ordered for file in made.get(split, ())]
-            for split in SPLITS
-            if split in manifest.splits
-        },
-        out,
-    )
-    _compare(manifest.pieces, out, found)
-
-
-def _compare(listed: Iterable[Piece], made: HashedOut, found: Outcome) -> None:
-    for path in {piece.path for piece in {*listed} ^ {*made.pieces}}:
-        found.found(path, "does not hold the documents of the dataset, id by id")
+def _compare_spans(listed: Iterable[FileSpan], made: HashedOut, out: Outcome) -> None:
+    for path in {span.path for span in {*listed} ^ {*made.spans}}:
+        out.found(path, "does not hold the documents of the dataset, id by id")

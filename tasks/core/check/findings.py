@@ -73,29 +73,36 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """The outcome of `verify`: `findings` is empty where nothing is wrong.
+    """The result of a check, which took some `seconds`; no findings if nothing is wrong."""
 
-    Attributes:
-        parts: parts of the dataset.
-        deep: whether documents were compared with their sources.
-        asked: how many documents were to be tokenized again, or their ids read again.
-        imported: whether the sources hold ids.
-        seconds: time that it took.
-    """
-
-    dataset: str
-    parts: int
     findings: tuple[Finding, ...]
-    checked: Checked
-    deep: bool
     seconds: float
-    asked: int = 0
-    imported: bool = False
 
     @property
     def sound(self) -> bool:
         """Whether nothing was found."""
         return not self.findings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetReport(Report):
+    """The result of `verify`.
+
+    Attributes:
+        dataset: that was checked.
+        parts: of the dataset.
+        checked: how much was read.
+        deep: whether documents were compared with their sources.
+        asked: how many documents were to be compared.
+        imported: whether the sources hold ids.
+    """
+
+    dataset: str
+    parts: int
+    checked: Checked
+    deep: bool
+    asked: int = 0
+    imported: bool = False
 
 
 class Outcome:
@@ -142,6 +149,10 @@ class Outcome:
         except (ShardmillError, OSError, ValueError) as error:
             named = next((file for file in files if str(error).startswith(f"{file}: ")), files[0])
             self.found(named, str(error).removeprefix(f"{named}: "))
+
+    def sorted(self) -> tuple[Finding, ...]:
+        """The findings by file, each once."""
+        return tuple(sorted({*self.findings}))
 
     def is_sound(self, *folders: str) -> bool:
         """Whether nothing was found in some files or folders."""

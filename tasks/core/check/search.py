@@ -10,7 +10,7 @@ from streaming_ext.format.layout import Split
 from streaming_ext.format.provenance import Place
 from streaming_ext.store import Storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
-from tasks.core.reading.dataset_files import open_dataset, open_tokenizer, read_record
+from tasks.core.reading.dataset_files import open_dataset, open_tokenizer
 from tasks.core.reading.documents import Documents, Ids, PartOfDataset
 
 _THREADS = 4  # a shard unpacked and its text each
@@ -110,7 +110,7 @@ def _places(
     chosen = choose(open_tokenizer(files, manifest.spec))
 
     def search(part: int) -> list[Place]:
-        opened = PartOfDataset(storage, manifest, read_record(files, manifest, part))
+        opened = PartOfDataset(storage, manifest, part)
         places: list[Place] = []
         for block in opened.documents(split, origins=True):
             found = block.origins

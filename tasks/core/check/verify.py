@@ -22,7 +22,7 @@ from streaming_ext.format.record import PartRecord
 from streaming_ext.store import Storage
 from tasks.core.check.copies import HashesOf, check_digests, codes
 from tasks.core.check.deep import DEFAULT_DOCUMENTS, compare_with_sources, draw_groups
-from tasks.core.check.findings import Outcome, Progress, Report
+from tasks.core.check.findings import DatasetReport, Outcome, Progress
 from tasks.core.check.manifest import Opened, open_checked
 from tasks.core.check.part import PartFound, check_part
 from tasks.core.reading.dataset_files import DatasetFiles
@@ -37,7 +37,7 @@ def verify(
     seed: int = 0,
     workers: int = 1,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Report:
+) -> DatasetReport:
     """Check every byte of a dataset; damage becomes a finding and never ends the check.
 
     Args:
@@ -94,10 +94,10 @@ def verify(
         if not made.is_sound(DIGESTS_FOLDER):  # what tells copies is wrong, not their lists
             made.findings = [each for each in made.findings if each.file != DUPLICATES_FOLDER]
         out.take(made)
-    return Report(
+    return DatasetReport(
         dataset=str(storage),
         parts=len(records if manifest is None else manifest.parts),
-        findings=tuple(sorted(set(out.findings))),
+        findings=out.sorted(),
         checked=out.checked,
         deep=deep,
         asked=deep_documents if deep else 0,

@@ -1,154 +1,203 @@
-"""Where the bytes of an export go: whole files, pieces of shared ones, or into hashes alone."""
+"""Where the bytes of an export go: whole files, spans of shared files, or into hashes alone."""
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy.typing as npt
 import xxhash
 
-from streaming_ext.base.errors import ScratchError
+from streaming_ext.base.errors import ScratchError, reason_of
 from streaming_ext.store import Put
-from tasks.core.derive.export_format import Buffer, Sink
-from tasks.core.derive.export_records import Piece
+from tasks.core.derive.export_records import FileSpan
 
-# Stays in the cache of a core from hash to write; and of a file that several processes write into,
-# the system lets one at a time.
-_AT_ONCE = 2**20
-_BEGUN_AT = 2**23  # bytes that the disk is asked to begin with while more are made
-
-
+Buffer = bytes | memoryview | npt.NDArray[Any]
+# A block stays in the cache of a core from hash to write. Several processes may write into one
+# file, and the system lets one of them at a time.
+_BLOCK = 2**20
+_FLUSHED_AT_ONCE = 2**23  # bytes that the disk starts to write while more are made
 _SYNCED_AT_ONCE = 4  # files
 
 
-class _Hashed:
-    """Bytes that are hashed and passed on.
+@contextmanager
+def writing_scratch(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into one that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise ScratchError(f"Cannot write to scratch {path}: {reason_of(error)}.") from error
+
+
+class Sink(io.RawIOBase):
+    """A file, or a span of one, hashed as it is written from its beginning to its end.
 
     Attributes:
-        size: how many there were.
+        size: bytes written so far.
     """
 
-    def __init__(self, path: str, start: int, ended: Callable[[Piece], None]) -> None:
-        self._path, self._start, self._ended = path, start, ended
-        self._digest = xxhash.xxh3_128()
-        self.size = 0
+    def __init__(
+        self,
+        path: str,
+        start: int,
+        closed: Callable[[FileSpan], None],
+        file: Path | None = None,
+        flags: int = 0,
+    ) -> None:
+        """Begin a span.
 
-    def write(self, data: Buffer) -> None:
+        Args:
+            path: of the file, below the root of the export.
+            start: position of the first byte in it.
+            closed: called with the finished span.
+            file: on this host; without it nothing is kept but the hash.
+            flags: how it is opened, besides writing.
+        """
+        self.size = 0
+        self._path, self._start, self._on_close = path, start, closed
+        self._digest = xxhash.xxh3_128()
+        self._file, self._descriptor, self._flushed = file, -1, start
+        if file is not None:
+            with writing_scratch(file):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | flags, 0o666)
+
+    def writable(self) -> bool:
+        """Yes: libraries ask."""
+        return True
+
+    def write(self, data: Buffer) -> int:  # type: ignore[override]
+        """Append bytes; returns how many."""
         view = memoryview(data)  # type: ignore[arg-type]  # of an array: only from 3.12 on
         if not view.nbytes:
-            return
+            return 0
         view = view.cast("B")
-        for start in range(0, len(view), _AT_ONCE):
-            some = view[start : start + _AT_ONCE]
-            self._digest.update(some)
-            self._pass_on(some)
-            self.size += len(some)
+        for start in range(0, len(view), _BLOCK):
+            block = view[start : start + _BLOCK]
+            self._digest.update(block)
+            if self._file is not None and self._descriptor >= 0:
+                with writing_scratch(self._file):
+                    self._write_block(block, self._start + self.size)
+            self.size += len(block)
+        return len(view)
 
-    def close(self) -> None:
-        self._ended(
-            Piece(
-                path=self._path,
-                start=self._start,
-                size=self.size,
-                xxh128=self._digest.hexdigest(),
-            )
-        )
+    def _write_block(self, block: memoryview, position: int) -> None:
+        while len(block):
+            written = os.pwrite(self._descriptor, block, position)
+            block, position = block[written:], position + written
+        if position - self._flushed >= _FLUSHED_AT_ONCE:
+            self._start_flush(position)
 
-    def _pass_on(self, view: memoryview) -> None:
-        """Bytes, which go where `start` and those before them say."""
-
-
-class _Written(_Hashed):
-    """A file, or a piece of one, on this host."""
-
-    def __init__(
-        self, path: str, start: int, ended: Callable[[Piece], None], file: Path, *, shared: bool
-    ) -> None:
-        super().__init__(path, start, ended)
-        self._file = file
-        self._begun = start  # before this the disk was asked to begin
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | (0 if shared else os.O_TRUNC)
-            self._opened = os.fdopen(os.open(file, flags, 0o666), "wb", buffering=0)
-        except OSError as error:
-            raise _cannot_write(file, error) from error
-
-    def _pass_on(self, view: memoryview) -> None:
-        at = self._start + self.size
-        if self._opened.closed:
-            return  # given up: a library's destructor writes what it still holds
-        try:
-            while len(view):
-                written = os.pwrite(self._opened.fileno(), view, at)
-                view, at = view[written:], at + written
-            if at - self._begun >= _BEGUN_AT:
-                self._begin(at)
-        except OSError as error:
-            raise _cannot_write(self._file, error) from error
-
-    def close(self) -> None:
-        if self._opened.closed:
-            return
-        try:
-            self._begin(self._start + self.size)
-        except OSError as error:
-            raise _cannot_write(self._file, error) from error
-        finally:
-            self._opened.close()
-        super().close()
-
-    def _begin(self, end: int) -> None:
-        """Have the disk begin with all before `end`: there is less to wait for then.
+    def _start_flush(self, end: int) -> None:
+        """Have the disk start to write all before `end`: `fdatasync` waits for less then.
 
         Linux writes what is "not needed", and keeps in memory what it is writing.
         """
-        if end > self._begun:
-            size = end - self._begun
-            os.posix_fadvise(self._opened.fileno(), self._begun, size, os.POSIX_FADV_DONTNEED)
-            self._begun = end
+        size = end - self._flushed
+        if size:  # 0 would stand for the rest of the file
+            os.posix_fadvise(self._descriptor, self._flushed, size, os.POSIX_FADV_DONTNEED)
+        self._flushed = end
+
+    def close(self) -> None:
+        """End the span."""
+        if self.closed:
+            return
+        super().close()
+        if self._file is not None:
+            if self._descriptor < 0:
+                return
+            with writing_scratch(self._file):
+                try:
+                    self._start_flush(self._start + self.size)
+                finally:
+                    self.abandon()
+        digest = self._digest.hexdigest()
+        self._on_close(FileSpan(path=self._path, start=self._start, size=self.size, xxh128=digest))
 
     def abandon(self) -> None:
-        """Close it where that was not done: it is of no use."""
-        self._opened.close()
-
-
-def _sync(path: Path, how: Callable[[int], None]) -> None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            how(descriptor)
-        finally:
+        """Close the file alone; what libraries write from now on goes nowhere."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
             os.close(descriptor)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """End the span, unless it failed."""
+        if kind is None:
+            self.close()
 
 
-def _cannot_write(file: Path, error: OSError) -> ScratchError:
-    return ScratchError(f"Cannot write to scratch {file}: {(error.strerror or '').lower()}.")
-
-
-class WrittenOut:
-    """Files on scratch, each put in place when it is whole; shared ones in a folder of their own.
+class HashedOut:
+    """Keeps only the hashes of what is written.
 
     Attributes:
-        pieces: what was written.
+        spans: what was written.
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[FileSpan] = []
+
+    def file(self, path: str) -> Sink:
+        """A whole file."""
+        return Sink(path, 0, self.spans.append)
+
+    def span(self, path: str, start: int) -> Sink:
+        """The bytes of a shared file from `start` on."""
+        return Sink(path, start, self.spans.append)
+
+    def put(self, path: str, data: Buffer) -> None:
+        """Write a whole file."""
+        with self.file(path) as sink:
+            sink.write(data)
+
+    def put_span(self, path: str, start: int, data: Buffer) -> None:
+        """Write bytes of a shared file."""
+        with self.span(path, start) as sink:
+            sink.write(data)
+
+
+class ScratchOut(HashedOut):
+    """Files on scratch, each put in place once it is finished; shared files stay in their folder.
+
+    Args:
+        scratch: folder of the files that belong to one part.
+        assembly: folder of the shared files.
+        put: puts a file in place.
     """
 
     def __init__(self, scratch: Path, assembly: Path, put: Put) -> None:
+        super().__init__()
         self._scratch, self._assembly, self._put = scratch, assembly, put
-        self.pieces: list[Piece] = []
-        self._sinks: list[_Written] = []
+        self._sinks: list[Sink] = []
         self._shared: set[Path] = set()
 
-    def settle(self) -> None:
-        """Have on disk what was written of shared files: a record may say so from then on.
+    def file(self, path: str) -> Sink:
+        """A whole file."""
 
-        Once a file, however many pieces of it were written, and several at the same time: most of
-        it is waiting for the journal, which serves all that wait. Whole files are synced as they
-        are put in place.
+        def closed(span: FileSpan) -> None:
+            self.spans.append(span)
+            self._put(path, self._scratch / path)
+
+        return self._opened(Sink(path, 0, closed, self._scratch / path, os.O_TRUNC))
+
+    def span(self, path: str, start: int) -> Sink:
+        """The bytes of a shared file from `start` on; other parts write the rest."""
+        file = self._assembly / path
+        self._shared.add(file)
+        return self._opened(Sink(path, start, self.spans.append, file))
+
+    def _opened(self, sink: Sink) -> Sink:
+        self._sinks.append(sink)
+        return sink
+
+    def sync(self) -> None:
+        """Flush shared files to disk, so that a record may list their spans.
+
+        Each file once, and several at the same time: most of it is waiting for the journal, which
+        serves all who wait. Whole files are flushed when they are put in place.
 
         Raises:
             ScratchError: the disk did not take it.
@@ -157,63 +206,17 @@ class WrittenOut:
             list(threads.map(partial(_sync, how=os.fdatasync), sorted(self._shared)))
             folders = {file.parent for file in self._shared}
             list(threads.map(partial(_sync, how=os.fsync), sorted(folders)))
-        self._shared.clear()
 
     def abandon(self) -> None:
-        """Close what a failure left open: a worker lives on."""
+        """Close what a failure left open: the worker process lives on."""
         for sink in self._sinks:
             sink.abandon()
 
-    def file(self, path: str) -> Sink:
-        """A whole file."""
 
-        def ended(piece: Piece) -> None:
-            self.pieces.append(piece)
-            self._put(path, self._scratch / path)
-
-        return self._begun(_Written(path, 0, ended, self._scratch / path, shared=False))
-
-    def piece(self, path: str, start: int) -> Sink:
-        """Some bytes of a shared file."""
-        file = self._assembly / path
-        self._shared.add(file)
-        return self._begun(_Written(path, start, self.pieces.append, file, shared=True))
-
-    def _begun(self, sink: _Written) -> _Written:
-        self._sinks.append(sink)
-        return sink
-
-
-class SinkFile(io.RawIOBase):
-    """What libraries take for an open file; the sink stays open when they close it."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]
-        """Append bytes."""
-        self._sink.write(data)
-        return len(data)
-
-
-class HashedOut:
-    """Nothing but hashes of what would be written.
-
-    Attributes:
-        pieces: what would be written.
-    """
-
-    def __init__(self) -> None:
-        self.pieces: list[Piece] = []
-
-    def file(self, path: str) -> Sink:
-        """A whole file."""
-        return _Hashed(path, 0, self.pieces.append)
-
-    def piece(self, path: str, start: int) -> Sink:
-        """Some bytes of a shared file."""
-        return _Hashed(path, start, self.pieces.append)
+def _sync(path: Path, how: Callable[[int], None]) -> None:
+    with writing_scratch(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            how(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,81 +1,25 @@
-"""What writes an export: a format, fed with the whole documents of a part, a split at a time."""
+"""What writes an export: a format, given the whole documents of a part, a split at a time."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar
 
-import numpy.typing as npt
-
+from streaming_ext.base.errors import UsageError
 from streaming_ext.format.layout import Split
 from streaming_ext.format.schema import Count, Value
 from streaming_ext.format.spec import DatasetSpec
+from tasks.core.derive.export_files import HashedOut
+from tasks.core.derive.export_records import ExportOptions, Extent, Extents, Made
 from tasks.core.reading.documents import Documents
 
-Buffer = bytes | memoryview | npt.NDArray[Any]
+_DEFAULTS = ExportOptions()
 
 
-class ExportOptions(Value):
-    """What decides the bytes of an export beside the dataset and the format.
-
-    Attributes:
-        max_file_size: upper bound of a file in bytes; None leaves it to the format.
-        rows: what a sample is, where the format has samples.
-        sequence_length: tokens a sample; None for those of the dataset.
-        provenance: whether documents tell where they come from.
-    """
-
-    max_file_size: Count | None = None
-    rows: Literal["samples", "documents"] = "samples"
-    sequence_length: Count | None = None
-    provenance: bool = False
-
-
-class Made(Value):
-    """A file that one part made, for indexes over all of them.
-
-    Attributes:
-        path: below the root of the export.
-        documents: whole ones that it holds, where it holds such.
-        tokens: that it holds, what it is filled up with among them.
-        samples: that it holds, where the format has samples.
-        size: in bytes.
-    """
-
-    path: str
-    documents: Count = 0
-    tokens: Count = 0
-    samples: Count = 0
-    size: Count
-
-
-class Extent(Value):
-    """How much there is of a split, in the whole dataset or in one part.
-
-    Attributes:
-        documents: how many.
-        tokens: their ids and one end-of-text id each, without padding.
-        files: of the part's own that come of it.
-    """
-
-    documents: Count = 0
-    tokens: Count = 0
-    files: Count = 0
-
-    def __add__(self, other: "Extent") -> "Extent":
-        return Extent(
-            documents=self.documents + other.documents,
-            tokens=self.tokens + other.tokens,
-            files=self.files + other.files,
-        )
-
-
-Extents = Mapping[Split, Extent]
-
-
-class Place(Value):
-    """Where a part's share of a split stands in the whole of it.
+class PartPosition(Value):
+    """What a part holds of a split, and where that stands in the split.
 
     Attributes:
         part: its number.
+        split: of the dataset.
         before: what the parts before it hold.
         own: what it holds.
     """
@@ -86,84 +30,89 @@ class Place(Value):
     own: Extent
 
 
-class Sink(Protocol):
-    """A file, or a piece of one, that is written from its beginning to its end.
+class ExportFormat:
+    """How a dataset is laid out in the files of another trainer.
+
+    A format is a function of the dataset's specification, the options, and what each split holds.
+
+    Args:
+        spec: of the dataset.
+        options: of the export.
+        totals: what each split holds; their `files` are the sums of `files_of`, and not known yet
+            when that is called.
 
     Attributes:
-        size: bytes written so far.
+        name: of the format.
+        takes: the options that it has a use for.
+        needs_origins: whether it writes where documents come from.
     """
 
-    size: int
+    name: ClassVar[str]
+    takes: tuple[str, ...] = ()
+    needs_origins = False
 
-    def write(self, data: Buffer) -> None:
-        """Append bytes."""
-        ...
-
-    def close(self) -> None:
-        """It holds all that it is to hold."""
-        ...
-
-
-class Out(Protocol):
-    """Where the bytes of an export go; paths are relative to its root."""
-
-    def file(self, path: str) -> Sink:
-        """A whole file."""
-        ...
-
-    def piece(self, path: str, start: int) -> Sink:
-        """The bytes of a shared file from `start` on, of which others write the rest."""
-        ...
-
-
-class SplitExporter(Protocol):
-    """One split of one part, open for writing."""
-
-    def add(self, documents: Documents) -> None:
-        """Append documents, in the order of the part."""
-        ...
-
-    def finish(self) -> list[Made]:
-        """Write what is left; returns the files that are the part's own."""
-        ...
-
-
-class ExportFormat(Protocol):
-    """How a dataset lies in the files of another trainer: a function of these facts alone.
-
-    It is made of the dataset's specification, `ExportOptions`, and what each split holds; the
-    counts of files are those of `files_of`, and not known yet where that is asked.
-    """
-
-    @property
-    def tells_origins(self) -> bool:
-        """Whether it wants to know where documents come from."""
-        ...
+    def __init__(self, spec: DatasetSpec, options: ExportOptions, totals: Extents) -> None:
+        self.spec, self.options, self.totals = spec, options, totals
 
     def require_possible(self) -> None:
-        """Refuse what the format cannot hold; `UsageError` says what it can."""
-        ...
+        """Refuse what the format cannot hold.
 
-    def files_of(self, own: Extent) -> int:
-        """How many files a part makes of its share of a split, beside its pieces of shared ones."""
-        ...
+        Raises:
+            UsageError: saying what it can.
+        """
+        for field in ExportOptions.model_fields:
+            given = getattr(self.options, field)
+            if given != getattr(_DEFAULTS, field) and field not in self.takes:
+                possible = ", ".join(map(_option, self.takes)) or "no such option"
+                raise UsageError(
+                    f"{_option(field)} is of no use with {self.name}, which takes {possible}."
+                )
+
+    def require_uint16(self) -> None:
+        """Refuse a vocabulary that 16 bits do not hold.
+
+        Raises:
+            UsageError: naming formats that do.
+        """
+        ids = self.spec.tokenizer.vocab_size
+        if ids > 2**16:
+            raise UsageError(
+                f"{self.name} stores an id in 16 bits, so it holds 65,536 different ones; this "
+                f"dataset's vocabulary has {ids:,}. Formats for larger ones: megatron, llmc, "
+                "nanotron, olmo, litdata, levanter, parquet, webdataset."
+            )
+
+    def files_of(self, documents: int, tokens: int) -> int:
+        """How many files a part makes of a split, if their names depend on those of other parts."""
+        return 0
 
     def shared(self) -> Mapping[str, int]:
         """Files that several parts write into, with their sizes in bytes."""
-        ...
+        return {}
 
-    def open(self, place: Place, out: Out) -> SplitExporter:
-        """Begin a part's share of a split."""
-        ...
-
-    def finish(self, made: Mapping[Split, Sequence[Made]], out: Out) -> None:
-        """Write what is of no part: heads of shared files, indexes.
+    def write(
+        self, position: PartPosition, documents: Iterable[Documents], out: HashedOut
+    ) -> Sequence[Made]:
+        """Write what a part holds of a split; returns the files that belong to the part.
 
         Args:
-            made: the parts' own files of each split, in order.
-            out: takes it.
+            position: of the part in the split.
+            documents: in order; each block is valid until the next one is taken.
+            out: takes the files.
         """
-        ...
+        raise NotImplementedError
+
+    def finish(self, made: Mapping[Split, Sequence[Made]], out: HashedOut) -> None:
+        """Write what belongs to no part: heads of shared files, indexes.
+
+        Args:
+            made: the files of each split that belong to one part, in order.
+            out: takes the files.
+        """
 
 
 MakeFormat = Callable[[DatasetSpec, ExportOptions, Extents], ExportFormat]
+
+
+def _option(field: str) -> str:
+    return f"--{field.replace('_', '-')}"

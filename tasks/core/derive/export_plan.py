@@ -1,9 +1,7 @@
 """What an export has to do: the parts of its dataset, and which of them the output holds."""
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +9,33 @@ from streaming_ext.base.errors import DatasetError, NotADatasetError, StorageErr
 from streaming_ext.format.layout import EXPORT, MANIFEST, SPLITS, Split
 from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import PartRecord
-from streaming_ext.format.schema import FileRecord, from_json, to_json
-from streaming_ext.store import open_storage
-from streaming_ext.store.contract import Storage, uploads
+from streaming_ext.format.schema import FileRecord, to_json
+from streaming_ext.store import LocalStorage, Storage, open_storage, uploads
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
 from tasks.core.build.build import Build, Recorded, Tell, Whole, Words
 from tasks.core.build.engine import compare
 from tasks.core.build.outside import require_outside
-from tasks.core.derive.export_files import WrittenOut
-from tasks.core.derive.export_format import ExportFormat, ExportOptions, Extent, Made, Place
-from tasks.core.derive.export_part import ExportJob, kept_in
+from tasks.core.derive.config import ExportConfig
+from tasks.core.derive.export_files import ScratchOut
+from tasks.core.derive.export_format import ExportFormat, PartPosition
+from tasks.core.derive.export_part import ExportJob
 from tasks.core.derive.export_records import (
     FOLDER,
-    ExportedPart,
     ExportIdentity,
     ExportManifest,
     ExportRecord,
-    Piece,
+    Extent,
+    all_spans,
     file_sizes,
+    made_files,
     read_export,
+    read_export_records,
     record_path,
 )
 from tasks.core.derive.formats import FORMATS, made_with
-from tasks.core.derive.move_config import ExportConfig
-from tasks.core.reading.dataset_files import open_dataset, read_all, read_record
+from tasks.core.reading.dataset_files import read_dataset
 from tasks.core.shard.plan import scratch_folder
-
-_IO_THREADS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +43,11 @@ class ExportBuild(Build):
     """A published dataset, written as another trainer reads it.
 
     Attributes:
-        dataset: where that lies.
+        dataset: that is exported.
         manifest: of the dataset.
-        places: where the share of each part stands in each split.
-        totals: what each split holds.
+        exported: the identity.
+        form: the format.
+        positions: of each part in each split.
     """
 
     config: ExportConfig
@@ -57,8 +55,8 @@ class ExportBuild(Build):
     dataset: Storage
     manifest: Manifest
     exported: ExportIdentity
-    places: tuple[tuple[Place, ...], ...]
-    totals: dict[Split, Extent]
+    form: ExportFormat
+    positions: tuple[tuple[PartPosition, ...], ...]
 
     @property
     def words(self) -> Words:
@@ -76,13 +74,8 @@ class ExportBuild(Build):
         return EXPORT
 
     @property
-    def form(self) -> ExportFormat:
-        """The format, for these counts."""
-        return FORMATS[self.config.format](self.manifest.spec, self.config.options, self.totals)
-
-    @property
     def assembly(self) -> Path | None:
-        """The folder of files that several parts write into, and of the records until then."""
+        """The folder of the files that several parts write into, and of the records until then."""
         return self.kept if self.form.shared() else None
 
     @property
@@ -91,7 +84,7 @@ class ExportBuild(Build):
         return self.assembly is not None
 
     def job(self, step: str, number: int, output: Storage, results: Mapping[str, Any]) -> ExportJob:
-        """What a worker is to do for a part."""
+        """What a worker does for a part."""
         assembly = self.assembly
         return ExportJob(
             part=number,
@@ -100,8 +93,8 @@ class ExportBuild(Build):
             scratch=str(self.scratch / f"{number:05}"),
             assembly=None if assembly is None else str(assembly),
             identity=self.identity,
-            places=self.places[number],
-            totals=self.totals,
+            positions=self.positions[number],
+            totals=dict(self.form.totals),
         )
 
     def is_published(self, output: Storage) -> bool:
@@ -114,59 +107,86 @@ class ExportBuild(Build):
         return True
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
-        """The parts that are recorded, on the output or where shared files are put together."""
-        keeper = self.keeper(output)
-        if published and (not self.shares_files or self._has_all_files(output)):
+        """The parts that are recorded, on the output or with the shared files on scratch."""
+        keeper, sizes = self.keeper(output), output.list()
+        if published and all(sizes.get(path) == n for path, n in self.form.shared().items()):
             keeper = output
-        if keeper is None:
-            return Recorded(output, {})
-        records = read_export_records(keeper)
+        records = self._records(keeper).items()
         return Recorded(
-            keeper,
-            {
-                part: [piece.stretch for piece in record.pieces]
-                for part, record in records.items()
-                if part < len(self.parts) and record.identity == self.identity
-            },
+            keeper, {part: [span.stretch for span in record.spans] for part, record in records}
         )
 
-    def _has_all_files(self, output: Storage) -> bool:
-        sizes, shared = output.list(), self.form.shared()
-        return all(sizes.get(path) == size for path, size in shared.items())
+    def _records(self, keeper: Storage) -> dict[int, ExportRecord]:
+        """The records of parts of this very export."""
+        return {
+            part: record
+            for part, record in read_export_records(keeper).items()
+            if part < len(self.parts) and record.identity == self.identity
+        }
+
+    def keeper(self, output: Storage) -> Storage:
+        """Where the records of parts are before the export is published."""
+        return output if self.assembly is None else LocalStorage(self.assembly)
 
     def beside(self, output: Storage) -> Mapping[str, int]:
-        """The records, and the files of no part."""
+        """The records, and the files that belong to no part."""
         held, shared = read_export(output), self.form.shared()
-        sizes = {part.record.path: part.record.size for part in held.parts}
-        files = file_sizes(held.pieces)
-        return sizes | {path: size for path, size in files.items() if path not in shared}
-
-    def keeper(self, output: Storage) -> Storage | None:
-        """Where the records of parts lie before the export is published, if anywhere."""
-        assembly = self.assembly
-        if assembly is None:
-            return output
-        return kept_in(assembly) if assembly.is_dir() else None
+        files = file_sizes(held.spans).items()
+        sizes = {path: size for path, size in files if path not in shared}
+        return sizes | {record.path: record.size for record in held.records}
 
     def require_room(self, output: Storage) -> None:
-        """Refuse files that the output could not be given."""
+        """Refuse files that are larger than the output takes."""
         require_largest_file(self.form.shared(), output)
 
     def remove_leftovers(self, output: Storage) -> None:
-        """Remove the records of what is made again: nothing says then that it is whole."""
-        if (keeper := self.keeper(output)) is not None:
-            recorded = keeper.list(FOLDER)
-            for path in map(record_path, self.todo):
-                if path in recorded:
-                    keeper.remove(path)
+        """Remove the records of the parts that are left to do."""
+        keeper = self.keeper(output)
+        for path in {*map(record_path, self.todo)} & {*keeper.list(FOLDER)}:
+            keeper.remove(path)
 
     def finish(self, output: Storage, tell: Tell) -> Whole:
         """Put indexes and shared files in place."""
-        return publish(self, output, tell)
+        tell("reading the records")
+        found = self._records(self.keeper(output))
+        if missing := [part for part in range(len(self.parts)) if part not in found]:
+            raise DatasetError(
+                f"{output}: the records of parts {missing[:5]} are gone; something removed them "
+                "during the run. Run the same command again."
+            )
+        records = [found[part] for part in range(len(self.parts))]
+        assembly = self.assembly or self.scratch
+        with uploads(output) as put:
+            tell("putting the indexes")
+            out = ScratchOut(self.scratch / "publish", assembly, put)
+            self.form.finish(made_files(self.form.totals, records), out)
+            for path, size in self.form.shared().items():
+                tell(f"putting {path}")
+                file = assembly / path
+                if not file.is_file() or file.stat().st_size != size:
+                    raise StorageError(f"{self.scratch} lost some of {path}. Run again.")
+                put(path, file)
+        data = {record_path(record.part): to_json(record) for record in records}
+        manifest = ExportManifest(
+            identity=self.identity,
+            dataset=str(self.dataset),
+            tokenizer=self.manifest.spec.tokenizer,
+            splits=dict(self.form.totals),
+            records=tuple(FileRecord.of(*each) for each in data.items()),
+            spans=tuple(out.spans),
+            made_with=made_with(self.identity.export),
+        )
+        if self.shares_files:
+            tell("putting the records")
+            for path, record in data.items():
+                output.put(path, record)
+        sizes = file_sizes(all_spans(manifest, records))
+        sizes |= {path: len(record) for path, record in data.items()}
+        return Whole(EXPORT, to_json(manifest), sizes)
 
 
 def require_largest_file(sizes: Mapping[str, int], output: Storage) -> None:
-    """Refuse files that an output could not be given, before they are made.
+    """Refuse files that are larger than an output takes, before they are made.
 
     Raises:
         UsageError: one would be too large.
@@ -176,7 +196,7 @@ def require_largest_file(sizes: Mapping[str, int], output: Storage) -> None:
         if most is not None and size > most:
             raise UsageError(
                 f"{path} would have {size:,} bytes; {output} is given files of at most {most:,}. "
-                "Use a folder or s3:// as --output, or a smaller --max-file-size where the format "
+                "Use a folder or s3:// as --output, or a smaller --max-file-size if the format "
                 "has several files."
             )
 
@@ -188,169 +208,65 @@ def plan_export(
 
     Raises:
         UsageError: the format cannot hold the dataset, or the output holds something else.
-        ConfigMismatchError: another export was begun or made there.
+        ConfigMismatchError: another export was started or made there.
         DatasetError: there is no dataset to export, or it is damaged.
     """
     require_outside(output)
     dataset = open_storage(config.dataset)
     if str(dataset) == str(output):
         raise UsageError(f"{output} is the dataset itself. Use another --output.")
-    files, manifest = open_dataset(dataset)
+    _, manifest, records = read_dataset(dataset)
     identity = ExportIdentity(
         export=config.format,
         options=config.options,
-        dataset_manifest=_manifest_record(dataset),
+        dataset_manifest=FileRecord.of(MANIFEST, dataset.read(MANIFEST)),
     )
-    with ThreadPoolExecutor(_IO_THREADS) as threads:
-        records = list(
-            threads.map(lambda part: read_record(files, manifest, part), range(len(manifest.parts)))
-        )
-    places, totals = places_of(config.format, config.options, manifest, records)
+    form, positions = plan_positions(identity, manifest, records)
     build = ExportBuild(
         config=config,
         dataset=dataset,
         manifest=manifest,
         exported=identity,
+        form=form,
         parts=tuple(_part(dataset, record) for record in records),
-        places=places,
-        totals=totals,
+        positions=positions,
         scratch=scratch_folder(config, output),
     )
     return compare(build, output)
 
 
-def places_of(
-    export: str, options: ExportOptions, manifest: Manifest, records: Iterable[PartRecord]
-) -> tuple[tuple[tuple[Place, ...], ...], dict[Split, Extent]]:
-    """Where what each part of a dataset holds stands in an export of it, and the sums."""
-    told = manifest.splits
-    splits = [split for split in SPLITS if split in told and told[split].documents]
+def plan_positions(
+    identity: ExportIdentity, manifest: Manifest, records: Iterable[PartRecord]
+) -> tuple[ExportFormat, tuple[tuple[PartPosition, ...], ...]]:
+    """The format of an export, and the positions of each part of the dataset in its splits.
+
+    Raises:
+        UsageError: the format cannot hold the dataset.
+    """
+    make = FORMATS[identity.export]
     sums: dict[Split, Extent] = {
-        split: Extent(
-            documents=manifest.splits[split].documents, tokens=manifest.splits[split].tokens
-        )
-        for split in splits
+        split: Extent(documents=held.documents, tokens=held.tokens)
+        for split in SPLITS
+        if (held := manifest.splits.get(split)) is not None and held.documents
     }
-    form = FORMATS[export](manifest.spec, options, sums)
+    form = make(manifest.spec, identity.options, sums)
     form.require_possible()
-    totals: dict[Split, Extent] = {split: Extent() for split in splits}
-    places = []
+    before, positions = dict.fromkeys(sums, Extent()), []
     for record in records:
-        of_part = []
-        for split in splits:
-            held = record.splits[split]
-            if not held.documents:
-                continue
-            own = Extent(documents=held.documents, tokens=held.tokens)
-            own = own.model_copy(update={"files": form.files_of(own)})
-            of_part.append(Place(part=record.part, split=split, before=totals[split], own=own))
-            totals[split] += own
-        places.append(tuple(of_part))
-    return tuple(places), totals
+        own = []
+        for split in sums:
+            if (part := record.splits[split]).documents:
+                files = form.files_of(part.documents, part.tokens)
+                extent = Extent(documents=part.documents, tokens=part.tokens, files=files)
+                own.append(
+                    PartPosition(part=record.part, split=split, before=before[split], own=extent)
+                )
+                before[split] += extent
+        positions.append(tuple(own))
+    return make(manifest.spec, identity.options, before), tuple(positions)
 
 
 def _part(dataset: Storage, record: PartRecord) -> Part:
     shards = [shard for split in record.splits.values() for shard in split.shards]
     source = SourceFile(url=str(dataset), size=sum(shard.size for shard in shards))
     return Part.whole(record.part, source)
-
-
-def read_export_records(storage: Storage) -> dict[int, ExportRecord]:
-    """The records of exported parts on a storage, by part.
-
-    Raises:
-        CorruptDatasetError: one is damaged.
-    """
-    return read_all(storage, storage.list(FOLDER), partial(from_json, ExportRecord))
-
-
-def all_pieces(manifest: ExportManifest, records: Iterable[ExportRecord]) -> list[Piece]:
-    """Every piece of every file of an export."""
-    return [*manifest.pieces, *(piece for record in records for piece in record.pieces)]
-
-
-def publish(plan: ExportBuild, storage: Storage, tell: Tell) -> Whole:
-    """Put what makes the recorded parts one export, but for the manifest.
-
-    Args:
-        plan: of the run.
-        storage: where it goes.
-        tell: called with what is waited for now, in a few words.
-
-    Raises:
-        DatasetError: a part has no record.
-        StorageError: the output is full, gone or not writable, or lost what was put there.
-    """
-    tell("reading the records")
-    records = require_records(plan, storage)
-    ordered = [records[part] for part in range(len(plan.parts))]
-    form, assembly = plan.form, plan.assembly
-    with uploads(storage) as put:
-        tell("putting the indexes")
-        out = WrittenOut(plan.scratch / "publish", assembly or plan.scratch, put)
-        form.finish(_made(plan, ordered), out)
-        for path, size in form.shared().items():
-            tell(f"putting {path}")
-            file = (assembly or plan.scratch) / path
-            if not file.is_file() or file.stat().st_size != size:
-                raise StorageError(f"{plan.scratch} lost some of {path}. Run again.")
-            put(path, file)
-    manifest = ExportManifest(
-        identity=plan.identity,
-        dataset=str(plan.dataset),
-        tokenizer=plan.manifest.spec.tokenizer,
-        splits=plan.totals,
-        parts=tuple(
-            ExportedPart(
-                part=record.part,
-                record=FileRecord.of(record_path(record.part), to_json(record)),
-            )
-            for record in ordered
-        ),
-        pieces=tuple(out.pieces),
-        made_with=made_with(plan.identity.export),
-    )
-    if assembly is not None:
-        tell("putting the records")
-        for record in ordered:
-            storage.put(record_path(record.part), to_json(record))
-    sizes = file_sizes(all_pieces(manifest, ordered))
-    sizes |= {part.record.path: part.record.size for part in manifest.parts}
-    return Whole(EXPORT, to_json(manifest), sizes)
-
-
-def _made(plan: ExportBuild, records: list[ExportRecord]) -> dict[Split, list[Made]]:
-    """The parts' own files of each split, in order."""
-    return {
-        split: [file for record in records for file in record.made.get(split, ())]
-        for split in SPLITS
-        if split in plan.totals
-    }
-
-
-def require_records(plan: ExportBuild, output: Storage) -> dict[int, ExportRecord]:
-    """The records of all parts.
-
-    Raises:
-        DatasetError: one is gone, or of another export.
-    """
-    records = read_export_records(plan.keeper(output) or output)
-    for part in range(len(plan.parts)):
-        if part not in records:
-            raise DatasetError(
-                f"{output}: {record_path(part)} is gone; something removed it during the run. "
-                "Run the same command again."
-            )
-        plan.require_same(
-            records[part].identity.model_dump(mode="json"), where=f"{output}/{record_path(part)}"
-        )
-    return records
-
-
-def _manifest_record(storage: Storage) -> FileRecord:
-    """Which dataset lies at a place: size and hash of its manifest.
-
-    Raises:
-        FileNotFoundError: none does.
-    """
-    return FileRecord.of(MANIFEST, storage.read(MANIFEST))

@@ -9,12 +9,11 @@ from streaming_ext.format.layout import MANIFEST, documents_path, index_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
 from streaming_ext.format.record import LOCAL_VERSION, PartRecord, SpanRecord
 from streaming_ext.format.schema import FileRecord, to_json
-from streaming_ext.format.shard import Shard
 from streaming_ext.store import Storage
-from streaming_ext.text.documents.files import Span
 from streaming_ext.writing.publish import filled_splits, merged_index, summarize_split
-from tasks.core.derive.contents import Contents, records_of
-from tasks.core.derive.move import Move, Text, Unit
+from tasks.core.derive.contents import Contents, part_files
+from tasks.core.derive.move import FileGroup, Move, Text
+from tasks.core.reading.dataset_files import read_dataset
 
 # What a record may say in its own way: how its sources were read, which decides no id of others.
 _OF_SOURCES = frozenset(
@@ -33,69 +32,68 @@ def merged(datasets: Sequence[Storage], *, repeats: bool) -> Contents:
 
     Raises:
         ConfigMismatchError: they do not go together; names every field.
-        UsageError: they are shuffled or deduplicated, or share a source file.
+        UsageError: they are shuffled or deduplicated, or have a source file in common.
         DatasetError: one is no dataset, or its metadata are damaged.
     """
-    opened = [(storage, *records_of(storage)) for storage in datasets]
+    opened = [(storage, *read_dataset(storage)[1:]) for storage in datasets]
     (first_storage, first, _), *others = opened
     for storage, manifest, _ in opened:
-        _require_plain(storage, manifest)
+        require_divisible(
+            storage,
+            manifest,
+            "a merge would not be. Shard the sources of all in one run, or mix the datasets in "
+            "training, as streams.",
+        )
     for storage, manifest, _ in others:
         _require_same(first_storage, first, storage, manifest)
     if not repeats:
         _require_other_sources([(storage, records) for storage, _, records in opened])
-    units: list[Unit] = []
-    all_records: list[PartRecord] = []
+    groups: list[FileGroup] = []
+    renumbered: list[PartRecord] = []
     for storage, _, records in opened:
         for record in records:
-            new = _renumbered(record, len(all_records))
-            units.append(_unit(storage, record, new))
-            all_records.append(new)
-    spec = first.spec.model_copy(update={"subset": None})  # that says something of one of them
+            renumbered.append(_renumbered(record, len(renumbered)))
+            groups.append(part_files(str(storage), record, renumbered[-1]))
+    spec = first.spec.model_copy(update={"subset": None})  # it says something of one dataset
     indexes = {
-        split: merged_index(split, all_records, spec) for split in filled_splits(spec, all_records)
+        split: merged_index(split, renumbered, spec) for split in filled_splits(spec, renumbered)
     }
-    result = Manifest(
+    manifest = Manifest(
         spec=spec,
-        parts=tuple(record.summary() for record in all_records),
+        parts=tuple(record.summary() for record in renumbered),
         splits={
-            split: summarize_split(split, all_records, FileRecord.of(index_path(split), index))
+            split: summarize_split(split, renumbered, FileRecord.of(index_path(split), index))
             for split, index in indexes.items()
         },
         tokenizer_files=first.tokenizer_files,
-        merged=tuple(
-            member for storage, manifest, _ in opened for member in _members(storage, manifest)
+        merged=tuple(member for _, manifest, _ in opened for member in _members(manifest)),
+    )
+    rest = FileGroup(
+        moves=tuple(Move.of(str(first_storage), file) for file in first.tokenizer_files),
+        texts=tuple(
+            Text(path=index_path(split), text=index.decode()) for split, index in indexes.items()
         ),
     )
-    return Contents(
-        units=tuple(units),
-        rest=Unit(
-            moves=tuple(Move.of(str(first_storage), file) for file in first.tokenizer_files),
-            texts=tuple(
-                Text(path=index_path(split), text=index.decode())
-                for split, index in indexes.items()
-            ),
-        ),
-        manifest=Text(path=MANIFEST, text=to_json(result).decode()),
-    )
+    text = Text(path=MANIFEST, text=to_json(manifest).decode())
+    return Contents(parts=tuple(groups), rest=rest, manifest=text)
 
 
-def _require_plain(storage: Storage, manifest: Manifest) -> None:
-    """Refuse what is a whole only by itself."""
+def require_divisible(storage: Storage, manifest: Manifest, advice: str) -> None:
+    """Refuse a dataset whose order or choice of documents holds only for all of its parts.
+
+    Raises:
+        UsageError: naming what it is.
+    """
     spec = manifest.spec
-    kinds = {"shuffled": spec.shuffle, "deduplicated": spec.deduplicate}
-    for kind, value in kinds.items():
+    for kind, value in {"shuffled": spec.shuffle, "deduplicated": spec.deduplicate}.items():
         if value is not None:
-            raise UsageError(
-                f"{storage} is {kind} as a whole, which a merge would not be. Shard the sources of "
-                "all in one run, or mix the datasets in training, as streams."
-            )
+            raise UsageError(f"{storage} is {kind} as a whole, which {advice}")
 
 
 def _require_same(
     first_storage: Storage, first: Manifest, storage: Storage, manifest: Manifest
 ) -> None:
-    """Refuse what does not go together, field by field.
+    """Refuse what does not go together.
 
     Raises:
         ConfigMismatchError: naming every field.
@@ -122,47 +120,33 @@ def _require_same(
 
 
 def _require_other_sources(opened: Iterable[tuple[Storage, Sequence[PartRecord]]]) -> None:
-    """Refuse source files of which two of the datasets hold the same bytes.
+    """Refuse two datasets that are made of the same bytes of a source file.
 
     Raises:
-        UsageError: naming the first.
+        UsageError: naming the first file.
     """
-    spans: dict[str, list[tuple[SpanRecord, Storage]]] = defaultdict(list)
+    # spans: of each file, where they begin and end, and the dataset that is made of them
+    spans: dict[str, list[tuple[int, int, SpanRecord, Storage]]] = defaultdict(list)
     for storage, records in opened:
         for record in records:
-            for source_span in record.made_of:
-                spans[source_span.source.url].append((source_span, storage))
-    for url in sorted(spans):
-        if (both := _meeting(spans[url])) is not None:
-            raise UsageError(
-                f"{url} is a source of {both[0]} and of {both[1]}: its texts would be there "
-                "twice. Leave one out, or pass --repeats to have them twice."
-            )
-
-
-def _meeting(held: Iterable[tuple[SpanRecord, Storage]]) -> tuple[Storage, Storage] | None:
-    """Two datasets that are made of the same bytes of a file, if any are.
-
-    Args:
-        held: spans of the file, each with the dataset that is made of it.
-    """
-    going_on: list[tuple[SpanRecord, Storage]] = []  # a span of a dataset, or few
-    for source_span, storage in sorted(held, key=lambda each: _span(each[0])):
-        start, _ = _span(source_span)
-        going_on = [each for each in going_on if _span(each[0])[1] > start]
-        for other, holder in going_on:
-            if holder is not storage and _of_one_file(other, source_span):
-                return holder, storage
-        going_on.append((source_span, storage))
-    return None
-
-
-def _span(source_span: SpanRecord) -> Span:
-    return source_span.span or (0, source_span.source.size)
+            for each in record.made_of:
+                start, end = each.span or (0, each.source.size)
+                spans[each.source.url].append((start, end, each, storage))
+    for url, of_file in sorted(spans.items()):
+        before: list[tuple[int, SpanRecord, Storage]] = []
+        for start, end, each, storage in sorted(of_file, key=lambda span: span[:2]):
+            before = [other for other in before if other[0] > start]
+            for _, other, holder in before:
+                if holder is not storage and _of_one_file(other, each):
+                    raise UsageError(
+                        f"{url} is a source of {holder} and of {storage}: its texts would be there "
+                        "twice. Leave one out, or pass --repeats to have them twice."
+                    )
+            before.append((end, each, storage))
 
 
 def _of_one_file(one: SpanRecord, other: SpanRecord) -> bool:
-    """Whether two spans of what lies at one place are of the same file, as far as that is known.
+    """Whether two spans under one URL are of the same file, as far as that is known.
 
     The version of a span of a local file is of its own bytes alone: what was cut in two ways has
     no more than the size of the file in common.
@@ -174,51 +158,26 @@ def _of_one_file(one: SpanRecord, other: SpanRecord) -> bool:
 
 def _renumbered(record: PartRecord, number: int) -> PartRecord:
     """The record of a part under another number: its files have other names, and the same bytes."""
-    form = record.spec.shard_format
-    splits = {
-        split: held.model_copy(
-            update={
-                "shards": tuple(
-                    _renamed(shard, form.shard_names(split, number, index)[0])
-                    for index, shard in enumerate(held.shards)
-                )
-            }
-        )
-        for split, held in record.splits.items()
-    }
+    form, splits = record.spec.shard_format, {}
+    for split, held in record.splits.items():
+        shards = []
+        for index, shard in enumerate(held.shards):
+            name, packed = form.shard_names(split, number, index)[0], shard.zip_name
+            if packed is not None:
+                packed = name + packed.removeprefix(shard.raw_name)
+            shards.append(replace(shard, raw_name=name, zip_name=packed))
+        splits[split] = held.model_copy(update={"shards": tuple(shards)})
     documents = record.documents.model_copy(update={"path": documents_path(number)})
     fields = {name: getattr(record, name) for name in type(record).model_fields}
     return PartRecord(**fields | {"part": number, "splits": splits, "documents": documents})
 
 
-def _renamed(shard: Shard, raw_name: str) -> Shard:
-    packed = shard.zip_name
-    if packed is not None:
-        packed = raw_name + packed.removeprefix(shard.raw_name)
-    return replace(shard, raw_name=raw_name, zip_name=packed)
-
-
-def _unit(storage: Storage, old: PartRecord, new: PartRecord) -> Unit:
-    moves = [
-        Move.of(str(storage), before, after.path)
-        for before, after in zip(old.files(), new.files(), strict=True)
-    ]
-    summary, held = new.summary(), new.splits.values()
-    return Unit(
-        moves=tuple(moves),
-        texts=(Text(path=summary.record.path, text=to_json(new).decode()),),
-        documents=sum(split.documents for split in held),
-        tokens=sum(split.tokens for split in held),
-    )
-
-
-def _members(storage: Storage, manifest: Manifest) -> tuple[MergedDataset, ...]:
+def _members(manifest: Manifest) -> tuple[MergedDataset, ...]:
     """What a dataset is in a merged one: itself, or what it was merged of."""
-    if manifest.members:
-        return manifest.members
-    own = FileRecord.of(MANIFEST, to_json(manifest))
-    return (
-        MergedDataset(
-            manifest=own.xxh128, parts=len(manifest.parts), spec=manifest.spec, share=manifest.share
-        ),
+    own = MergedDataset(
+        manifest=FileRecord.of(MANIFEST, to_json(manifest)).xxh128,
+        parts=len(manifest.parts),
+        spec=manifest.spec,
+        share=manifest.share,
     )
+    return manifest.members or (own,)

@@ -1,6 +1,6 @@
-"""What a copy or a merge has to do: files that go together, and which of them are there."""
+"""What a copy or a merge has to do: groups of files, and which of them the output holds."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Self
@@ -10,42 +10,34 @@ from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from tasks.core.build.build import Build, Recorded, Stretch, Tell, Whole, Words
+from tasks.core.build.build import Build, Recorded, Tell, Whole, Words
 from tasks.core.build.engine import compare, is_begun
-from tasks.core.derive.contents import (
-    Contents,
-    contents_of,
-    in_larger_units,
-    manifest_hash,
-)
+from tasks.core.derive.config import CopyConfig, MergeConfig
+from tasks.core.derive.contents import Contents, contents_of, is_published_as, manifest_hash
 from tasks.core.derive.export_plan import require_largest_file
 from tasks.core.derive.merging import merged
-from tasks.core.derive.move import MoveJob, Unit, move_unit
-from tasks.core.derive.move_config import CopyConfig, MergeConfig
+from tasks.core.derive.move import FileGroup, MoveJob, put_group
 from tasks.core.shard.plan import scratch_folder
 
-_ADOPTED_AT_ONCE = 256  # files: hard links take a second, copies that a store makes some more
+_LINKED_AT_ONCE = 256  # files: hard links take a second, copies that a store makes some more
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoveBuild(Build):
-    """What is published, put elsewhere: a copy, or several datasets as one.
+    """Published files, put elsewhere: a copy, or several datasets as one.
 
     Attributes:
-        contents: what the output is to hold.
-        parts: one a unit of it, with the bytes of its files.
+        contents: what the output is to hold; each part of it is a part of the build.
         read: see `MoveJob`.
-        damaged: units that lay there damaged: each byte of them is read, whatever `read` says.
-        adopted: all of it lies where the output does, on disks or in stores of one kind.
+        damaged: parts that the output holds damaged: each byte is read, whatever `read` says.
     """
 
     config: CopyConfig | MergeConfig
     contents: Contents
     read: bool
-    adopted: bool = False
     damaged: frozenset[int] = frozenset()
 
-    # Some units have one large file, whose put nobody else should wait for.
+    # Some parts have one large file, whose put nobody else should wait for.
     at_least: ClassVar[int] = 4
 
     @property
@@ -64,9 +56,9 @@ class MoveBuild(Build):
         return self.contents.manifest.file
 
     def job(self, step: str, number: int, output: Storage, results: Mapping[str, Any]) -> MoveJob:
-        """What a worker is to do for a unit."""
+        """What a worker does for a part."""
         return MoveJob(
-            unit=self.contents.units[number],
+            group=self.contents.parts[number],
             output=str(output),
             scratch=str(self.scratch / f"{number:05}"),
             read=self.read or number in self.damaged,
@@ -74,48 +66,36 @@ class MoveBuild(Build):
 
     def is_published(self, output: Storage) -> bool:
         """Whether the output has the same manifest."""
-        try:
+        if (is_same := is_published_as(output, self.contents.manifest)) is False:
             held = FileRecord.of(self.manifest_path, output.read(self.manifest_path))
-        except FileNotFoundError:
-            return False
-        self.require_same(held.model_dump(mode="json"), where=str(output))
-        return True
+            self.require_same(held.model_dump(mode="json"), where=str(output))
+        return bool(is_same)
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
-        """All units: what lies there of them is compared with their sizes."""
+        """All parts: the sizes of their files say which of them are done."""
         if not (published or is_begun(self, output)):
             return Recorded(output, {})
-        units = enumerate(self.contents.units)
-        return Recorded(output, {number: [*_stretches(unit)] for number, unit in units})
+        parts = enumerate(self.contents.parts)
+        return Recorded(output, {number: group.spans for number, group in parts})
 
     def beside(self, output: Storage) -> Mapping[str, int]:
         """What belongs to no part."""
         return self.contents.rest.sizes
 
     def with_again(self, parts: frozenset[int]) -> Self:
-        """The same, with some units to be put there again."""
+        """The same, with some parts to be put again."""
         return replace(super().with_again(parts), damaged=parts)
 
     def require_room(self, output: Storage) -> None:
-        """Refuse files that the output could not be given."""
+        """Refuse files that are larger than the output takes."""
         require_largest_file(self.contents.sizes, output)
 
     def finish(self, output: Storage, tell: Tell) -> Whole:
         """Put in place what belongs to no part."""
         tell("putting the indexes")
-        move_unit(self.contents.rest, output, self.scratch / "rest", read=self.read)
+        put_group(self.contents.rest, output, self.scratch / "rest", read=self.read)
         manifest = self.contents.manifest
         return Whole(manifest.path, manifest.text.encode(), self.contents.sizes)
-
-
-def _stretches(unit: Unit) -> Iterator[Stretch]:
-    """All bytes of a unit, as they lie on the output."""
-    for move in unit.moves:
-        start = 0
-        for block in move.blocks:
-            yield Stretch(move.to, start, block.size, block.xxh128)
-            start += block.size
-    yield from (Stretch.of(text.file) for text in unit.texts)
 
 
 def plan_copy(config: CopyConfig, output: Storage, tell: Tell = lambda words: None) -> MoveBuild:
@@ -123,12 +103,12 @@ def plan_copy(config: CopyConfig, output: Storage, tell: Tell = lambda words: No
 
     Raises:
         UsageError: the output is the original, or holds something else.
-        DatasetError: nothing is published there, or its metadata are damaged.
+        DatasetError: the original is not published, or its metadata are damaged.
     """
     original = open_storage(config.dataset)
     if str(original) == str(output):
         raise UsageError(f"{output} is the original itself. Copy it to another place.")
-    return compare(_build(config, "copy", contents_of(original), output), output)
+    return _compare(config, "copy", contents_of(original), output)
 
 
 def plan_merge(config: MergeConfig, output: Storage, tell: Tell = lambda words: None) -> MoveBuild:
@@ -136,43 +116,59 @@ def plan_merge(config: MergeConfig, output: Storage, tell: Tell = lambda words: 
 
     Raises:
         UsageError: the datasets do not go together, or the output holds something else.
-        DatasetError: there is no dataset to merge, or its metadata are damaged.
+        DatasetError: one is no dataset, or its metadata are damaged.
     """
     datasets = [open_storage(url) for url in config.datasets]
     if str(output) in map(str, datasets):
         raise UsageError(f"{output} is one of the datasets. Use another --output.")
     hashes = tuple(map(manifest_hash, datasets))
     contents = _merged(tuple(map(str, datasets)), hashes, repeats=config.repeats)
-    adopted = {*map(_kind, datasets)} == {_kind(output)}
-    if adopted:
-        contents = in_larger_units(contents, files=_ADOPTED_AT_ONCE)
-    return compare(replace(_build(config, "merge", contents, output), adopted=adopted), output)
+    if {*map(_kind, datasets)} == {_kind(output)}:  # to name a file takes less than a task run
+        contents = replace(contents, parts=tuple(_together(contents.parts)))
+    return _compare(config, "merge", contents, output)
 
 
-def _build(
+@lru_cache(1)  # a run plans before and after it takes the output
+def _merged(urls: tuple[str, ...], _: tuple[str | None, ...], *, repeats: bool) -> Contents:
+    return merged([open_storage(url) for url in urls], repeats=repeats)
+
+
+def _together(groups: tuple[FileGroup, ...]) -> list[FileGroup]:
+    """The same files in fewer groups."""
+    joined: list[FileGroup] = []
+    for group in groups:
+        if not joined or len(joined[-1].moves) >= _LINKED_AT_ONCE:
+            joined.append(FileGroup())
+        joined[-1] = FileGroup(
+            moves=joined[-1].moves + group.moves,
+            texts=joined[-1].texts + group.texts,
+            documents=joined[-1].documents + group.documents,
+            tokens=joined[-1].tokens + group.tokens,
+        )
+    return joined
+
+
+def _compare(
     config: CopyConfig | MergeConfig, phase: str, contents: Contents, output: Storage
 ) -> MoveBuild:
-    return MoveBuild(
+    build = MoveBuild(
         config=config,
         phase=phase,
         contents=contents,
-        parts=tuple(_part(number, unit) for number, unit in enumerate(contents.units)),
+        parts=tuple(_part(number, group) for number, group in enumerate(contents.parts)),
         scratch=scratch_folder(config, output),
         read=phase == "copy",
     )
-
-
-@lru_cache(1)  # a run looks before it takes the output, and behind that
-def _merged(urls: tuple[str, ...], hashes: tuple[str | None, ...], *, repeats: bool) -> Contents:
-    return merged([open_storage(url) for url in urls], repeats=repeats)
+    return compare(build, output)
 
 
 def _kind(storage: Storage) -> str:
     return str(storage).partition("://")[0] if storage.remote else "disk"
 
 
-def _part(number: int, unit: Unit) -> Part:
-    move = unit.moves[0] if unit.moves else None
-    name = unit.texts[-1].path if move is None else f"{move.root}/{move.path}"
-    size = sum(move.size for move in unit.moves)
+def _part(number: int, group: FileGroup) -> Part:
+    name = group.texts[-1].path if group.texts else ""
+    if group.moves:
+        name = f"{group.moves[0].root}/{group.moves[0].path}"
+    size = sum(move.size for move in group.moves)
     return Part.whole(number, SourceFile(url=name, size=size))

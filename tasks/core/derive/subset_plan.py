@@ -1,14 +1,15 @@
-"""What a subset has to do: which documents, in which parts, and which parts are there."""
+"""What a subset has to do: which documents, in which parts, and which parts the output holds."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import NotADatasetError, UsageError
-from streaming_ext.format.layout import MANIFEST, index_path, record_path
+from streaming_ext.format.layout import MANIFEST, record_path
 from streaming_ext.format.manifest import Manifest, MergedDataset
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.record import PartRecord
@@ -17,24 +18,24 @@ from streaming_ext.format.spec import DatasetSpec, SubsetRule
 from streaming_ext.store import Storage, open_storage
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.sources import SourceFile
-from streaming_ext.writing.publish import filled_splits, merged_index, summarize_split
+from streaming_ext.writing.publish import publish_splits
 from tasks.core.build.build import Build, Recorded, Stretch, Tell, Whole, Words
 from tasks.core.build.engine import compare
 from tasks.core.build.outside import require_outside
-from tasks.core.derive.choosing import Choice, Ints, choose_documents, choose_tokens, chosen
-from tasks.core.derive.contents import records_of
-from tasks.core.derive.move import Move, Unit, move_unit
-from tasks.core.derive.move_config import SubsetConfig
+from tasks.core.derive.choosing import Choice, choose, chosen
+from tasks.core.derive.config import SubsetConfig
+from tasks.core.derive.merging import require_divisible
+from tasks.core.derive.move import FileGroup, Move, put_group
 from tasks.core.derive.subset_part import OriginalPart, SubsetJob, documents_of
-from tasks.core.reading.dataset_files import DatasetFiles, read_records
+from tasks.core.reading.dataset_files import DatasetFiles, read_dataset, read_records
 from tasks.core.shard.plan import scratch_folder
 from tasks.core.shard.publish import all_recorded, beside_parts, whole
 
 _IO_THREADS = 8
-_MOST_SPANS = 1000  # parts of the dataset that become one of the subset
-_AT_ONCE = 2**20
-# A run plans several times: the last choice by tokens, by the manifest's hash and what was asked.
-_chosen: dict[tuple[str, int, int | None], Choice] = {}
+_MOST_SPANS = 1000  # of a part of the subset
+_BLOCK = 2**20  # documents
+# A run plans several times: the last choice, by the manifest's hash and the configuration.
+_choices: dict[tuple[str, int | None, int | None, int | None], Choice] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +43,13 @@ class SubsetBuild(Build):
     """Some documents of a published dataset, as one of their own.
 
     Attributes:
-        dataset: that it is taken of.
+        dataset: that the documents are of.
         original: its manifest.
+        spec: of the subset.
         members: what the subset says that it was merged of.
         specs: of each part of the subset.
         originals: the parts of the dataset that each is made of.
-        largest: shard of the dataset, in bytes.
+        largest: chosen key; see `tasks.core.derive.choosing`.
     """
 
     config: SubsetConfig
@@ -81,51 +83,44 @@ class SubsetBuild(Build):
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
         """The parts that are recorded."""
-        records = read_records(output)
-        return Recorded(
-            output,
-            {
-                number: [*map(Stretch.of, record.files())]
-                for number, record in records.items()
-                if number < len(self.specs) and record.spec == self.specs[number]
-            },
-        )
+        parts = {
+            number: [*map(Stretch.of, record.files())]
+            for number, record in read_records(output).items()
+            if number < len(self.specs) and record.spec == self.specs[number]
+        }
+        return Recorded(output, parts)
 
     def beside(self, output: Storage) -> Mapping[str, int]:
-        """What the published subset holds beside its parts."""
+        """What the published subset holds besides its parts."""
         return {file.path: file.size for file in beside_parts(read_manifest(output))}
 
     def remove_leftovers(self, output: Storage) -> None:
-        """Remove the records of what is made again: nothing says then that it is whole."""
+        """Remove the records of the parts that are left to do."""
         for number in self.todo:
             output.remove(record_path(number))
 
     def finish(self, output: Storage, tell: Tell) -> Whole:
         """Put the indexes and the tokenizer."""
         tell("reading the records")
-        parts = all_recorded(output, len(self.parts))
+        records = all_recorded(output, len(self.parts))
         tell("putting the indexes")
-        splits = {}
-        for split in filled_splits(self.spec, parts):
-            index = merged_index(split, parts, self.spec)
-            output.put(index_path(split), index)
-            splits[split] = summarize_split(split, parts, FileRecord.of(index_path(split), index))
+        splits = publish_splits(self.spec, records, output)
         tell("putting the tokenizer")
-        root = str(self.dataset)
-        moves = tuple(Move.of(root, file) for file in self.original.tokenizer_files)
-        move_unit(Unit(moves=moves), output, self.scratch / "rest", read=True)
+        root, files = str(self.dataset), self.original.tokenizer_files
+        group = FileGroup(moves=tuple(Move.of(root, file) for file in files))
+        put_group(group, output, self.scratch / "rest", read=True)
         manifest = Manifest(
             spec=self.spec,
-            parts=tuple(part.summary() for part in parts),
+            parts=tuple(record.summary() for record in records),
             splits=splits,
-            tokenizer_files=self.original.tokenizer_files,
+            tokenizer_files=files,
             share=self.original.share,
             merged=self.members,
         )
-        return whole(manifest, parts)
+        return whole(manifest, records)
 
     def job(self, step: str, number: int, output: Storage, results: Mapping[str, Any]) -> SubsetJob:
-        """What a worker is to do for a part."""
+        """What a worker does for a part."""
         return SubsetJob(
             part=number,
             originals=self.originals[number],
@@ -144,35 +139,38 @@ def plan_subset(
     """What a subset has to do; nothing is written.
 
     Raises:
-        UsageError: there are not so many documents, or the output holds something else.
-        ConfigMismatchError: another subset was begun or made there.
+        UsageError: the dataset has too few documents, or the output holds something else.
+        ConfigMismatchError: another subset was started or made there.
         DatasetError: there is no dataset, or it is damaged.
     """
     require_outside(output)
     dataset = open_storage(config.dataset)
     if str(dataset) == str(output):
         raise UsageError(f"{output} is the dataset itself. Use another --output.")
-    manifest, records = records_of(dataset)
-    _require_plain(dataset, manifest)
-    counts = [sum(split.documents for split in record.splits.values()) for record in records]
-    of = FileRecord.of(MANIFEST, to_json(manifest)).xxh128
-    choice = _choose(config, dataset, records, sum(counts), of)
-    rule = SubsetRule(
-        of=of,
-        documents=choice.documents,
-        seed=config.drawn_by,
+    _, manifest, records = read_dataset(dataset)
+    require_divisible(
+        dataset,
+        manifest,
+        "a subset would not be. Take the subset of a dataset of the same sources that is not, or "
+        "export it.",
     )
-    groups = list(_groups(manifest, records, counts, choice, config.drawn_by))
-    specs = [
-        manifest.spec_of(group[0].part).model_copy(update={"subset": rule}) for group in groups
-    ]
+    if any(spec.subset for spec in (manifest.spec, *(each.spec for each in manifest.merged))):
+        raise UsageError(
+            f"{dataset} is a subset itself, or merged of one. Take one of the original dataset."
+        )
+    content = FileRecord.of(MANIFEST, to_json(manifest)).xxh128
+    choice = _choose(config, dataset, records, content)
+    rule = SubsetRule(of=content, documents=choice.documents, seed=config.chosen_by)
+    groups = [*_groups(manifest, records, choice.largest, config.chosen_by)]
     build = SubsetBuild(
         config=config,
         dataset=dataset,
         original=manifest,
         spec=manifest.spec.model_copy(update={"subset": rule}),
-        members=_members(manifest, groups, rule),
-        specs=tuple(specs),
+        members=tuple(_members(manifest, groups, rule)),
+        specs=tuple(
+            manifest.spec_of(group[0].part).model_copy(update={"subset": rule}) for group in groups
+        ),
         originals=tuple(groups),
         parts=tuple(_part(number, group, records) for number, group in enumerate(groups)),
         largest=choice.largest,
@@ -181,46 +179,37 @@ def plan_subset(
     return compare(build, output)
 
 
-def _require_plain(dataset: Storage, manifest: Manifest) -> None:
-    spec = manifest.spec
-    for kind, value in {"shuffled": spec.shuffle, "deduplicated": spec.deduplicate}.items():
-        if value is not None:
-            raise UsageError(
-                f"{dataset} is {kind}, which is checked over all of its documents: a subset of it "
-                "cannot be. Take the subset of a dataset of the same sources that is not, or "
-                "export it."
-            )
-    if spec.subset is not None or any(each.spec.subset is not None for each in manifest.merged):
-        raise UsageError(
-            f"{dataset} is a subset itself, or merged of one. Take one of the whole dataset."
-        )
+def _count(record: PartRecord) -> int:
+    return sum(split.documents for split in record.splits.values())
 
 
 def _choose(
-    config: SubsetConfig, dataset: Storage, records: Sequence[PartRecord], total: int, of: str
+    config: SubsetConfig, dataset: Storage, records: Sequence[PartRecord], content: str
 ) -> Choice:
-    seed = config.drawn_by
-    if config.documents is not None:
-        if config.documents > total:
-            raise UsageError(
-                f"{dataset} has {total:,} documents, --documents asks for {config.documents:,}."
-            )
-        return choose_documents(total, config.documents, seed)
-    tokens = config.most_tokens or 0
-    held = sum(split.tokens for record in records for split in record.splits.values())
-    if tokens > held:
-        raise UsageError(f"{dataset} has {held:,} tokens, --tokens asks for {tokens:,}.")
-    chosen_before = _chosen.get((of, tokens, seed))
-    choice = chosen_before or choose_tokens(_Lengths(dataset, records), tokens, seed)
-    if choice is None:
-        raise UsageError(f"The first document has more than {tokens:,} tokens. Raise --tokens.")
-    _chosen.clear()
-    _chosen[of, tokens, seed] = choice
-    return choice
+    """The documents that the configuration asks for; `content` is the manifest's hash."""
+    total = sum(map(_count, records))
+    tokens = sum(split.tokens for record in records for split in record.splits.values())
+    wanted, most_tokens = config.documents, config.most_tokens
+    key = content, wanted, most_tokens, config.chosen_by
+    for noun, most, held in (("documents", wanted, total), ("tokens", most_tokens, tokens)):
+        if most is None or key in _choices:
+            continue
+        if most > held:
+            raise UsageError(f"{dataset} has {held:,} {noun}, --{noun} asks for {most:,}.")
+        weights: Iterable[Ints] = _Lengths(dataset, records)
+        if noun == "documents":
+            sizes = [min(_BLOCK, total - first) for first in range(0, total, _BLOCK)]
+            weights = [np.broadcast_to(np.int64(1), size) for size in sizes]
+        choice = choose(weights, total, most, config.chosen_by)
+        if not choice.documents:
+            raise UsageError(f"The first document has more than {most:,} tokens. Raise --tokens.")
+        _choices.clear()
+        _choices[key] = choice
+    return _choices[key]
 
 
 class _Lengths:
-    """Tokens of all documents, with their end-of-text ids, as often as they are asked for."""
+    """Tokens of all documents, with their end-of-text ids; read each time they are iterated."""
 
     def __init__(self, dataset: Storage, records: Sequence[PartRecord]) -> None:
         self._dataset, self._records = dataset, records
@@ -228,8 +217,8 @@ class _Lengths:
     def __iter__(self) -> Iterator[Ints]:
         with ThreadPoolExecutor(_IO_THREADS) as threads:
             for first in range(0, len(self._records), _IO_THREADS):  # few are held at a time
-                for runs in threads.map(self._of, self._records[first : first + _IO_THREADS]):
-                    yield from runs
+                for blocks in threads.map(self._of, self._records[first : first + _IO_THREADS]):
+                    yield from blocks
 
     def _of(self, record: PartRecord) -> list[Ints]:
         files = DatasetFiles(self._dataset, {record.documents.path: record.documents.size})
@@ -237,76 +226,54 @@ class _Lengths:
 
 
 def _groups(
-    manifest: Manifest,
-    records: Sequence[PartRecord],
-    counts: Sequence[int],
-    choice: Choice,
-    seed: int | None,
+    manifest: Manifest, records: Sequence[PartRecord], largest: int, seed: int | None
 ) -> Iterator[tuple[OriginalPart, ...]]:
     """The parts of the dataset that each part of the subset is made of, in order.
 
-    A part that gives nothing is left out; those of whole files go together until they fill a shard,
-    or those of the next dataset begin that was merged, or of the next generation.
+    A part without chosen documents is left out. Parts of whole files go together until they fill a
+    shard, but not across datasets that were merged, or generations.
     """
-    borders = np.cumsum([member.parts for member in manifest.members])
-
-    def member_of(part: int) -> int:
-        return int(np.searchsorted(borders, part, side="right"))
-
+    ends = np.cumsum([member.parts for member in manifest.members])
     group: list[OriginalPart] = []
-    held, first, num_spans = 0, 0, 0
+    first = tokens = spans = member = 0
     room = manifest.spec.shard_size // np.dtype(manifest.spec.dtype).itemsize
-    for record, count in zip(records, counts, strict=True):
-        taken = _taken(first, count, choice, seed)
-        original = OriginalPart(part=record.part, first=first)
+    for record in records:
+        count, begin = _count(record), first
         first += count
+        taken = sum(
+            int(chosen(block, min(_BLOCK, first - block), largest, seed).sum())
+            for block in range(begin, first, _BLOCK)
+        )
         if not taken:
             continue
-        tokens = sum(split.tokens for split in record.splits.values()) * taken // count
-        alone = any(source_span.span is not None for source_span in record.made_of) or bool(
-            record.spec.keep_columns
-        )
-        other = bool(group) and member_of(group[0].part) != member_of(record.part)
-        full = held + tokens > room or num_spans + len(record.made_of) > _MOST_SPANS
-        if group and (alone or other or full):
+        of_member = int(np.searchsorted(ends, record.part, side="right"))
+        more = sum(split.tokens for split in record.splits.values()) * taken // count
+        is_alone = bool(record.spec.keep_columns) or record.made_of[0].span is not None
+        is_full = tokens + more > room or spans + len(record.made_of) > _MOST_SPANS
+        if group and (is_alone or is_full or of_member != member):
             yield tuple(group)
-            group, held, num_spans = [], 0, 0
-        if alone:
-            yield (original,)
-            continue
-        group.append(original)
-        held, num_spans = held + tokens, num_spans + len(record.made_of)
+            group, tokens, spans = [], 0, 0
+        group.append(OriginalPart(part=record.part, first=begin))
+        tokens, spans, member = tokens + more, spans + len(record.made_of), of_member
+        if is_alone:
+            spans = _MOST_SPANS
     if group:
         yield tuple(group)
 
 
-def _taken(first: int, count: int, choice: Choice, seed: int | None) -> int:
-    """How many of some consecutive documents are taken."""
-    return sum(
-        int(chosen(begin, min(_AT_ONCE, first + count - begin), choice, seed).sum())
-        for begin in range(first, first + count, _AT_ONCE)
-    )
-
-
 def _members(
     manifest: Manifest, groups: Sequence[Sequence[OriginalPart]], rule: SubsetRule
-) -> tuple[MergedDataset, ...]:
+) -> Iterator[MergedDataset]:
     """What a subset of a merged dataset says that it was merged of."""
-    members, before = [], 0
+    begin = 0
     for member in manifest.members:
-        after = before + member.parts
-        own = sum(before <= group[0].part < after for group in groups)
+        own = sum(begin <= group[0].part < begin + member.parts for group in groups)
         spec = member.spec.model_copy(update={"subset": rule})
-        members.append(member.model_copy(update={"parts": own, "spec": spec}))
-        before = after
-    return tuple(members)
+        yield member.model_copy(update={"parts": own, "spec": spec})
+        begin += member.parts
 
 
 def _part(number: int, group: Sequence[OriginalPart], records: Sequence[PartRecord]) -> Part:
-    size = sum(
-        shard.size
-        for original in group
-        for split in records[original.part].splits.values()
-        for shard in split.shards
-    )
+    splits = [split for each in group for split in records[each.part].splits.values()]
+    size = sum(shard.size for split in splits for shard in split.shards)
     return Part.whole(number, SourceFile(url=records[group[0].part].source.url, size=size))

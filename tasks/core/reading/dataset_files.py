@@ -39,6 +39,7 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
 # Far more than any real one: a manifest takes about 500 bytes a part, an index 600 a shard.
 MAX_JSON_BYTES = 2**30
+_IO_THREADS = 8
 Read = TypeVar("Read")
 MAX_FAILURES = 4  # files in a row that storage fails, each after all attempts
 
@@ -287,6 +288,29 @@ def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecor
     return listed_record(data, manifest, part, where=where)
 
 
+def read_dataset(
+    storage: Storage, *, generation: str | None = None
+) -> tuple[DatasetFiles, Manifest, list[PartRecord]]:
+    """The files of a published dataset, its manifest, and the records of all parts.
+
+    Args:
+        storage: where it is.
+        generation: see `DatasetFiles`.
+
+    Raises:
+        NotADatasetError: there is no dataset.
+        CorruptDatasetError: the manifest or a record is damaged.
+    """
+    files, manifest = open_dataset(storage, generation=generation)
+    with ThreadPoolExecutor(_IO_THREADS) as threads:
+        parts = range(len(manifest.parts))
+        return (
+            files,
+            manifest,
+            list(threads.map(lambda part: read_record(files, manifest, part), parts)),
+        )
+
+
 def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
     """The manifest of the dataset that an output is made from.
 
@@ -300,9 +324,6 @@ def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
             f"{storage} is not the dataset that this run was begun with: {file.path}: {error}."
         ) from None
     return manifest_of(data, where=f"{storage}/{file.path}")
-
-
-_IO_THREADS = 8
 
 
 class HasPart(Protocol):

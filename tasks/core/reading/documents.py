@@ -35,7 +35,7 @@ from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.store import Storage
 from streaming_ext.text.documents.kept_values import nothing_less
 from streaming_ext.writing.split_writer import Memory
-from tasks.core.reading.dataset_files import DatasetFiles, naming, places_of
+from tasks.core.reading.dataset_files import DatasetFiles, naming, places_of, read_record
 
 
 def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = False) -> pa.Table:
@@ -222,10 +222,16 @@ class PartOfDataset:
     Args:
         storage: the dataset's.
         manifest: the dataset's.
-        record: of the part.
+        part: its number.
+
+    Raises:
+        CorruptDatasetError: its record is missing or damaged.
     """
 
-    def __init__(self, storage: Storage, manifest: Manifest, record: PartRecord) -> None:
+    def __init__(self, storage: Storage, manifest: Manifest, part: int) -> None:
+        listed = manifest.parts[part].record
+        files = DatasetFiles(storage, {listed.path: listed.size})
+        record = read_record(files, manifest, part)
         sizes = {file.path: file.size for file in record.files()}
         if manifest.shuffled is not None:
             sizes[manifest.shuffled.sources.path] = manifest.shuffled.sources.size

@@ -15,10 +15,10 @@ from streaming_ext.store.client import ObjectClient
 from streaming_ext.store.disk import INCOMING
 from streaming_ext.store.scratch import take_scratch
 from tasks.core.build.engine import mark_of
-from tasks.core.check.compare_copy import compare_copy
+from tasks.core.check.export import compare_copy
 from tasks.core.check.verify import verify
+from tasks.core.derive.config import CopyConfig, ExportConfig
 from tasks.core.derive.export_plan import plan_export
-from tasks.core.derive.move_config import CopyConfig, ExportConfig
 from tasks.core.derive.move_plan import plan_copy
 from tests.command_line import CommandLine, wait_for
 from tests.flows.conftest import Command

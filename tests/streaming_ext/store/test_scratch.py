@@ -15,7 +15,7 @@ from streaming_ext.store.scratch import (
     take_scratch,
     user_scratch,
 )
-from tasks.core.derive.move_config import CopyConfig
+from tasks.core.derive.config import CopyConfig
 from tasks.core.derive.move_plan import plan_copy
 from tests.tasks.core.exports.exporting import make_dataset, planned
 from tests.tasks.core.running import begun

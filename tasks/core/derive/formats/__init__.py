@@ -1,11 +1,11 @@
-"""How a dataset lies in the files of other trainers: one file a format, found by its name."""
+"""Formats of other trainers: one file per format, found by name."""
 
 import platform
 import zlib
 
 import pyarrow as pa
 
-from tasks.core.derive.export_format import MakeFormat
+from tasks.core.derive.export_format import ExportFormat
 from tasks.core.derive.formats.levanter import LevanterFormat
 from tasks.core.derive.formats.litdata import LitdataFormat
 from tasks.core.derive.formats.llmc import LlmcFormat, ModdedNanogptFormat
@@ -16,22 +16,23 @@ from tasks.core.derive.formats.olmo import OlmoFormat
 from tasks.core.derive.formats.parquet import ParquetFormat
 from tasks.core.derive.formats.webdataset import WebdatasetFormat
 
-FORMATS: dict[str, MakeFormat] = {
-    "megatron": MegatronFormat,
-    "nanogpt": NanogptFormat,
-    "llmc": LlmcFormat,
-    "modded-nanogpt": ModdedNanogptFormat,
-    "levanter": LevanterFormat,
-    "litdata": LitdataFormat,
-    "nanotron": NanotronFormat,
-    "olmo": OlmoFormat,
-    "parquet": ParquetFormat,
-    "webdataset": WebdatasetFormat,
-}
+_ALL: tuple[type[ExportFormat], ...] = (
+    MegatronFormat,
+    NanogptFormat,
+    LlmcFormat,
+    ModdedNanogptFormat,
+    LevanterFormat,
+    LitdataFormat,
+    NanotronFormat,
+    OlmoFormat,
+    ParquetFormat,
+    WebdatasetFormat,
+)
+FORMATS = {form.name: form for form in _ALL}
 
 
 def made_with(name: str) -> dict[str, str]:
-    """The versions of libraries here that decide bytes of a format which itself does not."""
+    """The versions of libraries that decide bytes of a format."""
     arrow = {"pyarrow": pa.__version__}
     libraries = {
         "olmo": arrow | {"zlib": zlib.ZLIB_RUNTIME_VERSION},

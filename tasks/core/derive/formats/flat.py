@@ -1,100 +1,146 @@
-"""A split's ids back to back, in one file or cut into several of so many ids.
-
-3 ids a file, a part that holds the ids 2 to 6 of the split:
-file 0: . . 2    file 1: 3 4 5    file 2: 6 . .
-"""
+"""How a stream of ids is cut into files: at fixed counts of ids, or between documents."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from tasks.core.derive.export_format import Out, Sink
-from tasks.core.reading.documents import Ids
+from streaming_ext.base.arrays import Ints
+from tasks.core.derive.export_files import HashedOut, Sink
+from tasks.core.reading.documents import Documents, Ids
+
+Dtype = np.dtype[Any]
+
+
+class Layout(Protocol):
+    """Where each value of a stream is stored in shared files."""
+
+    @property
+    def dtype(self) -> Dtype:
+        """Of a value."""
+        ...
+
+    def locate(self, position: int) -> tuple[str, int, bytes, int]:
+        """Where a value is stored, by its position in the stream.
+
+        Returns:
+            The file; the first byte in it; bytes that come before the value; how many values from
+            this one on are stored back to back.
+        """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlatFiles:
-    """The files of one split.
+    """A split's ids back to back, in one file or cut into several of `each` ids.
+
+    3 ids per file, a part that holds the ids 2 to 6 of the split:
+    file 0: . . 2    file 1: 3 4 5    file 2: 6 . .
 
     Attributes:
         path: of the file of a number, from 0.
         dtype: of an id.
         total: ids of the split.
-        each: ids of a file, at most.
+        each: ids of a file, at most; None for one file.
         head: bytes before the ids.
     """
 
     path: Callable[[int], str]
-    dtype: np.dtype[np.generic]
+    dtype: Dtype
     total: int
-    each: int
+    each: int | None = None
     head: int = 0
 
     @property
-    def count(self) -> int:
-        """How many files there are; one also where the split is empty."""
-        return max(1, -(-self.total // self.each))
-
-    def held(self, number: int) -> int:
-        """Ids of a file."""
-        return min(self.each, self.total - number * self.each)
-
-    def sizes(self) -> dict[str, int]:
-        """The size of each file in bytes, by its path."""
+    def counts(self) -> dict[str, int]:
+        """Ids of each file, by its path; an empty split has one file."""
+        each = self.each or max(self.total, 1)
         return {
-            self.path(number): self.head + self.held(number) * self.dtype.itemsize
-            for number in range(self.count)
+            self.path(number): min(each, self.total - first)
+            for number, first in enumerate(range(0, max(self.total, 1), each))
         }
 
-    def spans(self, first: int, count: int) -> Iterator[tuple[int, int, slice]]:
-        """Where ids go: the file, the place in it, and which of the ids.
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Size of each file in bytes, by its path."""
+        return {path: self.head + ids * self.dtype.itemsize for path, ids in self.counts.items()}
 
-        Args:
-            first: place of the first of them in the split.
-            count: how many they are.
-        """
-        done = 0
-        while done < count:
-            number, at = divmod(first + done, self.each)
-            taken = min(self.each - at, count - done)
-            yield number, at, slice(done, done + taken)
-            done += taken
+    def locate(self, position: int) -> tuple[str, int, bytes, int]:
+        """See `Layout`."""
+        each = self.each or self.total
+        number, first = divmod(position, each)
+        return self.path(number), self.head + first * self.dtype.itemsize, b"", each - first
 
 
-def sizes_of(splits: Iterable[FlatFiles]) -> dict[str, int]:
-    """The size of each file of several splits in bytes, by its path."""
-    return {path: size for files in splits for path, size in files.sizes().items()}
+class StreamWriter:
+    """Writes consecutive values of a stream into shared files.
 
+    Args:
+        out: takes the files.
+        layout: says where each value is stored.
+        position: of the first value in the stream.
+    """
 
-class FlatWriter:
-    """Writes consecutive ids of a split into its files."""
-
-    def __init__(self, out: Out, files: FlatFiles, first: int) -> None:
-        """Begin at a place of the split.
-
-        Args:
-            out: takes the files.
-            files: of the split.
-            first: the place, in ids.
-        """
-        self._out, self._files, self._next = out, files, first
+    def __init__(self, out: HashedOut, layout: Layout, position: int) -> None:
+        self._out, self._layout, self._position = out, layout, position
         self._sink: Sink | None = None
-        self._number = -1
+        self._path = ""
 
-    def write(self, ids: Ids) -> None:
-        """Append ids."""
-        files = self._files
-        for number, at, chosen in files.spans(self._next, len(ids)):
-            if self._sink is None or number != self._number:
+    def write(self, values: npt.NDArray[Any]) -> None:
+        """Append values."""
+        while len(values):
+            path, start, head, room = self._layout.locate(self._position)
+            if self._sink is None or path != self._path:
                 self.close()
-                start = files.head + at * files.dtype.itemsize
-                self._sink, self._number = self._out.piece(files.path(number), start), number
-            self._sink.write(np.ascontiguousarray(ids[chosen], files.dtype))
-        self._next += len(ids)
+                self._sink, self._path = self._out.span(path, start), path
+            self._sink.write(head)
+            self._sink.write(np.ascontiguousarray(values[:room], self._layout.dtype))
+            self._position += len(values[:room])
+            values = values[room:]
 
     def close(self) -> None:
-        """End what is begun."""
+        """End the last span."""
         if self._sink is not None:
             self._sink.close()
             self._sink = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+
+
+def whole_documents(
+    documents: Iterable[Documents], most: int, *, extra: int = 0
+) -> Iterator[tuple[int, Ids, Ints]]:
+    """Cut a stream between documents into files; a document that is larger has a file of its own.
+
+    At most 10 ids per file, documents of 4, 5, 12 and 3 ids: files of 4 + 5, 12, 3.
+
+    Args:
+        documents: in order.
+        most: ids of a file.
+        extra: what a document takes besides its ids, in ids.
+
+    Yields:
+        The number of a file, and ids and lengths of documents that are next in it.
+    """
+    number, held = -1, most + 1
+    for block in documents:
+        # filled: (documents,), what is taken up to the end of each
+        filled = block.ends + extra * np.arange(1, len(block.ends) + 1)
+        first = begin = before = 0
+        while first < len(filled):
+            last = int(np.searchsorted(filled, before + most - held, side="right"))
+            if last <= first:  # the next document does not fit
+                number, held = number + 1, 0
+                last = int(np.searchsorted(filled, before + most, side="right"))
+            last = max(last, first + 1)
+            held += int(filled[last - 1]) - before
+            end, before = int(block.ends[last - 1]), int(filled[last - 1])
+            yield number, block.stream[begin:end], block.lengths[first:last]
+            first, begin = last, end

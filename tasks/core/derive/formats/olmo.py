@@ -2,97 +2,67 @@
 
 import gzip
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from streaming_ext.format.layout import Split
-from streaming_ext.format.spec import DatasetSpec
-from tasks.core.derive.export_files import SinkFile
-from tasks.core.derive.export_format import ExportOptions, Extent, Extents, Made, Out, Place
-from tasks.core.derive.formats.asked import require_only
+from tasks.core.derive.export_files import HashedOut
+from tasks.core.derive.export_format import ExportFormat, PartPosition
+from tasks.core.derive.export_records import Made
 from tasks.core.reading.documents import Documents
 
 
-class OlmoFormat:
-    """See `ExportFormat`."""
+class OlmoFormat(ExportFormat):
+    """A file of ids per part, with a list of documents."""
 
-    tells_origins = True
+    name = "olmo"
+    needs_origins = True
 
-    def __init__(self, spec: DatasetSpec, options: ExportOptions, totals: Extents) -> None:
-        self._options = options
-        self._dtype = np.min_scalar_type(spec.tokenizer.vocab_size - 1).newbyteorder("<")
-
-    def require_possible(self) -> None:
-        """Refuse options."""
-        require_only("olmo", self._options)
-
-    def files_of(self, own: Extent) -> int:
-        """One a part, with a list beside it."""
-        return 1
-
-    def shared(self) -> Mapping[str, int]:
-        """None."""
-        return {}
-
-    def open(self, place: Place, out: Out) -> "_Writer":
-        """Begin a part's files."""
-        return _Writer(place, self._dtype, out)
-
-    def finish(self, made: Mapping[Split, Sequence[Made]], out: Out) -> None:
-        """Nothing is of no part."""
+    def write(
+        self, position: PartPosition, documents: Iterable[Documents], out: HashedOut
+    ) -> Sequence[Made]:
+        """Write a part's files."""
+        dtype = np.min_scalar_type(self.spec.tokenizer.vocab_size - 1).newbyteorder("<")
+        prefix, tokens, number = f"{position.split}-{position.part:05}-", 0, 0
+        path = f"{position.split}/part-{position.part:05}"
+        with (
+            out.file(f"{path}.npy") as ids,
+            out.file(f"{path}.csv.gz") as packed,
+            gzip.GzipFile("", "wb", compresslevel=1, fileobj=packed, mtime=0) as rows,
+        ):
+            for block in documents:
+                ids.write(np.ascontiguousarray(block.stream, dtype))
+                rows.write(_listed(block, tokens, prefix, number))
+                tokens, number = tokens + len(block.stream), number + len(block.ends)
+        return ()
 
 
-class _Writer:
-    def __init__(self, place: Place, dtype: np.dtype[np.generic], out: Out) -> None:
-        self._place, self._dtype = place, dtype
-        self._path = f"{place.split}/part-{place.part:05}.npy"
-        self._ids = out.file(self._path)
-        self._rows = out.file(f"{place.split}/part-{place.part:05}.csv.gz")
-        self._zipped = gzip.GzipFile(
-            "", "wb", compresslevel=1, fileobj=SinkFile(self._rows), mtime=0
-        )
-        self._tokens = self._documents = 0
+def _listed(documents: Documents, tokens: int, prefix: str, number: int) -> bytes:
+    """The lines `start,end,id,src,loc` of some documents: `loc` is the row in the source file.
 
-    def add(self, documents: Documents) -> None:
-        self._ids.write(np.ascontiguousarray(documents.stream, self._dtype))
-        self._zipped.write(self._listed(documents))
-        self._tokens += len(documents.stream)
-        self._documents += len(documents.ends)
-
-    def _listed(self, documents: Documents) -> bytes:
-        """The lines `start,end,id,src,loc`: the number in the part, the source file, its row."""
-        assert documents.origins is not None  # noqa: S101  (it is asked for)
-        places = documents.origins.places
-        # Where nobody counted what lies before a piece, its rows count from its first byte on.
-        files = pa.array(
-            [f"{url}#byte={begin}" if begin else url for url, begin in places.files()], pa.string()
-        )
-        numbers, rows = places.numbered(documents.origins.rows, documents.origins.sources)
-        ends = documents.ends + self._tokens
-        own = self._documents + np.arange(len(ends))
-        prefix = f"{self._place.split}-{self._place.part:05}-"
-        names = pc.binary_join_element_wise(prefix, pa.array(own).cast(pa.string()), "")
-        table = pa.table(
-            [ends - documents.lengths, ends, names, files.take(pa.array(numbers)), rows],
-            names=["start", "end", "id", "src", "loc"],
-        )
-        lines = io.BytesIO()
-        csv.write_csv(table, lines, csv.WriteOptions(include_header=False))
-        return lines.getvalue()
-
-    def finish(self) -> list[Made]:
-        self._ids.close()
-        self._zipped.close()
-        self._rows.close()
-        return [
-            Made(
-                path=self._path,
-                documents=self._documents,
-                tokens=self._tokens,
-                size=self._tokens * self._dtype.itemsize,
-            )
-        ]
+    Args:
+        documents: with their origins.
+        tokens: of the part before them.
+        prefix: of an `id`, which ends in the number of the document in the part.
+        number: of the first document.
+    """
+    assert documents.origins is not None  # noqa: S101  (`needs_origins`)
+    places = documents.origins.places
+    # Rows of a span count from its first byte on if nobody counted the rows before it.
+    files = pa.array(
+        [f"{url}#byte={begin}" if begin else url for url, begin in places.files()], pa.string()
+    )
+    sources, rows = places.numbered(documents.origins.rows, documents.origins.sources)
+    ends = documents.ends + tokens
+    numbers = pa.array(number + np.arange(len(ends))).cast(pa.string())
+    ids = pc.binary_join_element_wise(prefix, numbers, "")
+    table = pa.table(
+        [ends - documents.lengths, ends, ids, files.take(pa.array(sources)), rows],
+        names=["start", "end", "id", "src", "loc"],
+    )
+    lines = io.BytesIO()
+    csv.write_csv(table, lines, csv.WriteOptions(include_header=False))
+    return lines.getvalue()

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from streaming_ext.store import open_storage
+from tasks.core.derive.config import ExportConfig
 from tasks.core.derive.export_plan import ExportBuild, plan_export
-from tasks.core.derive.move_config import ExportConfig
 from tests.streaming_ext.build import EOT, Built, build
 from tests.tasks.core.running import begun, do_parts, finish
 

@@ -46,12 +46,9 @@ def make(tmp_path: Path) -> Make:
 
 def test_ids_are_dealt_to_files() -> None:
     files = FlatFiles(path=str, dtype=np.dtype("<u2"), total=8, each=3, head=4)
-    assert list(files.spans(2, 5)) == [
-        (0, 2, slice(0, 1)),
-        (1, 0, slice(1, 4)),
-        (2, 0, slice(4, 5)),
-    ]
-    assert files.sizes() == {"0": 10, "1": 10, "2": 8}
+    assert files.locate(2) == ("0", 8, b"", 1)
+    assert files.locate(3) == ("1", 4, b"", 3)
+    assert files.sizes == {"0": 10, "1": 10, "2": 8}
 
 
 class TestMegatron:
@@ -204,7 +201,7 @@ def test_parquet_has_row_groups_that_a_reader_can_hold(
 def test_a_split_without_documents(tmp_path: Path) -> None:
     parts = [[("train", [1, 2])], [("train", [3])]]
     dataset = builder.build(tmp_path / "dataset", parts)
-    assert set(planned(dataset.root, tmp_path / "plan", "nanogpt").totals) == {"train"}
+    assert set(planned(dataset.root, tmp_path / "plan", "nanogpt").form.totals) == {"train"}
     root = exported(dataset.root, tmp_path / "out", "nanogpt")
     assert cut(np.fromfile(root / "train.bin", "<u2")) == [[1, 2, 99], [3, 99]]
     assert read_megatron(exported(dataset.root, tmp_path / "pair", "megatron"))["holdout"] == []

@@ -9,8 +9,7 @@ from streaming_ext.format.layout import EXPORT
 from streaming_ext.store import LocalStorage, open_storage
 from tasks.core.check.export import verify_export
 from tasks.core.derive import export_plan as publishing
-from tasks.core.derive.describe_export import describe_export, is_export
-from tasks.core.derive.export_plan import read_export_records
+from tasks.core.derive.export_records import describe_export, is_export, read_export_records
 from tasks.core.derive.formats import FORMATS
 from tests.tasks.core.exports.exporting import (
     PARTS,
@@ -76,7 +75,7 @@ def test_a_part_whose_file_is_gone_is_done_again(name: str, tmp_path: Path) -> N
     plan = planned(dataset, output, name)
     do_parts(plan, LocalStorage(output), [0, 1])
     record = read_export_records(plan.keeper(LocalStorage(output)))[0]
-    lost = (plan.assembly or output) / record.pieces[0].path
+    lost = (plan.assembly or output) / record.spans[0].path
     lost.unlink()
     plan = planned(dataset, output, name)
     assert 0 in plan.todo
@@ -168,7 +167,7 @@ class TestVerify:
         (output / "train").mkdir(exist_ok=True)
         (output / "train/more").write_text("x")
         (finding,) = verify_export(LocalStorage(output)).findings
-        assert str(finding) == "train/more: 1 bytes that nothing in the export lists"
+        assert str(finding) == "train/more: 1 bytes that nothing lists"
 
     def test_without_the_dataset_only_hashes_are_compared(self, tmp_path: Path) -> None:
         dataset = make_dataset(tmp_path).root
@@ -233,21 +232,20 @@ def reseal(output: Path) -> None:
     from tasks.core.derive.export_records import read_export
 
     storage = LocalStorage(output)
-    manifest, parts = read_export(storage), []
+    manifest, records = read_export(storage), []
     for record in read_export_records(storage).values():
-        pieces = tuple(
-            piece.model_copy(
+        spans = tuple(
+            span.model_copy(
                 update={
                     "xxh128": content_hash(
-                        storage.read_range(piece.path, piece.start, piece.start + piece.size)
+                        storage.read_range(span.path, span.start, span.start + span.size)
                     )
                 }
             )
-            for piece in record.pieces
+            for span in record.spans
         )
-        sealed = record.model_copy(update={"pieces": pieces})
-        part = manifest.parts[record.part]
-        (output / part.record.path).write_bytes(to_json(sealed))
-        file = FileRecord.of(part.record.path, to_json(sealed))
-        parts.append(part.model_copy(update={"record": file}))
-    (output / EXPORT).write_bytes(to_json(manifest.model_copy(update={"parts": tuple(parts)})))
+        sealed = record.model_copy(update={"spans": spans})
+        path = manifest.records[record.part].path
+        (output / path).write_bytes(to_json(sealed))
+        records.append(FileRecord.of(path, to_json(sealed)))
+    (output / EXPORT).write_bytes(to_json(manifest.model_copy(update={"records": tuple(records)})))

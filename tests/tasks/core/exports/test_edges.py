@@ -12,7 +12,7 @@ from streaming_ext.base.errors import ScratchError
 from streaming_ext.format.layout import EXPORT
 from streaming_ext.store import LocalStorage
 from tasks.core.check.export import verify_export
-from tasks.core.derive.describe_export import describe_export
+from tasks.core.derive.export_records import describe_export
 from tests.streaming_ext.build import build
 from tests.tasks.core.exports import readers
 from tests.tasks.core.exports.exporting import content, documents_of, exported, planned, with_end

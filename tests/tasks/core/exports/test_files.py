@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streaming_ext.store import LocalStorage, open_storage
-from tasks.core.derive.export_files import WrittenOut
+from tasks.core.derive.export_files import ScratchOut
 from tasks.core.derive.export_records import record_path
 from tests.tasks.core.exports.exporting import make_dataset, planned
 from tests.tasks.core.exports.readers import READERS
@@ -17,19 +17,19 @@ def _never(path: str, file: Path) -> None:
     raise AssertionError(f"{path} is no whole file")
 
 
-def test_pieces_of_a_shared_file_stand_where_they_belong(tmp_path: Path) -> None:
-    out = WrittenOut(tmp_path / "scratch", tmp_path / "assembly", _never)
+def test_spans_of_a_shared_file_stand_where_they_belong(tmp_path: Path) -> None:
+    out = ScratchOut(tmp_path / "scratch", tmp_path / "assembly", _never)
     data = os.urandom(20 * 2**20 + 5)
-    sink = out.piece("train/all.bin", 3)
+    sink = out.span("train/all.bin", 3)
     for first in range(0, len(data), 3_000_001):
         sink.write(data[first : first + 3_000_001])
     sink.close()
-    head = out.piece("train/all.bin", 0)
+    head = out.span("train/all.bin", 0)
     head.write(b"abc")
     head.close()
-    out.settle()
+    out.sync()
     assert (tmp_path / "assembly/train/all.bin").read_bytes() == b"abc" + data
-    assert [(piece.start, piece.size) for piece in out.pieces] == [(3, len(data)), (0, 3)]
+    assert [(span.start, span.size) for span in out.spans] == [(3, len(data)), (0, 3)]
 
 
 @pytest.mark.parametrize("name", sorted(READERS))

@@ -94,7 +94,7 @@ def test_energon_finds_the_splits(tmp_path: Path) -> None:
         ({"provenance": True}, "--provenance is of no use with webdataset, which takes --rows"),
         (
             {**DOCUMENTS, "sequence_length": 8},
-            "--sequence-length is of no use with webdataset --rows",
+            "--sequence-length is of no use with webdataset, which takes --rows",
         ),
         ({"sequence_length": 2048, "max_file_size": 2000}, "holds no sample of 2,048 tokens"),
     ],

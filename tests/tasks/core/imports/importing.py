@@ -8,7 +8,6 @@ import numpy as np
 
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.store import Storage, open_storage
-from tasks.core.reading.dataset_files import read_records
 from tasks.core.reading.documents import PartOfDataset
 from tasks.core.shard.import_config import ImportConfig
 from tasks.core.shard.plan import plan_shard
@@ -38,12 +37,11 @@ def documents_in(dataset: Path) -> dict[str, Documents]:
     """The documents of each split in their order, without end-of-text ids."""
     storage = open_storage(str(dataset))
     manifest, found = read_manifest(storage), {}
-    records = read_records(storage)
     for split in manifest.splits:
         found[split] = [
             ids.tolist()[:-1]
-            for part in sorted(records)
-            for block in PartOfDataset(storage, manifest, records[part]).documents(split)
+            for part in range(len(manifest.parts))
+            for block in PartOfDataset(storage, manifest, part).documents(split)
             for ids in np.split(block.stream, block.ends[:-1])
         ]
     return found

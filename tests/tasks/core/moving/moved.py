@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from streaming_ext.store import open_storage
-from tasks.core.derive.move_config import CopyConfig, MergeConfig
+from tasks.core.derive.config import CopyConfig, MergeConfig
 from tasks.core.derive.move_plan import MoveBuild, plan_copy, plan_merge
 from tests.tasks.core import running
 

@@ -21,7 +21,7 @@ from streaming_ext.store import open_storage
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.check.inspect import describe
 from tasks.core.check.verify import verify
-from tasks.core.derive.move_config import MergeConfig
+from tasks.core.derive.config import MergeConfig
 from tasks.core.derive.move_plan import plan_merge
 from tests.tasks.core.build_dataset import Forger, build_dataset, build_from
 from tests.tasks.core.exports.exporting import content, exported
@@ -104,7 +104,7 @@ def test_a_merge_that_was_killed_goes_on(
     first: Path, second: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a part a unit; for files that are linked these are larger else."""
-    monkeypatch.setattr("tasks.core.derive.move_plan._ADOPTED_AT_ONCE", 1)
+    monkeypatch.setattr("tasks.core.derive.move_plan._LINKED_AT_ONCE", 1)
     output = tmp_path / "both"
     config = MergeConfig(datasets=(str(first), str(second)), output=str(output))
     plan = plan_merge(config, open_storage(str(output)))

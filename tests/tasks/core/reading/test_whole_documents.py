@@ -9,8 +9,7 @@ import pytest
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.store import LocalStorage
 from streaming_ext.writing.split_writer import Memory
-from tasks.core.derive.export_part import open_part
-from tasks.core.reading.documents import joined
+from tasks.core.reading.documents import PartOfDataset, joined
 from tests.streaming_ext.build import EOT, Built, build
 
 # Within a shard, at its very end, over two shards, over five, longer than a shard's header.
@@ -24,7 +23,7 @@ def _made(folder: Path, compression: str, shard_samples: int) -> Built:
 
 
 def _found(built: Built) -> list[list[int]]:
-    part = open_part(LocalStorage(built.root), built.manifest, 0)
+    part = PartOfDataset(LocalStorage(built.root), built.manifest, 0)
     found = []
     for block in part.documents("train"):
         for begin, end in pairwise([0, *block.ends.tolist()]):
@@ -49,7 +48,7 @@ def test_documents_are_whole(
 
 def test_shards_are_read_into_the_same_memory(tmp_path: Path) -> None:
     built = _made(tmp_path, "none", 4)
-    part = open_part(LocalStorage(built.root), built.manifest, 0)
+    part = PartOfDataset(LocalStorage(built.root), built.manifest, 0)
     memory = Memory()
     first = memory.of(10_000)
     blocks = [block.stream for block in part.documents("train", memory=memory)]

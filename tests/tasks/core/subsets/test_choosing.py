@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tasks.core.derive.choosing import (
     Choice,
     Ints,
-    choose_documents,
-    choose_tokens,
+    choose,
     chosen,
     keys_of,
 )
@@ -30,12 +29,17 @@ class Runs:
             yield self._lengths[first : first + 3]
 
 
+def ones(total: int) -> list[Ints]:
+    """A weight of one for each document."""
+    return [np.ones(total, np.int64)]
+
+
 def taken(choice: Choice, total: int, seed: int | None, cuts: list[int]) -> list[int]:
     """Numbers of the chosen documents, asked for part by part."""
     ends = sorted({*(cut for cut in cuts if cut < total), total})
     found, first = [], 0
     for end in ends:
-        found += (first + np.flatnonzero(chosen(first, end - first, choice, seed))).tolist()
+        found += (first + np.flatnonzero(chosen(first, end - first, choice.largest, seed))).tolist()
         first = end
     return found
 
@@ -43,7 +47,7 @@ def taken(choice: Choice, total: int, seed: int | None, cuts: list[int]) -> list
 @given(total=st.integers(1, 300), share=st.floats(0, 1), seed=SEEDS, cuts=st.lists(st.integers(0)))
 def test_so_many_documents(total: int, share: float, seed: int | None, cuts: list[int]) -> None:
     count = max(1, int(share * total))
-    choice = choose_documents(total, count, seed)
+    choice = choose(ones(total), total, count, seed)
     order = np.argsort(keys_of(np.arange(total), seed), kind="stable")
     assert taken(choice, total, seed, cuts) == sorted(order[:count].tolist())
     assert choice.documents == count
@@ -57,17 +61,16 @@ def test_so_many_tokens(lengths: list[int], share: float, seed: int | None) -> N
     order = np.argsort(keys_of(np.arange(len(lengths)), seed), kind="stable")
     sums = np.cumsum(np.array(lengths)[order])
     count = int((sums <= tokens).sum())
-    choice = choose_tokens(Runs(lengths), tokens, seed)
-    if choice is None:
-        assert count == 0
-        return
+    choice = choose(Runs(lengths), len(lengths), tokens, seed)
     assert choice.documents == count
+    if not count:
+        return
     assert taken(choice, len(lengths), seed, []) == sorted(order[:count].tolist())
 
 
 def test_a_draw_is_spread_evenly_and_another_seed_is_another_draw() -> None:
     total = 100_000
-    draws = [taken(choose_documents(total, 10_000, seed), total, seed, []) for seed in (1, 2)]
+    draws = [taken(choose(ones(total), total, 10_000, seed), total, seed, []) for seed in (1, 2)]
     for draw in draws:
         counts = np.histogram(draw, bins=10, range=(0, total))[0]
         assert counts.min() > 900

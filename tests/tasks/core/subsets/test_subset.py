@@ -16,7 +16,7 @@ from streaming_ext.store import open_storage
 from tasks.core.build import engine
 from tasks.core.check.verify import verify
 from tasks.core.derive.choosing import keys_of
-from tasks.core.derive.move_config import SubsetConfig
+from tasks.core.derive.config import SubsetConfig
 from tasks.core.derive.subset_plan import SubsetBuild, plan_subset
 from tasks.core.synthetic import make_documents
 from tests.tasks.core import running

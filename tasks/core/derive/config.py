@@ -1,4 +1,4 @@
-"""The configurations of copies and merges: the same objects in command line and flow parameters."""
+"""The configurations of exports, copies, merges and subsets."""
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -7,50 +7,49 @@ from pydantic import ByteSize, Field, field_validator, model_validator
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.units import parse_count
 from streaming_ext.text.options import Options
-from tasks.core.derive.export_format import ExportOptions
+from tasks.core.derive.export_records import ExportOptions
 from tasks.core.derive.formats import FORMATS
 from tasks.core.options import Execution
+
+Dataset = Annotated[str, Field(min_length=1, description="Folder or URL of a published dataset.")]
+Output = Annotated[
+    str, Field(min_length=1, description="Where the output goes: a folder, s3://, gs:// or az://.")
+]
 
 
 class Export(Options):
     """What to export, as what, and where to."""
 
     format: Annotated[
-        str,
-        Field(
-            description=f"What to write: {', '.join(FORMATS)}; docs/how-to/export.md tells of each."
-        ),
+        str, Field(description=f"What to write: {', '.join(FORMATS)}; see docs/how-to/export.md.")
     ]
-    dataset: Annotated[
-        str, Field(min_length=1, description="Folder or URL of a published dataset.")
-    ]
-    output: Annotated[
-        str,
-        Field(min_length=1, description="Where the export goes: a folder, s3://, gs:// or az://."),
-    ]
+    dataset: Dataset
+    output: Output
     max_file_size: Annotated[
         ByteSize | None,
         Field(
             ge=1024,
-            description="Upper bound of a file, where the format may have several; about, where a "
-            "sample of WebDataset is a document; default: as its users have it.",
+            description="Upper bound of a file, if the format may have several; approximate if a "
+            "sample of WebDataset is a document; default: the format's usual size.",
         ),
     ] = None
     rows: Annotated[
         Literal["samples", "documents"],
-        Field(description="What a sample of WebDataset is: as many tokens each, or a document."),
+        Field(description="What a sample of WebDataset is: a fixed number of tokens, a document."),
     ] = "samples"
     sequence_length: Annotated[
         int | None,
         Field(
             gt=0,
             le=2**24,
-            description="Tokens a sample of WebDataset; default: those of the dataset.",
+            description="Tokens per sample of WebDataset; default: that of the dataset.",
         ),
     ] = None
     provenance: Annotated[
         bool,
-        Field(description="With documents as rows: where each comes from, as JSON beside its ids."),
+        Field(
+            description="With documents as rows: source and row of each, as JSON beside its ids."
+        ),
     ] = False
 
     @field_validator("format")
@@ -68,41 +67,31 @@ class ExportConfig(Execution, Export):
 
     @property
     def options(self) -> ExportOptions:
-        """What decides the bytes beside the dataset and the format."""
-        return ExportOptions(
-            max_file_size=None if self.max_file_size is None else int(self.max_file_size),
-            rows=self.rows,
-            sequence_length=self.sequence_length,
-            provenance=self.provenance,
-        )
+        """What decides the bytes besides the dataset and the format."""
+        return ExportOptions.model_validate(self.model_dump(include={*ExportOptions.model_fields}))
 
 
 class Subset(Options):
     """Which documents of which dataset, and where they go."""
 
-    dataset: Annotated[
-        str, Field(min_length=1, description="Folder or URL of a published dataset.")
-    ]
-    output: Annotated[
-        str,
-        Field(min_length=1, description="Where the subset goes: a folder, s3://, gs:// or az://."),
-    ]
+    dataset: Dataset
+    output: Output
     documents: Annotated[
         int | None, Field(gt=0, description="How many documents, of all splits together.")
     ] = None
     tokens: Annotated[
         str | None,
         Field(
-            description="As many whole documents as have at most so many tokens (10M), "
-            "end-of-text ids counted."
+            description="As many whole documents as have at most this many tokens (10M), "
+            "end-of-text ids included."
         ),
     ] = None
     seed: Annotated[
         int | None,
-        Field(ge=0, lt=2**63, description="Of the draw of the documents; 0 unless given."),
+        Field(ge=0, lt=2**63, description="Seed of the random choice of documents; default: 0."),
     ] = None
     first: Annotated[
-        bool, Field(description="Take the first documents in their order, and draw none.")
+        bool, Field(description="Take the first documents in order, not random ones.")
     ] = False
 
     @field_validator("tokens", mode="before")
@@ -128,8 +117,8 @@ class Subset(Options):
         return parse_count(self.tokens, name="tokens")
 
     @property
-    def drawn_by(self) -> int | None:
-        """The seed; None where the first ones are taken."""
+    def chosen_by(self) -> int | None:
+        """The seed; None if the first documents are taken."""
         return None if self.first else self.seed or 0
 
 
@@ -139,19 +128,13 @@ class SubsetConfig(Execution, Subset):
     arguments: ClassVar[tuple[str, ...]] = ("dataset",)
 
 
-DATASETS = Field(min_length=2, description="Folders or URLs of published datasets, in this order.")
-
-
 class Copy(Options):
     """What to copy, and where to."""
 
     dataset: Annotated[
         str, Field(min_length=1, description="Folder or URL of a published dataset or export.")
     ]
-    output: Annotated[
-        str,
-        Field(min_length=1, description="Where the copy goes: a folder, s3://, gs:// or az://."),
-    ]
+    output: Output
 
 
 class CopyConfig(Execution, Copy):
@@ -163,14 +146,13 @@ class CopyConfig(Execution, Copy):
 class Merge(Options):
     """Which datasets become one, and where that goes."""
 
-    datasets: Annotated[tuple[str, ...], DATASETS]
-    output: Annotated[
-        str,
-        Field(min_length=1, description="Where the dataset goes: a folder, s3://, gs:// or az://."),
+    datasets: Annotated[
+        tuple[str, ...],
+        Field(min_length=2, description="Folders or URLs of published datasets, in this order."),
     ]
+    output: Output
     repeats: Annotated[
-        bool,
-        Field(description="Take datasets that were made of the same source files: texts repeat."),
+        bool, Field(description="Accept datasets of the same source files: texts repeat.")
     ] = False
 
 
