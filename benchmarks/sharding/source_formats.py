@@ -74,7 +74,7 @@ class Bench:
         )
         began, cpu = time.monotonic(), time.process_time()
         done = tokenize_part(job, self.tokenizer, self.engine, memories=self.memories)
-        text = done.text_bytes / 1e6
+        text = done.counts.text_bytes / 1e6
         return text / (time.monotonic() - began), text / (time.process_time() - cpu)
 
 

@@ -39,7 +39,7 @@ class Nursery:
 
         Args:
             request: as JSON has it.
-            streams: its standard streams; -1 for one of this process.
+            streams: its standard streams, -1 for one of this process; then what it keeps open.
         """
         given = [number if stream == -1 else stream for number, stream in enumerate(streams)]
         with self._lock:
@@ -68,7 +68,7 @@ def _serve(control: socket.socket, be: Callable[[dict[str, Any]], NoReturn]) -> 
     stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(stop, signal.SIG_IGN) for stop in stops]
     while True:
-        message, streams, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
+        message, streams, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 16)
         if not message:
             os._exit(0)
         told, tell = os.pipe()
@@ -84,7 +84,7 @@ def _serve(control: socket.socket, be: Callable[[dict[str, Any]], NoReturn]) -> 
             control.close()
             os.close(told)
             os.close(tell)
-            for number, stream in enumerate(streams):
+            for number, stream in enumerate(streams[:3]):  # further ones stay open
                 os.dup2(stream, number)
                 os.close(stream)
             be(json.loads(message))

@@ -33,7 +33,7 @@ class _ForkedModule(subprocess.Popen[bytes]):
             "new_session": arguments[21],
         }
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = arguments[10:16]
-        self.pid = self.nursery.fork(request, (p2cread, c2pwrite, errwrite))
+        self.pid = self.nursery.fork(request, (p2cread, c2pwrite, errwrite, *arguments[4]))
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
         self._child_created = True
 

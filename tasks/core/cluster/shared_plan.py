@@ -33,6 +33,7 @@ from tasks.core.shuffle.records import (
     SpillRecord,
     first_sources,
     read_spill_records,
+    shard_bytes,
     spill_record_of,
     spill_record_path,
 )
@@ -208,10 +209,9 @@ def part_times(storage: Storage, plan: RunPlan, parts: Iterable[int]) -> Iterato
             raise DatasetError(
                 f"{storage}: part {part:05} is reported as done, but has no record. Run again."
             ) from error
-        lists = record.lists if isinstance(record, PartRecord) else record.digest_files
         yield PartTimes(
             **PartCounts.of(record).model_dump(),
-            shard_bytes=sum(file.size for file in record.files() if file not in lists),
+            shard_bytes=shard_bytes(record),
             tokenize_seconds=0.0,
             write_seconds=0.0,
         )

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.filters import NO_FILTERS
+from streaming_ext.format.layout import record_path
 from streaming_ext.format.spec import DatasetSpec, ReadOptions
 from streaming_ext.store import LocalStorage
 from streaming_ext.text.documents.source_format import LENGTH_BYTES, FileLook
@@ -26,10 +27,9 @@ from streaming_ext.text.sources.ranges import worth_fetching
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.estimate.config import EstimateConfig
-from tasks.core.workers.jobs import TokenizedPart, WrittenPart
+from tasks.core.workers.move_part import PackedPart, WriteJob, WrittenPart
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
-from tasks.core.workers.write_part import WriteJob
 
 COUNTS: Final = np.dtype(
     [(name, float) for name in ("source_bytes", "documents", "text_bytes", "tokens", "shard_bytes")]
@@ -202,7 +202,7 @@ def work_on(
     parts = [_part(number, texts, spec, folder) for number, texts in enumerate(sample)]
     workers = min(config.workers, os.cpu_count() or 1)
 
-    def do(number: int) -> tuple[TokenizedPart, WrittenPart]:
+    def do(number: int) -> tuple[PackedPart, WrittenPart]:
         spans, of_part = parts[number % len(parts)]
         part, scratch = Part(number, spans), str(folder / f"scratch-{number}")
         tokenize = TokenizeJob(
@@ -212,7 +212,7 @@ def work_on(
             engine=config.engine,
             spec=of_part,
         )
-        write = WriteJob(part=part, scratch=scratch, output=str(storage), spec=of_part)
+        write = WriteJob(scratch=scratch, output=str(storage), record=record_path(number))
         return pool.run(tokenize), pool.run(write)
 
     with WorkerPool(workers) as pool, ThreadPoolExecutor(workers) as threads:
@@ -220,15 +220,21 @@ def work_on(
         done = list(threads.map(do, range(-(-2 * workers // len(parts)) * len(parts))))
     timed = done[workers:] or done
     counts = [
-        (texts.source_bytes, made.documents, made.text_bytes, made.tokens, written.shard_bytes)
+        (
+            texts.source_bytes,
+            made.counts.documents,
+            made.counts.text_bytes,
+            made.counts.tokens,
+            written.shard_bytes,
+        )
         for texts, (made, written) in zip(sample, done, strict=False)
     ]
     tables = sum(file.stat().st_size for file in (folder / "output/documents").iterdir())
     return Sample(
         counts=np.array(counts, COUNTS),
-        rate=sum(made.text_bytes for made, _ in timed)
+        rate=sum(made.counts.text_bytes for made, _ in timed)
         / sum(made.seconds + written.seconds for made, written in timed),
-        table_bytes=tables / max(1, sum(made.tokens for made, _ in done)),
+        table_bytes=tables / max(1, sum(made.counts.tokens for made, _ in done)),
     )
 
 

@@ -24,6 +24,7 @@ from streaming_ext.format.layout import (
     SHUFFLE_FOLDER,
     SPLITS,
     part_folder,
+    record_path,
 )
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.record import PartRecord
@@ -34,7 +35,7 @@ from streaming_ext.text.formats import format_of
 from streaming_ext.text.sources.source_bytes import SourceFileBytes
 from tasks.core.build.build import Build, Recorded, Step, Stretch, Tell, Whole, Words
 from tasks.core.reading.dataset_files import read_records
-from tasks.core.reporting.report import MOST_BAD_SHOWN, PartCounts, PartTimes
+from tasks.core.reporting.report import PartCounts, PartTimes
 from tasks.core.shard.arrange import arrange
 from tasks.core.shard.extension_leftovers import begin_extension, remove_unrecorded
 from tasks.core.shard.publish import beside_parts, files_of_part, publish, remove_runs
@@ -44,12 +45,10 @@ from tasks.core.shard.same_sources import require_same_sources
 from tasks.core.shard.sources import require_same_share
 from tasks.core.shuffle.known_texts import finds_copies
 from tasks.core.shuffle.records import SpillRecord, spill_record_path
-from tasks.core.workers.fetch_part import FetchJob
-from tasks.core.workers.jobs import FetchedPart, TokenizedPart, WrittenPart
 from tasks.core.workers.merge_part import MergeJob
 from tasks.core.workers.messages import Job
+from tasks.core.workers.move_part import FetchedPart, FetchJob, PackedPart, WriteJob, WrittenPart
 from tasks.core.workers.tokenize_part import PrepareJob, TokenizeJob
-from tasks.core.workers.write_part import WriteJob
 
 _SOURCES = 4  # looked into
 _MOST_BYTES_A_TOKEN = 6.0  # of text: few tokenizers reach it, so what is refused is sure not to fit
@@ -210,7 +209,8 @@ class ShardBuild(RunPlan):
                 check=self.config.check_sources,
             )
         if step == "write":
-            return WriteJob(part=part, scratch=scratch, output=str(output), spec=self.spec)
+            record = spill_record_path if self.phase == "sort" else record_path
+            return WriteJob(scratch=scratch, output=str(output), record=record(number))
         if step == "merge":
             return self._merge_job(number, output)
         fetched: FetchedPart | None = results.get("download")
@@ -227,7 +227,7 @@ class ShardBuild(RunPlan):
             known_on=str(output) if finds_copies(self.spec, output) else None,
         )
 
-    def _merge_job(self, number: int, output: Storage) -> Job[TokenizedPart]:
+    def _merge_job(self, number: int, output: Storage) -> Job[PackedPart]:
         merge_input = self.merge_input
         if merge_input is None or merge_input.index is None:
             raise DatasetError(f"{output}: part {number:05} is missing, and so are its spills.")
@@ -246,20 +246,11 @@ class ShardBuild(RunPlan):
         """What the report says of a part."""
         fetched: FetchedPart | None = results.get("download")
         written: WrittenPart = results["write"]
-        (made,) = (result for result in results.values() if isinstance(result, TokenizedPart))
+        (made,) = (result for result in results.values() if isinstance(result, PackedPart))
         return PartTimes(
-            part=number,
-            source=self.parts[number].source,
+            **made.counts.model_dump(exclude={"host"}),
             host=platform.node(),
             tokenized_at=made.ended,
-            text_bytes=made.text_bytes,
-            tokens=made.tokens,
-            documents=made.documents,
-            null_documents=made.null_documents,
-            empty_documents=made.empty_documents,
-            bad_documents=made.bad_documents,
-            bad_listed=made.bad_listed[:MOST_BAD_SHOWN],
-            dropped_documents=dict(made.dropped_documents),
             shard_bytes=written.shard_bytes,
             fetched_bytes=fetched.fetched_bytes if fetched else 0,
             fetch_seconds=fetched.seconds if fetched else 0.0,

@@ -20,7 +20,7 @@ import numpy as np
 from streaming_ext.base.errors import CorruptDatasetError
 from streaming_ext.format.layout import SHUFFLE_FOLDER
 from streaming_ext.format.manifest import KeptDigests, ShuffleSummary
-from streaming_ext.format.record import PartCounts, SourceIdentity
+from streaming_ext.format.record import PartCounts, PartRecord, SourceIdentity
 from streaming_ext.format.schema import Count, FileRecord, Sealed, content_hash, from_json
 from streaming_ext.store import Storage
 from streaming_ext.text.parts.part import Part
@@ -54,12 +54,17 @@ class SpillRecord(PartCounts, Sealed):
 
     def files(self) -> list[FileRecord]:
         """Every file of this part but the record itself."""
-        return [spill.file for spill in self.spills] + self.digest_files
+        return [spill.file for spill in self.spills] + self.lists
 
     @property
-    def digest_files(self) -> list[FileRecord]:
-        """Those of them that hold hashes."""
+    def lists(self) -> list[FileRecord]:
+        """Those that hold no documents, but hashes."""
         return [spill.file for spill in self.digests]
+
+
+def shard_bytes(record: PartRecord | SpillRecord) -> int:
+    """Size of the files that hold the tokens of a part."""
+    return sum(file.size for file in record.files()) - sum(file.size for file in record.lists)
 
 
 def spill_record_of(data: bytes, *, where: str) -> SpillRecord:

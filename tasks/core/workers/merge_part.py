@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError, DatasetError
-from streaming_ext.format.layout import SPLITS
+from streaming_ext.format.duplicates import duplicates_path
+from streaming_ext.format.layout import SPLITS, documents_path
 from streaming_ext.format.provenance import KEPT_PREFIX
-from streaming_ext.format.record import PartCounts, SourceIdentity
+from streaming_ext.format.record import PartCounts, PartRecord, SourceIdentity
 from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import ascending, key_range
 from streaming_ext.format.spec import DatasetSpec
@@ -31,8 +32,8 @@ from tasks.core.shuffle.records import (
 )
 from tasks.core.shuffle.sort import documents_schema, ids_of
 from tasks.core.shuffle.spills import SpillIndex, spill_path, stretches
-from tasks.core.workers.jobs import TokenizedPart
 from tasks.core.workers.messages import Job, JobProgress, Kept, Report
+from tasks.core.workers.move_part import PackedPart
 
 MOST_STEP_BYTES: Final = 256 * 2**20  # of spills that are merged at a time
 _LEAST_STEP_BYTES: Final = 2**25  # the same, of few spills on a disk
@@ -43,7 +44,7 @@ _IN_ORDER_BYTES: Final = 2**23  # of the blocks of a part that are read at a tim
 Steps = Iterator[tuple[float, pa.RecordBatch, Ints]]
 
 
-class MergeJob(Job[TokenizedPart]):
+class MergeJob(Job[PackedPart]):
     """Make a part of phase two out of spills, into packed shards on scratch.
 
     Attributes:
@@ -56,7 +57,7 @@ class MergeJob(Job[TokenizedPart]):
         index: see `MergeIndex`.
     """
 
-    RESULT = TokenizedPart
+    RESULT = PackedPart
 
     part: Part
     parts: int
@@ -67,11 +68,11 @@ class MergeJob(Job[TokenizedPart]):
     source: SourceIdentity | None = None
     index: FileRecord
 
-    def do(self, kept: Kept, report: Report) -> TokenizedPart:
+    def do(self, kept: Kept, report: Report) -> PackedPart:
         """See `merge_part`."""
         output = kept.storage(self.output)
         index = kept.last(MergeIndex.read, output, self.index)
-        return merge_part(self, output, index, report, kept.memories).brief()
+        return merge_part(self, output, index, report, kept.memories)
 
 
 def merge_part(
@@ -80,7 +81,7 @@ def merge_part(
     index: MergeIndex,
     report: Callable[[JobProgress], None] = lambda progress: None,
     memories: Memories | None = None,
-) -> TokenizedPart:
+) -> PackedPart:
     """Pack the documents of a part, but for copies, into `job.scratch`.
 
     Memory does not depend on the size of the dataset, but for its index.
@@ -97,12 +98,12 @@ def merge_part(
         CorruptDatasetError: a spill is damaged.
         ScratchError: scratch is full or not writable.
     """
-    began = time.monotonic()
+    start = time.monotonic()
     pa.default_memory_pool().release_unused()  # what tokenizing had
     number, folder = job.part.number, Path(job.scratch)
     copies = CopiesLeftOut(storage, index.copies, number - job.first, job.spec)
-    record = None if job.spec.shuffle else _record(storage, number)
-    steps = _sorted(job, storage, index) if record is None else _in_order(storage, record)
+    spilled = None if job.spec.shuffle else _record(storage, number)
+    steps = _sorted(job, storage, index) if spilled is None else _in_order(storage, spilled)
     text_bytes = tokens = documents = 0
     with emptied(folder):
         files = PartFiles(folder, number, job.spec, {} if memories is None else memories)
@@ -127,20 +128,21 @@ def merge_part(
         "empty_documents": 0,
         "dropped_documents": dict.fromkeys(job.spec.filters.given(), 0),
     }
-    if record is not None:
-        counts = {name: getattr(record, name) for name in PartCounts.model_fields.keys() - {"spec"}}
-    counts |= {"text_bytes": text_bytes, "splits": splits}
-    result = TokenizedPart(
+    if spilled is not None:
+        counts = {name: getattr(spilled, name) for name in PartCounts.model_fields}
+
+    def listed(path: str) -> FileRecord:
+        return FileRecord.of(path, (folder / path).read_bytes())
+
+    counts |= {"spec": job.spec, "text_bytes": text_bytes, "splits": splits}
+    record = PartRecord(
         **counts,
+        documents=listed(documents_path(number)),
         duplicate_documents=copies.documents,
         duplicate_tokens=copies.tokens,
-        audited_documents=0,
-        engine="none",
-        seconds=time.monotonic() - began,
-        ended=time.time(),
+        duplicates=listed(duplicates_path(number)) if job.spec.deduplicate else None,
     )
-    result.save(folder)
-    return result
+    return PackedPart.save(record, folder, start)
 
 
 def _sorted(job: MergeJob, storage: Storage, index: MergeIndex) -> Steps:

@@ -1,4 +1,4 @@
-"""What passes on a worker's pipes, whatever the job is.
+"""What passes through a worker's pipes, whatever the job is.
 
 A job is typed by its result: `Job[FetchedPart]` is answered with a `FetchedPart`. It names its
 class, so a new kind of job is a class and nothing else.
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class Kept:
-    """What each job would open or read anew otherwise.
+    """What a worker keeps from job to job, so that it need not open or read it again.
 
     Attributes:
-        memories: that shards are put together in, or read into; of one job at a time.
-        storage: the storage at a URL, with the connections that it keeps.
+        memories: in which shards are put together, or read; of one job at a time.
+        storage: opens the storage at a URL, or returns the open one with its connections.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Kept:
         self._last: dict[Callable[..., Any], tuple[tuple[object, ...], Any]] = {}
 
     def last(self, make: Callable[..., T], *arguments: object) -> T:
-        """The result of `make`, which is called again only for other arguments than the last."""
+        """The result of `make`, which is called again only if the arguments changed."""
         before = self._last.get(make)
         if before is None or before[0] != arguments:
             self._last.pop(make, None)  # two of them need not fit in memory
@@ -41,7 +41,6 @@ class Kept:
         return result
 
 
-HELD = b"\n"  # what goes with the file descriptors that a worker is to hold, before any job
 R = TypeVar("R")
 
 
@@ -52,11 +51,11 @@ class Message(BaseModel):
 
 
 class JobProgress(Message):
-    """How far the job in hand is.
+    """How far a job is.
 
     Attributes:
         fraction: of the job, in [0, 1].
-        text_bytes, tokens: done so far in this job; only of those that take text or tokens.
+        text_bytes, tokens: done so far, in jobs that take text or tokens.
     """
 
     fraction: float
@@ -68,7 +67,7 @@ Report = Callable[[JobProgress], None]
 
 
 class MadePart(Message):
-    """A part of an output that is made of published ones, recorded; its size in bytes."""
+    """A finished part of an output that is made from published datasets; its size in bytes."""
 
     documents: int
     tokens: int
@@ -77,7 +76,7 @@ class MadePart(Message):
 
     @property
     def progress(self) -> JobProgress:
-        """How far the job is: done."""
+        """The progress of the finished job."""
         return JobProgress(fraction=1.0, text_bytes=self.size, tokens=self.tokens)
 
 
@@ -89,7 +88,7 @@ class Failure(Message):
 
 
 class Answer(Message, Generic[R]):
-    """One line from a worker; exactly one of the fields is there."""
+    """One line from a worker; exactly one field is set."""
 
     progress: JobProgress | None = None
     result: R | None = None
@@ -97,7 +96,7 @@ class Answer(Message, Generic[R]):
 
 
 class Job(Message, Generic[R]):
-    """A span of work for a worker; `R` is its result.
+    """What one worker is asked to do; `R` is its result.
 
     Attributes:
         RESULT: the type of the result.
@@ -106,11 +105,11 @@ class Job(Message, Generic[R]):
     RESULT: ClassVar[type[BaseModel]] = MadePart
 
     def do(self, kept: Kept, report: Report) -> R:
-        """Do it, in a worker.
+        """Do the job, in a worker.
 
         Args:
-            kept: what the worker keeps from one job to the next.
-            report: called with how far it is.
+            kept: what the worker keeps from job to job.
+            report: called with the progress.
 
         Raises:
             ShardmillError: the job failed.

@@ -3,18 +3,18 @@
 import os
 import queue
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import IO, Any
 
 from streaming_ext.base import errors
 from streaming_ext.base.errors import ShardmillError, StoppedError, WorkerDiedError
 from streaming_ext.own_module import start_module
-from tasks.core.workers.messages import HELD, Failure, Job, JobProgress, R
+from tasks.core.workers.messages import Failure, Job, JobProgress, R
 
 _STDERR_TAIL_BYTES = 2000
 _END_SECONDS = 5.0
@@ -32,41 +32,27 @@ class InternalError(ShardmillError):
 
 
 class Worker:
-    """One child process and its pipes; it takes jobs once it was told what to `hold`.
+    """One child process and its pipes.
 
     Args:
+        inherited: file descriptors that the process keeps open until it ends.
         light: without the tokenizers.
     """
 
-    def __init__(self, *, light: bool = False) -> None:
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in kill)
-        self._jobs, jobs = socket.socketpair()
+    def __init__(self, inherited: Sequence[int] = (), *, light: bool = False) -> None:
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in reap)
         self._process = start_module(
             *("tasks.core.workers.worker", *(["light"] if light else [])),
-            stdin=jobs.fileno(),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
+            pass_fds=inherited,
             env=_MEMORY_SETTINGS | os.environ,
         )
-        jobs.close()
 
     @property
     def pid(self) -> int:
         return self._process.pid
-
-    def hold(self, inherited: Sequence[int]) -> None:
-        """Have the process keep file descriptors open until it ends; to be called once.
-
-        They are handed over, so that the process may be started before they are opened. From here
-        on they stay open, also where it has not taken them yet.
-
-        Raises:
-            WorkerDiedError: the process has ended.
-        """
-        try:
-            socket.send_fds(self._jobs, [HELD], inherited)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise WorkerDiedError(self._how_it_ended()) from error
 
     def run(self, job: Job[R], on_progress: Callable[[JobProgress], None]) -> R | Failure:
         """Do one job; blocks.
@@ -74,11 +60,13 @@ class Worker:
         Raises:
             WorkerDiedError: the process ended before it answered.
         """
-        stdout = self._process.stdout
-        assert stdout is not None  # noqa: S101  (it is a pipe)
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None  # noqa: S101  (both are pipes)
+        assert stdout is not None  # noqa: S101
         try:
-            self._jobs.sendall(job.to_line())
-        except (BrokenPipeError, ConnectionResetError) as error:
+            stdin.write(job.to_line())
+            stdin.flush()
+        except BrokenPipeError as error:
             raise WorkerDiedError(self._how_it_ended()) from error
         while line := stdout.readline():
             answer = job.read_answer(line)
@@ -109,9 +97,10 @@ class Worker:
     def reap(self) -> None:
         """Collect the process after `kill`, and close its pipes."""
         self._process.wait(_END_SECONDS)
-        for pipe in (self._jobs, self._process.stdout, self._stderr):
+        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # a job that was written in part
+                    pipe.close()
 
 
 class WorkerPool:
@@ -188,7 +177,7 @@ class WorkerPool:
             except Exception:
                 raise  # of a job; the others end by themselves
             except BaseException:
-                self.stop()  # a signal: the block would wait for what is in hand
+                self.stop()  # a signal: the block would wait for the jobs
                 raise
 
     def _run_in(
@@ -214,9 +203,8 @@ class WorkerPool:
         with self._lock:
             if self._stopped:
                 raise StoppedError("the run was stopped")
-            worker = Worker(light=self._light)
+            worker = Worker(self._inherited, light=self._light)
             self._alive.add(worker)
-        worker.hold(self._inherited)
         return worker
 
     def _discard(self, worker: Worker) -> None:
@@ -228,7 +216,7 @@ class WorkerPool:
             worker.reap()
 
     def stop(self) -> None:
-        """End all workers now; whatever they have in hand is given up."""
+        """End all workers now, in the middle of their jobs."""
         with self._lock:
             self._stopped = True
             workers = list(self._alive)

@@ -1,4 +1,4 @@
-"""The job that tokenizes a part: into packed shards, or what a second phase takes up."""
+"""The job that tokenizes a part: into packed shards, or into spills for a second phase."""
 
 import gc
 import time
@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from streaming_ext.format.record import PartCounts
+from streaming_ext.format.layout import documents_path
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.text.parts.part import Part
 from streaming_ext.text.token_sets.id_documents import IdsAsTheyAre
@@ -18,9 +20,10 @@ from streaming_ext.writing.part_files import PartFiles
 from streaming_ext.writing.split_writer import Memories
 from streaming_ext.writing.tokenize import Counts, emptied, make_part
 from tasks.core.shuffle.known_texts import KnownTexts
+from tasks.core.shuffle.records import SpillRecord
 from tasks.core.shuffle.sort import Spilled
-from tasks.core.workers.jobs import TokenizedPart
 from tasks.core.workers.messages import Job, JobProgress, Kept, Message, Report
+from tasks.core.workers.move_part import PackedPart
 
 
 class Prepared(Message):
@@ -28,7 +31,7 @@ class Prepared(Message):
 
 
 class PrepareJob(Job[Prepared]):
-    """Load the tokenizer, before the first file asks for it.
+    """Load the tokenizer before the first part needs it.
 
     Attributes:
         tokenizer_folder: what `Tokenizer.save` wrote.
@@ -41,7 +44,7 @@ class PrepareJob(Job[Prepared]):
 
     @classmethod
     def of(cls, folder: Path, engine: Literal["auto", "reference"]) -> "PrepareJob":
-        """The job for a tokenizer that lies in a folder."""
+        """The job for a tokenizer saved in a folder."""
         return cls(tokenizer_folder=str(folder), engine=engine)
 
     def do(self, kept: Kept, report: Report) -> Prepared:
@@ -50,21 +53,21 @@ class PrepareJob(Job[Prepared]):
         return Prepared()
 
 
-class TokenizeJob(Job[TokenizedPart]):
+class TokenizeJob(Job[PackedPart]):
     """Tokenize one part into packed shards on scratch.
 
     Attributes:
         part: its number and spans.
-        paths: where the bytes of its spans lie; none where that is their sources' own place.
+        paths: of the bytes of its spans; none if the sources are files of this host.
         scratch: folder that the result goes to, replaced if it exists.
         tokenizer_folder: what `Tokenizer.save` wrote.
-        first_source: number of the source of the first span, where documents are shuffled.
+        first_source: number of the source of the first span, if documents are shuffled.
         first: number of the first part of the run.
-        one_spill: a shuffled part becomes one spill, however large it is.
-        known_on: the output, where copies of texts of its earlier parts need not be tokenized.
+        one_spill: whether a shuffled part becomes one spill, however large it is.
+        known_on: the output, if copies of texts of its earlier parts need not be tokenized.
     """
 
-    RESULT = TokenizedPart
+    RESULT = PackedPart
 
     part: Part
     paths: tuple[str, ...] = ()
@@ -77,23 +80,23 @@ class TokenizeJob(Job[TokenizedPart]):
     one_spill: bool = False
     known_on: str | None = None
 
-    def do(self, kept: Kept, report: Report) -> TokenizedPart:
+    def do(self, kept: Kept, report: Report) -> PackedPart:
         """See `tokenize_part`."""
         tokenizer, engine = kept.last(tokenizer_and_engine, self.tokenizer_folder, self.engine)
         known = None
         if self.known_on is not None:
             output = kept.storage(self.known_on)
             known = kept.last(KnownTexts, output, self.spec, self.first)
-        return tokenize_part(self, tokenizer, engine, report, kept.memories, known=known).brief()
+        return tokenize_part(self, tokenizer, engine, report, kept.memories, known=known)
 
 
 def tokenizer_and_engine(
     folder: str, engine: Literal["auto", "reference"]
 ) -> tuple[Tokenizer, Engine]:
-    """The tokenizer that lies in a folder, and what tokenizes."""
+    """The tokenizer saved in a folder, and what tokenizes."""
     tokenizer = open_saved(Path(folder))
     chosen = choose_engine(tokenizer, engine=engine)
-    gc.freeze()  # what is loaded stays: looking through it again and again costs a twentieth
+    gc.freeze()  # what is loaded stays: collecting it again and again costs a twentieth
     return tokenizer, chosen
 
 
@@ -105,34 +108,34 @@ def tokenize_part(
     memories: Memories | None = None,
     *,
     known: KnownTexts | None = None,
-) -> TokenizedPart:
+) -> PackedPart:
     """Tokenize the spans of a part into `job.scratch`; see `make_part`.
 
     Args:
         job: which part, from where and to where.
         tokenizer: the reference.
         engine: what tokenizes.
-        report: called with how far it is.
+        report: called with the progress.
         memories: for raw shards; kept from part to part they save fresh pages.
-        known: texts of which copies are left out, and need not be tokenized.
+        known: texts whose copies are left out, and need not be tokenized.
 
     Raises:
         SourceError, EngineMismatchError: see `make_part`.
         ScratchError: scratch is full or not writable.
     """
-    began = time.monotonic()
+    start = time.monotonic()
     spec, number, folder = job.spec, job.part.number, Path(job.scratch)
     if spec.imported is not None:
         engine = IdsAsTheyAre()
     documents = PinnedDocuments(job.part, job.paths, spec.read_options)
 
-    def how_far(fraction: float, counts: Counts) -> None:
+    def forward(fraction: float, counts: Counts) -> None:
         report(JobProgress(fraction=fraction, text_bytes=counts.text_bytes, tokens=counts.tokens))
 
     with emptied(folder):
-        sink: PartFiles | Spilled
+        spills: Spilled | None = None
         if spec.two_phases:
-            sink = Spilled(
+            spills = Spilled(
                 folder,
                 number,
                 spec,
@@ -140,24 +143,21 @@ def tokenize_part(
                 first_source=job.first_source,
                 one_spill=job.one_spill,
             )
-        else:
-            sink = PartFiles(folder, number, spec, {} if memories is None else memories)
+        sink = spills or PartFiles(folder, number, spec, {} if memories is None else memories)
         if known is not None:
             known.begin(number)
-        made, audited = make_part(
-            documents, spec, tokenizer, engine, sink, report=how_far, known=known
-        )
-        whole_version = documents.whole_version() if spec.shuffle is not None else None
-    result = TokenizedPart(
-        **{name: getattr(made, name) for name in PartCounts.model_fields.keys() - {"spec"}},
-        audited_documents=audited,
-        engine=engine.name,
-        seconds=time.monotonic() - began,
-        ended=time.time(),
-        span_documents=() if isinstance(sink, PartFiles) else sink.documents,
-        whole_version=whole_version,
-        spills=None if isinstance(sink, PartFiles) else sink.spills,
-        digests=() if isinstance(sink, PartFiles) else sink.digests,
-    )
-    result.save(folder)
-    return result
+        counts, _ = make_part(documents, spec, tokenizer, engine, sink, report=forward, known=known)
+        record: PartRecord | SpillRecord
+        if spills is None:
+            listed = documents_path(number)
+            file = FileRecord.of(listed, (folder / listed).read_bytes())
+            record = PartRecord(**dict(counts), documents=file)
+        else:
+            record = SpillRecord(
+                **dict(counts),
+                documents=spills.documents,
+                whole_version=documents.whole_version() if spec.shuffle is not None else None,
+                spills=spills.spills,
+                digests=spills.digests,
+            )
+        return PackedPart.save(record, folder, start)

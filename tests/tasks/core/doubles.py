@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_ext.format.compression import decompress
-from streaming_ext.format.layout import Split
-from streaming_ext.format.record import SplitPart
+from streaming_ext.format.layout import Split, record_path
+from streaming_ext.format.record import PartRecord, SplitPart
+from streaming_ext.format.schema import from_json
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from streaming_ext.store import Storage
 from streaming_ext.text.parts.part import Part
@@ -18,11 +19,11 @@ from streaming_ext.text.tokenizer.engine import ReferenceEngine
 from streaming_ext.text.tokenizer.load import open_saved
 from streaming_ext.text.tokenizer.rank_file import RankTokenizer
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from tasks.core.reporting.report import PartCounts
 from tasks.core.shard.run_plan import RunPlan
-from tasks.core.workers.jobs import RESULT_FILE, TokenizedPart
-from tasks.core.workers.messages import JobProgress
+from tasks.core.workers.messages import JobProgress, Kept, Report
+from tasks.core.workers.move_part import RECORD_FILE, WriteJob, WrittenPart
 from tasks.core.workers.tokenize_part import TokenizeJob, tokenize_part
-from tasks.core.workers.write_part import WriteJob, write_part
 
 EOT = 256
 
@@ -90,32 +91,34 @@ def tokenized(
     *,
     tokenizer: Tokenizer | None = None,
     part: int = 0,
-) -> tuple[TokenizedPart, list[JobProgress]]:
-    """Tokenize one part into `scratch`; also what was reported on the way."""
+) -> tuple[PartRecord, list[JobProgress]]:
+    """Tokenize one part into `scratch`; its record, and the progress that was reported."""
     chosen = tokenizer or byte_tokenizer()
     reports: list[JobProgress] = []
     job = tokenize_job(source, scratch, spec, part=part)
-    return tokenize_part(job, chosen, ReferenceEngine(chosen), reports.append), reports
+    packed = tokenize_part(job, chosen, ReferenceEngine(chosen), reports.append)
+    record = record_in(scratch)
+    assert packed.counts == PartCounts.of(record)
+    return record, reports
 
 
-def write_job(
-    scratch: Path,
-    output: Path | str,
-    spec: DatasetSpec,
-    *,
-    part: int = 0,
-    source_url: str | None = None,
-) -> WriteJob:
-    """The job that goes with what was tokenized into `scratch`, if anything was."""
-    result = scratch / RESULT_FILE
-    if source_url is None and result.exists():
-        source_url = TokenizedPart.model_validate_json(result.read_bytes()).source.url
-    return WriteJob(
-        part=Part.whole(part, SourceFile(url=source_url or "nowhere", size=0)),
-        scratch=str(scratch),
-        output=str(output),
-        spec=spec,
-    )
+def record_in(scratch: Path) -> PartRecord:
+    """The record of what was tokenized into a folder."""
+    return from_json(PartRecord, (scratch / RECORD_FILE).read_bytes(), where=str(scratch))
+
+
+def write_job(scratch: Path, output: Path | str, *, part: int = 0) -> WriteJob:
+    """The job that goes with what was tokenized into `scratch`."""
+    return WriteJob(scratch=str(scratch), output=str(output), record=record_path(part))
+
+
+def write_part(
+    job: WriteJob, storage: Storage, report: Report = lambda progress: None
+) -> WrittenPart:
+    """Write a part to a storage that a test watches."""
+    kept = Kept()
+    kept.storage = lambda url: storage
+    return job.do(kept, report)
 
 
 def ids_in(root: Path, spec: DatasetSpec, split: Split, packed: SplitPart) -> list[int]:
@@ -138,4 +141,4 @@ def do(plan: RunPlan, storage: Storage, *parts: int) -> None:
         tokenizer = open_saved(plan.tokenizer_folder)
         source = plan.parts[part].spans[0].source
         tokenized(source, scratch, plan.spec, tokenizer=tokenizer, part=part)
-        write_part(write_job(scratch, str(storage), plan.spec, part=part), storage)
+        write_part(write_job(scratch, str(storage), part=part), storage)

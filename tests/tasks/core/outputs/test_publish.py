@@ -23,9 +23,8 @@ from streaming_ext.text.sources import SourceFile
 from tasks.core.config import ShardConfig
 from tasks.core.reporting.progress import RunProgress
 from tasks.core.shard.shard_build import ShardBuild
-from tasks.core.workers.write_part import write_part
 from tasks.steps import finish
-from tests.tasks.core.doubles import make_spec, tokenized, write_job, write_source
+from tests.tasks.core.doubles import make_spec, tokenized, write_job, write_part, write_source
 from tests.tasks.core.running import publish
 
 # Documents of 2 tokens and an end-of-text id; part 1 has none.
@@ -57,7 +56,7 @@ def plan(tmp_path: Path, storage: Recorder) -> ShardBuild:
     for part, texts in enumerate(TEXTS):
         sources.append(write_source(tmp_path / f"{part}.parquet", texts))
         tokenized(sources[part], tmp_path / "s", spec, part=part)
-        write_part(write_job(tmp_path / "s", storage.root, spec, part=part), storage)
+        write_part(write_job(tmp_path / "s", storage.root, part=part), storage)
     storage.order = ()
     made = ShardBuild(
         config=ShardConfig(sources=("x",), output=str(storage), tokenizer="bytes", workers=1),

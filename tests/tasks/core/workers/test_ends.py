@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,7 +18,6 @@ from streaming_ext.base.errors import (
     UsageError,
 )
 from streaming_ext.store import LocalStorage, holding
-from tasks.core.workers.messages import HELD
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import TokenizeJob
 from tests.command_line import PATIENCE_SECONDS, is_alive, wait_for
@@ -137,31 +135,30 @@ def test_a_parent_that_sends_garbage(job: Callable[..., TokenizeJob], tmp_path: 
     sent = job(write_source(tmp_path / "x.parquet", ["ab"]))
     good = sent.to_line().rstrip()
     garbage = [b"garbage", b"", b"\xff\xfe", b"{}", b'{"job": "dance"}', good[:-2] + b', "x": 1}}']
-    jobs, stdin = socket.socketpair()
     worker = subprocess.Popen(
         [sys.executable, "-P", "-m", "tasks.core.workers.worker"],
-        stdin=stdin,
+        bufsize=0,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    stdin.close()
-    with worker, jobs:
+    with worker:
+        assert worker.stdin is not None
         assert worker.stdout is not None
-        socket.send_fds(jobs, [HELD], [])
         for line in garbage:
-            jobs.sendall(line + b"\n")
-        jobs.sendall(good[:40])  # a line may arrive in pieces
+            worker.stdin.write(line + b"\n")
+        worker.stdin.write(good[:40])  # a line may arrive in two reads
         for _ in garbage:
             failure = sent.read_answer(worker.stdout.readline()).failure
             assert failure is not None
             assert failure.error == "InternalError"
             assert "Error: " in failure.message
-        jobs.sendall(good[40:] + b"\n")
+        worker.stdin.write(good[40:] + b"\n")
         answer = sent.read_answer(worker.stdout.readline())
         while answer.progress is not None:  # told on the way, where the machine is busy
             answer = sent.read_answer(worker.stdout.readline())
         assert answer.result is not None
-        assert answer.result.tokens == 3
-        jobs.close()
+        assert answer.result.counts.tokens == 3
+        worker.stdin.close()
         assert worker.wait(PATIENCE_SECONDS) == 0
         assert worker.stdout.read() == b""
 
@@ -173,5 +170,4 @@ def test_a_worker_that_nobody_sends_jobs_to_ends_at_once() -> None:
         capture_output=True,
         check=False,
     )
-    assert ended.returncode == 1
-    assert b"not a socket" in ended.stderr or b"non-socket" in ended.stderr
+    assert (ended.returncode, ended.stdout) == (0, b"")

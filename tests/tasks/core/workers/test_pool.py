@@ -29,6 +29,7 @@ from tests.tasks.core.doubles import (
     EOT,
     ids_in,
     make_spec,
+    record_in,
     write_job,
     write_source,
 )
@@ -38,14 +39,14 @@ from tests.tasks.core.workers.waiting import GONE, Waiting, failed
 def test_a_job_is_done(pool: WorkerPool, job: Callable[..., TokenizeJob], tmp_path: Path) -> None:
     source = write_source(tmp_path / "x.parquet", ["ab", None])
     tokenized = pool.run(job(source))
-    assert (tokenized.rows, tokenized.tokens) == (2, 3)
-    packed = tokenized.splits["train"]
+    assert (tokenized.counts.null_documents, tokenized.counts.tokens) == (1, 3)
+    packed = record_in(tmp_path / "s").splits["train"]
     assert ids_in(tmp_path / "s", make_spec(), "train", packed) == [97, 98, EOT]
 
     storage = LocalStorage(tmp_path / "out")
     storage.create()
-    written = pool.run(write_job(tmp_path / "s", storage.root, make_spec()))
-    assert written.shards == 1
+    written = pool.run(write_job(tmp_path / "s", storage.root))
+    assert written.shard_bytes > 0
     assert "parts/00000.json" in storage.list()
 
 
@@ -91,7 +92,7 @@ class TestErrors:
     ) -> None:
         pool.run(job(write_source(tmp_path / "x.parquet", ["ab"])))
         with pytest.raises(StorageError, match="no such file or directory") as caught:
-            pool.run(write_job(tmp_path / "s", tmp_path / "nowhere", make_spec()))
+            pool.run(write_job(tmp_path / "s", tmp_path / "nowhere"))
         assert caught.value.fatal
 
     def test_tokenizer(
@@ -105,9 +106,9 @@ class TestErrors:
         self, pool: WorkerPool, tmp_path: Path
     ) -> None:
         with pytest.raises(InternalError) as caught:
-            pool.run(write_job(tmp_path / "never tokenized", tmp_path, make_spec()))
+            pool.run(write_job(tmp_path / "never tokenized", tmp_path))
         assert "Traceback (most recent call last)" in str(caught.value)
-        assert "write_part.py" in str(caught.value)
+        assert "move_part.py" in str(caught.value)
         assert "FileNotFoundError" in str(caught.value)
 
     def test_cost_no_worker(
@@ -165,7 +166,7 @@ def test_a_worker_that_is_killed(
     # The pool goes on: with the other worker, and a new one in the place of the dead.
     assert pool.pids == [other]
     source = write_source(tmp_path / "x.parquet", ["ab"])
-    assert pool.run(job(source)).tokens > 0
+    assert pool.run(job(source)).counts.tokens > 0
     assert len(pool.pids) == 2
     assert killed not in pool.pids
     for each in waiting:
@@ -185,7 +186,7 @@ def test_a_worker_that_dies_between_two_jobs(
         wait_for(lambda: not is_alive(process))
         with pytest.raises(WorkerDiedError, match="SIGKILL"):
             pool.run(job(source))
-        assert pool.run(job(source)).tokens > 0
+        assert pool.run(job(source)).counts.tokens > 0
 
 
 def test_a_worker_that_dies_before_it_is_ready_is_replaced(
@@ -197,7 +198,7 @@ def test_a_worker_that_dies_before_it_is_ready_is_replaced(
         made.run_in_each(PrepareJob.of(tokenizer_folder, "reference"))
         assert first[0] not in made.pids
         source = write_source(tmp_path / "source.parquet", ["a", "b"])
-        assert [made.run(job(source)).tokens for _ in range(2)] == [4, 4]
+        assert [made.run(job(source)).counts.tokens for _ in range(2)] == [4, 4]
 
 
 def test_no_more_light_ones_start_than_work_at_once(tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_no_more_light_ones_start_than_work_at_once(tmp_path: Path) -> None:
         assert pool.pids == []
         for _ in range(2):
             with pytest.raises(InternalError):
-                pool.run(write_job(tmp_path / "never tokenized", tmp_path, make_spec()))
+                pool.run(write_job(tmp_path / "never tokenized", tmp_path))
         assert len(pool.pids) == 1
 
 
@@ -217,7 +218,7 @@ def test_each_thread_gets_its_own_answer(
     def ask(count: int) -> bool:
         source = write_source(tmp_path / f"{count}.parquet", ["a"] * count)
         barrier.wait(120)
-        return pool.run(job(source, str(count))).rows == count
+        return pool.run(job(source, str(count))).counts.documents == count
 
     assert list(threads.map(ask, range(1, 5))) == [True] * 4
 

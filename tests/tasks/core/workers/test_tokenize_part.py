@@ -25,12 +25,12 @@ from streaming_ext.text.text_hashes import document_hashes, held_out
 from streaming_ext.text.tokenizer.engine import Encoded, ReferenceEngine
 from streaming_ext.writing.part_files import DOCUMENTS_SCHEMA
 from tasks.core.workers import tokenize_part
-from tasks.core.workers.jobs import TokenizedPart
 from tests.tasks.core.doubles import (
     EOT,
     byte_tokenizer,
     ids_in,
     make_spec,
+    record_in,
     tokenize_job,
     tokenized,
     write_source,
@@ -39,8 +39,8 @@ from tests.tasks.core.doubles import (
 
 def stream(scratch: Path, split: Split = "train", *, spec: DatasetSpec | None = None) -> list[int]:
     """The ids of a split of what was tokenized."""
-    part = TokenizedPart.model_validate_json((scratch / "tokenized.json").read_bytes())
-    return ids_in(scratch, spec or make_spec(), split, part.splits[split])
+    held = record_in(scratch).splits[split]
+    return ids_in(scratch, spec or make_spec(), split, held)
 
 
 def provenance(scratch: Path) -> list[tuple[int, str, int]]:
@@ -56,20 +56,8 @@ def test_by_hand(tmp_path: Path) -> None:
     part, reports = tokenized(source, tmp_path / "s", make_spec(), part=3)
     assert stream(tmp_path / "s") == [97, 98, EOT, 60, 124, EOT, 0xC3, 0xA9, EOT]
     assert provenance(tmp_path / "s") == [(0, "train", 2), (3, "train", 2), (4, "train", 2)]
-    left_out = {"seconds", "ended", "engine", "source", "splits", "spans"}
-    left_out |= {"span_documents", "spills", "whole_version", "digests"}  # of two phases
-    left_out |= {"duplicate_documents", "duplicate_tokens"}
-    assert part.model_dump(exclude=left_out) == {
-        "part": 3,
-        "rows": 5,
-        "null_documents": 1,
-        "empty_documents": 1,
-        "text_bytes": 6,
-        "audited_documents": 4,
-        "bad_documents": 0,
-        "bad_listed": (),
-        "dropped_documents": {},
-    }
+    assert (part.part, part.rows, part.text_bytes) == (3, 5, 6)
+    assert (part.null_documents, part.empty_documents, part.bad_documents) == (1, 1, 0)
     assert set(part.splits) == {"train"}
     packed = part.splits["train"]
     assert (packed.documents, packed.tokens, packed.padding, packed.samples) == (3, 9, 3, 3)
@@ -78,13 +66,12 @@ def test_by_hand(tmp_path: Path) -> None:
         "size": source.size,
         "version": f"xxh128:{hash_file(tmp_path / 'x.parquet')}",
     }
-    assert part.tokens == 9
     assert (reports[-1].fraction, reports[-1].text_bytes, reports[-1].tokens) == (1.0, 6, 9)
-    saved = (tmp_path / "s/tokenized.json").read_bytes()
-    assert TokenizedPart.model_validate_json(saved) == part
     assert {path.name for path in (tmp_path / "s").iterdir()} == {
-        "documents", "tokenized.json", "train"
-    }  # fmt: skip
+        "documents",
+        "record.json",
+        "train",
+    }
 
 
 @pytest.mark.parametrize(
@@ -99,9 +86,9 @@ def test_a_file_without_a_token(
     spec = make_spec(holdout_fraction=fraction)
     part, _ = tokenized(source, tmp_path / "s", spec)
     assert (part.rows, part.null_documents, part.empty_documents) == (len(texts), nulls, empty)
-    assert (part.tokens, part.text_bytes) == (0, 0)
+    assert part.text_bytes == 0
     assert set(part.splits) == set(spec.splits)
-    assert all(split.documents == 0 for split in part.splits.values())
+    assert all(split.documents == split.tokens == 0 for split in part.splits.values())
     assert all(split.shards == () for split in part.splits.values())
     assert provenance(tmp_path / "s") == []
 
@@ -175,11 +162,10 @@ def test_bytes_do_not_hang_on_batches(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(documents.ParquetFormat.read, "__kwdefaults__", defaults)
     pieces, reports = tokenized(source, tmp_path / "pieces", spec)
     assert len(reports) > 10
-    left_out = {"seconds", "ended", "audited_documents"}
-    assert pieces.model_dump(exclude=left_out) == whole.model_dump(exclude=left_out)
+    assert pieces == whole
     names = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*")}
     assert len(names) > 10
-    for name in names - {Path("tokenized.json")}:
+    for name in names:
         data = (tmp_path / "whole" / name).read_bytes()
         assert data == (tmp_path / "pieces" / name).read_bytes() != b""
     fractions = [report.fraction for report in reports]
@@ -235,7 +221,7 @@ class TestRefused:
             TokenizerError, match=r"x\.parquet: the text of row 3 gives the end-of-text id 33"
         ):
             tokenized(source, tmp_path / "s", make_spec(tokenizer=tokenizer), tokenizer=tokenizer)
-        assert not (tmp_path / "s/tokenized.json").exists()
+        assert not (tmp_path / "s/record.json").exists()
 
     def test_id_outside_the_vocabulary(self, tmp_path: Path) -> None:
         tokenizer = byte_tokenizer(vocab_size=98, eot_id=0)
@@ -257,7 +243,7 @@ class TestRefused:
             tokenize_part.tokenize_part(
                 tokenize_job(source, tmp_path / "s", make_spec()), tokenizer, Wrong(tokenizer)
             )
-        assert not (tmp_path / "s/tokenized.json").exists()
+        assert not (tmp_path / "s/record.json").exists()
 
     @pytest.mark.parametrize("change", ["touched", "longer", "replaced"])
     def test_a_source_that_changes_while_it_is_read(self, tmp_path: Path, change: str) -> None:
@@ -282,7 +268,7 @@ class TestRefused:
                 ReferenceEngine(tokenizer),
                 during,
             )
-        assert not (tmp_path / "s/tokenized.json").exists()
+        assert not (tmp_path / "s/record.json").exists()
 
     def test_a_source_of_another_size_than_listed(self, tmp_path: Path) -> None:
         source = write_source(tmp_path / "x.parquet", ["ab"])

@@ -1,0 +1,151 @@
+"""The jobs that move the bytes of a part: its sources to this host, and its files to the output."""
+
+import time
+from pathlib import Path
+from typing import Self
+
+from streaming_ext.base.errors import StorageError
+from streaming_ext.format.layout import PARTS_FOLDER
+from streaming_ext.format.record import PartRecord
+from streaming_ext.format.schema import from_json, to_json
+from streaming_ext.format.spec import ReadOptions
+from streaming_ext.store import uploads
+from streaming_ext.text.parts.part import Part
+from streaming_ext.writing.part_documents import fetch_part
+from tasks.core.reporting.report import PartCounts
+from tasks.core.shuffle.records import SpillRecord, shard_bytes
+from tasks.core.workers.messages import Job, JobProgress, Kept, Message, Report
+
+RECORD_FILE = "record.json"
+
+
+class FetchedPart(Message):
+    """The spans of a part on this host.
+
+    Attributes:
+        paths: of each; on scratch, or in a cache of another program.
+        fetched_bytes: that came over the network.
+    """
+
+    paths: tuple[str, ...]
+    fetched_bytes: int
+    seconds: float
+
+
+class FetchJob(Job[FetchedPart]):
+    """Bring the spans of a part to a folder on scratch; see `fetch_part`."""
+
+    RESULT = FetchedPart
+
+    part: Part
+    folder: str
+    options: ReadOptions
+    check: bool = False
+
+    def do(self, kept: Kept, report: Report) -> FetchedPart:
+        """See `fetch_part`."""
+        start = time.monotonic()
+        paths, fetched = fetch_part(
+            self.part,
+            Path(self.folder),
+            lambda done: report(JobProgress(fraction=done / max(self.part.size, 1))),
+            options=self.options,
+            check=self.check,
+        )
+        return FetchedPart(
+            paths=tuple(map(str, paths)), fetched_bytes=fetched, seconds=time.monotonic() - start
+        )
+
+
+class PackedPart(Message):
+    """A part whose files lie on scratch, with its record.
+
+    Attributes:
+        seconds: that tokenizing or merging took.
+        ended: when it ended, in seconds since 1970.
+    """
+
+    counts: PartCounts
+    seconds: float
+    ended: float
+
+    @classmethod
+    def save(cls, record: PartRecord | SpillRecord, folder: Path, start: float) -> Self:
+        """Put the record beside the files, last: with it the part is complete on scratch.
+
+        Args:
+            record: of the part.
+            folder: on scratch.
+            start: when the work began, on the monotonic clock.
+        """
+        (folder / RECORD_FILE).write_bytes(to_json(record))
+        return cls(
+            counts=PartCounts.of(record), seconds=time.monotonic() - start, ended=time.time()
+        )
+
+    @property
+    def progress(self) -> JobProgress:
+        """The progress of the finished job."""
+        counts = self.counts
+        return JobProgress(fraction=1.0, text_bytes=counts.text_bytes, tokens=counts.tokens)
+
+
+class WrittenPart(Message):
+    """A part on the output, recorded.
+
+    Attributes:
+        shard_bytes: of the files that hold its tokens.
+    """
+
+    shard_bytes: int
+    seconds: float
+
+
+class WriteJob(Job[WrittenPart]):
+    """Put the files of a part on the output; its record goes last and makes it count.
+
+    Scratch keeps them, so this can be done again.
+
+    Attributes:
+        scratch: folder that holds the files and `RECORD_FILE`.
+        record: path of the record on the output.
+    """
+
+    RESULT = WrittenPart
+
+    scratch: str
+    output: str
+    record: str
+
+    def do(self, kept: Kept, report: Report) -> WrittenPart:
+        """Put the files, then the record.
+
+        Raises:
+            StorageError: the output is full, gone or not writable, or scratch was changed.
+        """
+        start = time.monotonic()
+        scratch, storage = Path(self.scratch), kept.storage(self.output)
+        is_part = self.record.startswith(PARTS_FOLDER)
+        kind: type[PartRecord | SpillRecord] = PartRecord if is_part else SpillRecord
+        data = (scratch / RECORD_FILE).read_bytes()
+        record = from_json(kind, data, where=self.scratch)
+        files = record.files()
+        size, done = sum(file.size for file in files), 0
+        # Spills are read once and removed; a loss of power costs no more than making them again.
+        with uploads(storage, lasting=is_part) as put:
+            for file in files:
+                _require(scratch / file.path, file.size)
+                put(file.path, scratch / file.path)
+                done += file.size
+                report(JobProgress(fraction=done / max(size, 1)))
+        storage.put(self.record, data)
+        return WrittenPart(shard_bytes=shard_bytes(record), seconds=time.monotonic() - start)
+
+
+def _require(file: Path, size: int) -> None:
+    found = file.stat().st_size if file.is_file() else None
+    if found != size:
+        raise StorageError(
+            f"scratch file {file} is {'gone' if found is None else f'of {found} bytes'}, expected "
+            f"{size} bytes. Does another run use the same --scratch?"
+        )
