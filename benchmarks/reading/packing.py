@@ -1,7 +1,7 @@
 """What do packed rows cost: padding, documents cut, planning, opening, and the rate of batches?
 
 Run: python -m benchmarks.reading.packing [--documents 1e8] [--length 2048] [--dataset FOLDER]
-         [--rate] [--picture docs/images/packing.png [--olmo PYTHON]]
+         [--rate] [--picture FILE.png [--olmo PYTHON]]
 Lengths are log-normal (mean 1,100 tokens) unless a dataset is named. Planning is measured from
 arrays of lengths to the file on disk, with the most memory that the process had. `--rate` compares
 batches of packed rows with plain ones on the same shards, and those with masks. `--olmo` names an

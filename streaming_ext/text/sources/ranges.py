@@ -14,7 +14,7 @@ from streaming_ext.text.sources.source_file import SourceFile
 
 # Below this a request costs more than the bytes that it saves.
 SMALLEST_FILE = 32 * 2**20
-# Measured (benchmarks/remote/README.md): a byte costs in ranges about what it costs in
+# Measured (benchmarks/README.md): a byte costs in ranges about what it costs in
 # one stream, so any real saving counts. Where the listing tells a hash of the whole file, that
 # check is given up only for a large saving.
 WORTH_IT = 0.8
