@@ -3,7 +3,7 @@
 PREFECT_API_URL=http://127.0.0.1:4200/api python examples/alerts.py https://hooks.example/...
 
 The text of the alert is the run's name, which says what failed and why. Run it again to change the
-address. A cancelled run is no failure, and calls nothing.
+address. A cancelled run is not a failure and sends no alert.
 """
 
 import sys
@@ -47,7 +47,7 @@ def main() -> None:
         assert known is not None
         automation.id = known.id
         automation.update()
-    print(f"The automation {NAME} calls the webhook from now on.")
+    print(f"The automation {NAME} now calls the webhook.")
 
 
 if __name__ == "__main__":

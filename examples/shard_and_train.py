@@ -1,4 +1,4 @@
-"""Shard a folder of Parquet files, read batches, and go on from a saved state.
+"""Shard a folder of Parquet files, read batches, and resume from a saved state.
 
 python examples/shard_and_train.py SOURCES OUTPUT TOKENIZER
 """

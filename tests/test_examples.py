@@ -1,14 +1,20 @@
 """Every program in examples/ is run."""
 
+import io
+import os
+import runpy
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
+import torch
 
 from tests.command_line import PATIENCE_SECONDS, wait_for
 from tests.flows.conftest import Command, shardmill  # noqa: F401
@@ -47,6 +53,34 @@ def test_shard_and_train(
     )
     assert ended.returncode == 0, ended.stderr
     assert "third batch (4, 128) the same after a resume: True" in ended.stdout
+
+
+def test_train_small_gpt(dataset: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """docs/start/first-training-run.md: killed and resumed, its losses are those of one run."""
+    program = EXAMPLES / "train_small_gpt.py"
+
+    def train(checkpoint: str, steps: int) -> list[float]:
+        named = [str(program), str(dataset), str(tmp_path / checkpoint), "--steps", str(steps)]
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+            patch.setattr(sys, "argv", named)
+            runpy.run_path(str(program), run_name="__main__")
+        return [float(line.split()[-1]) for line in printed.getvalue().splitlines()
+                if line.startswith("step")]  # fmt: skip
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    request.addfinalizer(lambda: torch.set_num_threads(threads))
+    undisturbed = train("a.pt", 40)
+    assert undisturbed[0] - undisturbed[-1] > 0.3
+    command = [sys.executable, program, dataset, tmp_path / "b.pt", "--steps", "40"]
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}  # cores are shared with other tests
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=one_thread) as process:
+        for line in process.stdout or ():
+            if line.startswith("step 20"):
+                process.kill()
+                break
+    assert process.returncode == -signal.SIGKILL
+    assert train("b.pt", 40) == pytest.approx(undisturbed[1:], abs=2e-3)
 
 
 class _Receiver(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Every command that the documents show is run, in the order in which they show it."""
+"""README: its commands are run in the order in which it shows them."""
 
 import os
 import re
@@ -29,19 +29,16 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, vocabulary: Path) -> Path:
-    """A folder as a user has it: source files, and the YAML file that the README shows."""
+def folder(tmp_path: Path) -> Path:
+    """A folder with source files."""
     (tmp_path / "fineweb-edu").mkdir()
-    write_parquet_files(tmp_path / "fineweb-edu", 3, 1000, seed=5)
-    (config,) = blocks("README.md", "yaml")
-    (tmp_path / "shard.yaml").write_text(here(config, vocabulary))
+    write_parquet_files(tmp_path / "fineweb-edu", 3, 300, seed=5)
     return tmp_path
 
 
 def here(text: str, vocabulary: Path) -> str:
-    """The same, where no vocabulary can be downloaded: another tokenizer, and a free port."""
-    text = text.replace("--tokenizer gpt2", f"--tokenizer {vocabulary} --pattern gpt2")
-    return text.replace("tokenizer: gpt2", f"tokenizer: {vocabulary}\npattern: gpt2")
+    """The same with a tokenizer that needs no download."""
+    return text.replace("--tokenizer gpt2", f"--tokenizer {vocabulary} --pattern gpt2")
 
 
 def search_path() -> str:
@@ -51,7 +48,7 @@ def search_path() -> str:
 
 
 def run_script(script: str, folder: Path, environment: dict[str, str], log: Path) -> None:
-    """Run a script of bash; what it has left in the background is ended then."""
+    """Run a script of bash, and end what it leaves in the background."""
     with log.open("wb") as out:  # no pipe: what is in the background would keep it open
         shell = subprocess.Popen(
             ["bash", "-euxo", "pipefail", "-c", script],
@@ -91,18 +88,19 @@ def shell_environment(environment: dict[str, str], tmp_path: Path) -> dict[str, 
     }
 
 
-def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict[str, str]) -> None:
+def test_commands(folder: Path, vocabulary: Path, shell_environment: dict[str, str]) -> None:
+    """Those of README, and those of docs/how-to/watch.md, which start a server."""
     port = shell_environment["PREFECT_SERVER_API_PORT"]
     commands = [
         here(block, vocabulary).replace("4200", port)
-        for block in blocks("README.md", "bash")
+        for page in ("README.md", "docs/how-to/watch.md")
+        for block in blocks(page, "bash")
         if not block.startswith(SET_UP)
         and "s3://" not in block  # that one: tests/flows/storage/test_hub.py
-        and "work-pool" not in block  # that one: tests/deployments/test_commands.py
     ]
-    assert len(commands) >= 6
+    assert len(commands) == 2
     script = "\n".join(commands)
-    # The server that the README starts in the background answers some seconds later.
+    # The server that the page starts in the background answers some seconds later.
     first_use = "prefect config set PREFECT_API_URL"
     script = script.replace(
         first_use,
@@ -110,35 +108,8 @@ def test_readme_commands(folder: Path, vocabulary: Path, shell_environment: dict
         f"sleep 0.2; done\n{first_use}",
     )
     run_script(script, folder, shell_environment, folder / "output.log")
-    for made in ("gpt2", "2k", "from-file", "watched"):
+    for made in ("gpt2", "watched"):
         assert (folder / f"fineweb-edu-{made}" / "manifest.json").exists()
-
-
-def test_readme_python(
-    folder: Path, vocabulary: Path, shell_environment: dict[str, str], api_url: str
-) -> None:
-    """Training with shardmill's reader, and with the stock one."""
-    environment = shell_environment | {"PREFECT_API_URL": api_url}
-    make = "shardmill shard fineweb-edu --output fineweb-edu-gpt2 --tokenizer gpt2"
-    subprocess.run(["bash", "-c", here(make, vocabulary)], cwd=folder, env=environment, check=True)
-    scripts = blocks("README.md", "python")[:2]
-    assert len(scripts) == 2
-    # Where torchvision does not load, as beside a CPU-only torch, the import needs a hand.
-    lines = ["import streaming_ext.training.stock"]
-    for script in scripts:  # in one process, which imports torch once
-        lines += [script + "    print(batch['tokens'].shape)", "print('ended')"]
-    ended = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    ours, stock, _ = ended.stdout.split("ended")
-    assert "torch.Size([8, 2048])" in ours
-    assert "torch.Size([8, 2048])" in stock
 
 
 def test_make_targets_are_those_that_the_documents_name() -> None:
@@ -149,3 +120,13 @@ def test_make_targets_are_those_that_the_documents_name() -> None:
             ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout
         assert {"demo": "shardmill demo", "test": "pytest"}[target] in plan
+
+
+def test_install_is_the_same_on_its_page() -> None:
+    (script,) = (block for block in blocks("README.md", "bash") if "venv" in block)
+    (longer,) = blocks("docs/start/install.md", "bash")
+    assert longer.startswith(script)
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 120

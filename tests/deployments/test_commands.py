@@ -38,8 +38,8 @@ def shell(environment: dict[str, str], home: Path, api_url: str) -> dict[str, st
     }
 
 
-def test_the_readme_s_cluster_commands(shell: dict[str, str], home: Path) -> None:
-    (commands,) = [block for block in blocks("README.md", "bash") if "work-pool" in block]
+def test_the_documented_cluster_commands(shell: dict[str, str], home: Path) -> None:
+    (commands,) = blocks("docs/how-to/several-hosts.md", "bash")
     run_script(commands, ROOT, shell, home / "output.log")
     demo = home / "shardmill-demo"
     for made in ("of-workers", "submitted"):

@@ -104,10 +104,12 @@ def test_the_whole_story(
 
 
 def test_the_commands_of_the_documents(online: CommandLine, bucket: str, tmp_path: Path) -> None:
-    """Of docs/operate/storage.md, among which README's are."""
-    (script,) = [block for block in blocks("docs/operate/storage.md", "bash") if "s3://" in block]
+    """Of docs/how-to/object-storage.md, among which README's are, and of docs/how-to/hub.md."""
+    (script,) = blocks("docs/how-to/object-storage.md", "bash")
+    (to_disk,) = blocks("docs/how-to/hub.md", "bash")
     (short,) = [block for block in blocks("README.md", "bash") if "s3://" in block]
     assert script.startswith(short)
+    script += to_disk
     script = script.replace("HuggingFaceFW/fineweb-edu", "org/text")
     script = here(script.replace("s3://bucket", f"s3://{bucket}"), online.tokenizer)
     ended = subprocess.run(

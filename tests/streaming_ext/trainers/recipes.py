@@ -1,4 +1,4 @@
-"""The recipes of docs/how-to/train.md and docs/how-to/trainers.md, as files and as modules."""
+"""The recipes of docs/how-to/evaluate.md and docs/how-to/trainers, as files and as modules."""
 
 import importlib.util
 import re
@@ -10,7 +10,8 @@ ROOT = Path(__file__).parents[3]
 
 def recipe(name: str, folder: Path) -> Path:
     """Write a recipe of the documentation to a file."""
-    text = "".join((ROOT / f"docs/how-to/{page}.md").read_text() for page in ("train", "trainers"))
+    pages = [ROOT / "docs/how-to/evaluate.md", *ROOT.glob("docs/how-to/trainers/*.md")]
+    text = "".join(page.read_text() for page in pages)
     (block,) = re.findall(rf"```python\n(# recipe: {name}\n.*?)```", text, flags=re.DOTALL)
     path = folder / f"{name}_recipe.py"
     takes_vision = re.search(r"^(import|from) (lightning|transformers)", block, re.MULTILINE)

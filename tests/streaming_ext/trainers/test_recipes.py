@@ -1,4 +1,4 @@
-"""The recipes of docs/how-to/train.md, run as they stand there."""
+"""The programs of docs/how-to/trainers that train from beginning to end."""
 
 import io
 import json

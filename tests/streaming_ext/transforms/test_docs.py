@@ -1,4 +1,8 @@
-"""docs/how-to/transforms.md: each cell is run, and prints what stands below it."""
+"""Chains of transforms in docs/: each cell is run, and prints what stands below it.
+
+docs/how-to/transforms.md, docs/how-to/transform-steps.md, docs/how-to/transform-workers.md and
+docs/how-to/sft.md.
+"""
 
 import contextlib
 import io
@@ -13,16 +17,17 @@ from tasks.core.synthetic import make_documents
 from tests.streaming_ext.transforms.conftest import write_lines
 from tests.streaming_ext.transforms.test_sft import TEMPLATE
 
-DOCS = Path(__file__).parents[3] / "docs/how-to/transforms.md"
+DOCS = Path(__file__).parents[3] / "docs/how-to"
 CELL = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.parametrize("page", ["transforms", "transform-steps", "transform-workers", "sft"])
 def test_cells(
-    tmp_path: Path, vocabulary: Path, hub_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+    page: str, tmp_path: Path, vocabulary: Path, hub_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_tokenizer, "chat_template", TEMPLATE)
-    cells = CELL.findall(DOCS.read_text())
-    assert len(cells) > 6
+    cells = CELL.findall((DOCS / f"{page}.md").read_text())
+    assert cells
     monkeypatch.chdir(tmp_path)
     for number in range(2):
         texts = make_documents(20, seed=number)

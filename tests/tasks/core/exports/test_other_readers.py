@@ -367,8 +367,9 @@ def test_the_cell_of_tars_straight_from_text(
 
 
 def cell_of(library: str) -> tuple[str, str | None]:
-    """A cell of docs/how-to/export.md and the shape that it says its ids have, with short rows."""
-    found = [cell for cell in blocks("docs/how-to/export.md", "python") if library in cell]
+    """A cell of docs/reference/export-formats.md, and the shape that it says its ids have."""
+    page = "how-to/webdataset" if "tars" in library else "reference/export-formats"
+    found = [cell for cell in blocks(f"docs/{page}.md", "python") if library in cell]
     cell = found[0].replace("2048", str(LENGTH)).replace("2049", str(LENGTH + 1))
     shape = re.search(r"ids = .*# (\(.*\))?", cell)
     assert shape is not None
@@ -378,7 +379,7 @@ def cell_of(library: str) -> tuple[str, str | None]:
 def first_of(cell: str) -> np.ndarray:
     """The ids that a cell's loop has first; some of these loops never end."""
     seen: dict[str, Any] = {}
-    exec(compile(f"{cell}    break\n", "docs/how-to/export.md", "exec"), seen)  # noqa: S102
+    exec(compile(f"{cell}    break\n", "docs/reference/export-formats.md", "exec"), seen)  # noqa: S102
     ids = np.asarray(seen["ids"])
     assert ids.dtype == np.int64
     return ids
